@@ -9,9 +9,9 @@ reference, because absolute times depend on the machine. The two sides of a rati
 measurement runs in a new child process. The service is a `speechframe.testing.FaultyService` in another process.
 Translation, voice changing, dubbing and streaming use the local service or its engines.
 
-- `child` is the program of a child process. `lab` starts children and services.
+- `run_child` is the program of a child process. `lab` starts children and services.
 - `jobs` and `stored` are jobs for children with speechframe. `references` and `notebook` are jobs without it.
 - `pace`, `cost`, `memory`, `translating`, `changing`, `dubbing`, `streaming`, `reading` and `spending` measure the
   rows of the table. `texts` has the texts for speech.
-- `report` formats the table. `sound` measures the clarity of voices.
+- `report` formats the table. `synthesise` measures the clarity of voices.
 """

@@ -23,7 +23,7 @@ _TOP_FUNCTIONS = 30
 """Number of functions that a profile prints."""
 
 
-def status_mb(field: str) -> float:
+def read_status_mb(field: str) -> float:
     """Return a field of /proc/self/status in MB. ``VmRSS`` is the memory now, ``VmHWM`` its maximum so far."""
     for text in Path("/proc/self/status").read_text("ascii").splitlines():
         name, _, value = text.partition(":")
@@ -40,8 +40,8 @@ class Clock:
         self._profile = cProfile.Profile(time.thread_time) if profiled else None
 
     def __enter__(self) -> Self:
-        self.found["before_mb"] = status_mb("VmRSS")
-        self._cpu_s, self._wall_s = _cpu_s(), time.perf_counter()
+        self.found["before_mb"] = read_status_mb("VmRSS")
+        self._cpu_s, self._wall_s = _read_cpu_s(), time.perf_counter()
         if self._profile is not None:
             self._profile.enable()
         return self
@@ -50,23 +50,23 @@ class Clock:
         if self._profile is not None:
             self._profile.disable()
         self.found["wall_s"] = time.perf_counter() - self._wall_s
-        self.found["cpu_s"] = _cpu_s() - self._cpu_s
-        self.found["peak_mb"] = status_mb("VmHWM")
+        self.found["cpu_s"] = _read_cpu_s() - self._cpu_s
+        self.found["peak_mb"] = read_status_mb("VmHWM")
         if self._profile is not None:
             pstats.Stats(self._profile, stream=sys.stderr).sort_stats("tottime").print_stats(_TOP_FUNCTIONS)
 
 
-def _cpu_s() -> float:
+def _read_cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
     for line in sys.stdin:
-        _run(json.loads(line))
+        _run_job(json.loads(line))
 
 
-def _run(order: dict[str, Any]) -> None:
+def _run_job(order: dict[str, Any]) -> None:
     if order["tuned"]:
         from speechframe.processes.allocator import tune_allocator
 

@@ -14,7 +14,7 @@ from benchmarks.references import post
 from benchmarks.texts import lines
 
 
-def naive_notebook(
+def run_naive_notebook(
     clock: Clock,
     to: dict[str, str],
     rows: int,
@@ -25,27 +25,27 @@ def naive_notebook(
     warm: int = 0,
 ):
     """Start a task for each row, keep all audio in memory, and write one file at the end."""
-    return asyncio.run(_naive(clock, to, rows, characters, workers, format, Path(folder), warm))
+    return asyncio.run(_run_naive_notebook(clock, to, rows, characters, workers, format, Path(folder), warm))
 
 
-async def _naive(clock, to, rows, characters, workers, format, folder, warm):
+async def _run_naive_notebook(clock, to, rows, characters, workers, format, folder, warm):
     places = asyncio.Semaphore(workers)
     async with aiohttp.ClientSession() as session:
 
         @retry(wait=wait_exponential(), stop=stop_after_attempt(5))
-        async def one(text: str) -> dict[str, object]:
+        async def request_row(text: str) -> dict[str, object]:
             async with places:
                 audio, words = await post(session, to, text, format)
             return {"text": text, "audio": audio, "words": words}
 
-        async def whole(first: int, count: int, name: str) -> int:
-            found = await asyncio.gather(*map(one, lines(count, characters, first)))
+        async def write_rows(first: int, count: int, name: str) -> int:
+            found = await asyncio.gather(*map(request_row, lines(count, characters, first)))
             frame = pd.DataFrame(found)
             frame.to_parquet(folder / name)
             return len(frame)
 
         if warm:
-            await whole(rows, warm, "warm.parquet")
+            await write_rows(rows, warm, "warm.parquet")
         with clock:
-            answered = await whole(0, rows, "naive.parquet")
+            answered = await write_rows(0, rows, "naive.parquet")
     return {"rows": answered}

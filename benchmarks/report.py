@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-_SHOWN = {
+_VALUE_FORMATS = {
     "x": "{:.2f}x",
     "share": "{:.3f}",
     "%": "{:.1f} %",
@@ -61,7 +61,7 @@ class Figure:
     service_share: float = 0.0
 
     @classmethod
-    def of(
+    def from_rounds(
         cls,
         id: str,
         what: str,
@@ -84,15 +84,15 @@ class Figure:
         value = round(self.value, digits)
         return value <= self.target.bound if self.target.sign == "<=" else value >= self.target.bound
 
-    def cells(self) -> list[str]:
-        """Return the cells of the figure's line in the table, in the order of :data:`HEADER`."""
+    def format_cells(self) -> list[str]:
+        """Return the cells of the figure's line in the table, in the order of :data:`TABLE_HEADER`."""
         target, met = "", ""
         if self.target is not None:
-            target = f"{self.target.sign} {_shown(self.target.bound, self.unit)}"
+            target = f"{self.target.sign} {_format_value(self.target.bound, self.unit)}"
             met = "" if self.value is None else "yes" if self.is_met else "NO"
-        value = "not there" if self.value is None else _shown(self.value, self.unit)
+        value = "not there" if self.value is None else _format_value(self.value, self.unit)
         if self.spread is not None and len(set(self.spread)) > 1:
-            value += f" ({' - '.join(_shown(end, self.unit) for end in self.spread)})"
+            value += f" ({' - '.join(_format_value(end, self.unit) for end in self.spread)})"
         service = f"{100 * self.service_share:.0f} %" if self.service_share else ""
         return [self.id, self.what, value, target, met, self.reference, service]
 
@@ -105,14 +105,14 @@ class Figure:
         }  # fmt: skip
 
 
-def _shown(value: float, unit: str) -> str:
-    return _SHOWN[unit].format(value)
+def _format_value(value: float, unit: str) -> str:
+    return _VALUE_FORMATS[unit].format(value)
 
 
-HEADER = "| | what | figure (of all rounds) | target | met | reference | service's CPU |\n|---|---|---|---|---|---|---|"
+TABLE_HEADER = "| | what | figure (of all rounds) | target | met | reference | service's CPU |\n|---|---|---|---|---|---|---|"
 
 
-def table_line(cells: Sequence[str]) -> str:
+def format_table_line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
@@ -120,7 +120,7 @@ BUSY_SHARE = 0.98
 """Share of a core from which on a service limits the pace of its callers."""
 
 
-def remarks(figures: Sequence[Figure], load_before: float) -> list[str]:
+def list_remarks(figures: Sequence[Figure], load_before: float) -> list[str]:
     """Return remarks on a busy machine and on services that set the pace, which make figures invalid."""
     found = []
     if load_before > 0.5:
@@ -135,18 +135,18 @@ def remarks(figures: Sequence[Figure], load_before: float) -> list[str]:
     return found
 
 
-def machine() -> str:
+def describe_machine() -> str:
     """Return the machine, the system and the versions of libraries on one line."""
     fields = (line.partition(":") for line in Path("/proc/meminfo").read_text("ascii").splitlines())
     memory_kb = next(int(value.split()[0]) for name, _, value in fields if name == "MemTotal")
-    versions = ", ".join(f"{name} {_version(name)}" for name in _LIBRARIES)
+    versions = ", ".join(f"{name} {_get_version(name)}" for name in _LIBRARIES)
     return (
         f"{platform.machine()}, {os.cpu_count()} cores, {memory_kb / 2**20:.0f} GB, {platform.system()} "
         f"{platform.release()}, Python {platform.python_version()}; {versions}"
     )
 
 
-def _version(name: str) -> str:
+def _get_version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

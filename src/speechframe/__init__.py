@@ -44,11 +44,11 @@ def __getattr__(name: str) -> object:
     return found
 
 
-def _load_dashboard() -> _notebook.Show:
+def _load_dashboard() -> _notebook.ShowDashboard:
     """Import the dashboard of a run, and return the function that shows it."""
-    from speechframe.widgets.dashboard import show
+    from speechframe.widgets.dashboard import show_dashboard
 
-    return show
+    return show_dashboard
 
 
 # `batch` must not import `widgets`, so give `batch` the function here.

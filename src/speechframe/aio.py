@@ -12,9 +12,9 @@ from typing import Any, ParamSpec, TypeVar
 
 from speechframe import settings as _settings
 from speechframe.errors import SettingsError
-from speechframe.local.start import LocalService, shared_service
+from speechframe.local.start import LocalService, get_shared_service
 from speechframe.settings import Settings
-from speechframe.settings.hidden import without_keys
+from speechframe.settings.hidden import mask_address
 from speechframe.verbs import change_voice as _change_voice
 from speechframe.verbs import changes as _changes
 from speechframe.verbs import correct as _correct
@@ -58,13 +58,13 @@ async def resolve_service(service: Any = None) -> Settings:
         return found
     if service is not None:
         raise SettingsError(
-            f"service={without_keys(service)!r} is not a service; allowed: Settings(...), a local_service(), "
+            f"service={mask_address(service)!r} is not a service; allowed: Settings(...), a local_service(), "
             "or None"
         )
-    found = _settings.resolve()
+    found = _settings.resolve_settings()
     if not found.is_local:
         return found
-    started = await asyncio.to_thread(shared_service, found.service)
+    started = await asyncio.to_thread(get_shared_service, found.service)
     return started.settings
 
 
@@ -72,13 +72,13 @@ def _with_service(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, 
     """Return `function` with the settings of a service in the place of its argument `service`."""
 
     @functools.wraps(function)
-    async def resolved(*args: P.args, **kwargs: P.kwargs) -> T:
+    async def pass_service(*args: P.args, **kwargs: P.kwargs) -> T:
         if kwargs.get("backend") is None:  # a backend of the user already has its address
             kwargs["service"] = await resolve_service(kwargs.get("service"))
         return await function(*args, **kwargs)
 
-    resolved.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    return resolved
+    pass_service.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return pass_service
 
 
 generate = _with_service(_generate.generate)

@@ -42,7 +42,7 @@ from types import MappingProxyType
 from typing import Any
 
 from speechframe.spec.codes import Status
-from speechframe.writing.words import counted, printable
+from speechframe.writing.words import format_count, replace_unprintable
 
 
 class SpeechframeError(Exception):
@@ -53,14 +53,16 @@ class SpeechframeError(Exception):
 
     def __str__(self) -> str:
         """Return the message without control characters for terminals."""
-        return printable(super().__str__())
+        return replace_unprintable(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with all fields and notes, so that other processes get the whole error."""
-        return (_rebuilt, (type(self), self.args, self.__dict__.copy()))
+        return (_rebuild_error, (type(self), self.args, self.__dict__.copy()))
 
 
-def _rebuilt(kind: type[SpeechframeError], args: tuple[Any, ...], fields: dict[str, Any]) -> SpeechframeError:
+def _rebuild_error(
+    kind: type[SpeechframeError], args: tuple[Any, ...], fields: dict[str, Any]
+) -> SpeechframeError:
     """Return a pickled error. `args` are the arguments of Exception, `fields` the attributes."""
     # Skip __init__, because its keyword arguments are already among the fields.
     error = kind.__new__(kind, *args)
@@ -68,9 +70,9 @@ def _rebuilt(kind: type[SpeechframeError], args: tuple[Any, ...], fields: dict[s
     return error
 
 
-_PACKAGE = str(Path(__file__).parent) + os.sep
+_PACKAGE_FOLDER = str(Path(__file__).parent) + os.sep
 """Beginning of the path of each file of this package."""
-_KEY = re.compile(
+_KEY_PATTERN = re.compile(
     r"""((?:api.?key|\bkey|token|secret)["'\])]*\s*[=:,]\s*(?:\w+\()?)(["']).*?\2"""
     r"""|(://)[^\s"'/]*(?=@)|(\?)[\w.-]+=[^\s"')]*""",
     re.IGNORECASE,
@@ -78,7 +80,7 @@ _KEY = re.compile(
 """Matches a key in a line of code, and the parts of an address that may contain a key."""
 
 
-class _OfTheUser(SpeechframeError):
+class _UserError(SpeechframeError):
     """A mistake in the caller's code or input. Notebooks show only the message and the user's line."""
 
     def _render_traceback_(self) -> list[str]:
@@ -89,19 +91,21 @@ class _OfTheUser(SpeechframeError):
         import traceback
 
         if os.environ.get("SPEECHFRAME_DEBUG", "0") not in {"", "0"}:
-            return _mask("".join(traceback.format_exception(self)))
+            return _mask_keys("".join(traceback.format_exception(self)))
         frames = traceback.extract_tb(self.__traceback__)
-        ours = [frame.filename.startswith(_PACKAGE) for frame in frames]
+        ours = [frame.filename.startswith(_PACKAGE_FOLDER) for frame in frames]
         # The frame before the first frame of this package contains the user's line.
         before = frames[: ours.index(True) if True in ours else len(frames)]
         line = "".join(f"line {frame.lineno}: {frame.line}\n\n" for frame in before[-1:])
         words = "\n".join([f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())])
-        return _mask(f"{line}{words}\n\n(set SPEECHFRAME_DEBUG=1 to see the whole trace)")
+        return _mask_keys(f"{line}{words}\n\n(set SPEECHFRAME_DEBUG=1 to see the whole trace)")
 
 
-def _mask(text: str) -> list[str]:
+def _mask_keys(text: str) -> list[str]:
     """Return the lines of a text, with keys and secret parts of addresses masked."""
-    return _KEY.sub(lambda found: "".join(filter(None, found.group(1, 3, 4))) + "***", text).splitlines()
+    return _KEY_PATTERN.sub(
+        lambda found: "".join(filter(None, found.group(1, 3, 4))) + "***", text
+    ).splitlines()
 
 
 class ServiceError(SpeechframeError):
@@ -152,19 +156,19 @@ class ServiceError(SpeechframeError):
     @property
     def retryable(self) -> bool:
         """True if the same request may succeed later (408, 429, 500, 503)."""
-        known = Status.of(self.status)
+        known = Status.from_number(self.status)
         return known.retryable if known is not None else False
 
     def __str__(self) -> str:
         """Return status, code, message, next step and trace id on one line."""
-        known = Status.of(self.status)
+        known = Status.from_number(self.status)
         message = self.message if self.message.endswith((".", "!", "?", ")")) else f"{self.message}."
         parts = [f"{self.status}{f' {self.code}' if self.code else ''}: {message}"]
         if known is not None and known.resolution:
             parts.append(known.resolution)
         if self.trace_id:
             parts.append(f"(trace id {self.trace_id})")
-        return printable(" ".join(parts))
+        return replace_unprintable(" ".join(parts))
 
 
 class BadRequest(ServiceError):
@@ -175,7 +179,7 @@ class PaymentRequired(ServiceError):
     """402: the character limit is exhausted or the subscription lapsed."""
 
 
-class PermissionDenied(ServiceError, _OfTheUser):
+class PermissionDenied(ServiceError, _UserError):
     """403, or 401 on the token call. The key or token is invalid or expired."""
 
 
@@ -210,12 +214,12 @@ BY_STATUS: Mapping[int, type[ServiceError]] = MappingProxyType(
 """Maps each status to its class. Other statuses raise a plain :class:`ServiceError`."""
 
 
-def service_error(message: str, *, status: int, **fields: Any) -> ServiceError:
+def make_service_error(message: str, *, status: int, **fields: Any) -> ServiceError:
     """Return an error of the class for `status`, with the given fields.
 
     Examples
     --------
-    >>> service_error("busy", status=503).retryable
+    >>> make_service_error("busy", status=503).retryable
     True
     """
     return BY_STATUS.get(status, ServiceError)(message, status=status, **fields)
@@ -301,7 +305,7 @@ class JobFailed(SpeechframeError):
         self.code = code
 
 
-class InvalidRows(_OfTheUser):
+class InvalidRows(_UserError):
     """Some rows or arguments are invalid, so nothing was sent and nothing was spent.
 
     Parameters
@@ -314,7 +318,7 @@ class InvalidRows(_OfTheUser):
         Pass them if `problems` contains only the first of very many problems.
     """
 
-    SHOWN = 5
+    MAX_SHOWN_PROBLEMS = 5
     """Number of problems that the message lists."""
 
     def __init__(
@@ -328,25 +332,25 @@ class InvalidRows(_OfTheUser):
         self.total = total if total is not None else len(self.problems)
         listed = {p.get("row_id") for p in self.problems if p.get("row_id") is not None}
         self.rows = max(rows or 0, len(listed))
-        super().__init__(self._words())
+        super().__init__(self._describe_problems())
 
-    def _words(self) -> str:
-        where = f" in {counted(self.rows, 'row')}" if self.rows else ""
-        lines = [f"{counted(self.total, 'problem')}{where}; nothing was sent:"]
-        for p in self.problems[: self.SHOWN]:
+    def _describe_problems(self) -> str:
+        where = f" in {format_count(self.rows, 'row')}" if self.rows else ""
+        lines = [f"{format_count(self.total, 'problem')}{where}; nothing was sent:"]
+        for p in self.problems[: self.MAX_SHOWN_PROBLEMS]:
             row = f"row {p['row_id']!r}" if p.get("row_id") is not None else ""
             place = ", ".join(filter(None, (row, p.get("field"))))
             allowed = f"; allowed: {p['allowed']}" if p.get("allowed") else ""
             value = f" (value {p['value']})" if p.get("value") not in {None, ""} else ""
             lines.append(f"  {place}: {p.get('problem')}{value}{allowed}")
-        if self.total > self.SHOWN:
+        if self.total > self.MAX_SHOWN_PROBLEMS:
             lines.append(
-                f"  ... and {self.total - self.SHOWN:,} more; .problems lists {len(self.problems):,}"
+                f"  ... and {self.total - self.MAX_SHOWN_PROBLEMS:,} more; .problems lists {len(self.problems):,}"
             )
         return "\n".join(lines)
 
 
-class BudgetExceeded(_OfTheUser):
+class BudgetExceeded(_UserError):
     """The next call was not made, because its price would exceed a limit.
 
     Parameters
@@ -419,28 +423,28 @@ class StoreError(SpeechframeError):
     """A run folder cannot be read or written. All acknowledged data is still on disk."""
 
 
-class NotARun(StoreError, _OfTheUser):
+class NotARun(StoreError, _UserError):
     """The folder does not contain a run."""
 
 
-class RunLocked(StoreError, _OfTheUser):
+class RunLocked(StoreError, _UserError):
     """Another process has this run open for writing."""
 
 
-class RunMismatch(StoreError, _OfTheUser):
+class RunMismatch(StoreError, _UserError):
     """The run in the folder has another operation, service identity, audio format or layout."""
 
 
-class SettingsError(_OfTheUser):
+class SettingsError(_UserError):
     """A key, address or option is missing or contradicts another. The message names the setting to change."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return a question with the known name nearest to a misspelled `name`, or an empty text.
 
     Examples
     --------
-    >>> nearest("max_credit", ["max_credits", "max_attempts"])
+    >>> suggest_name("max_credit", ["max_credits", "max_attempts"])
     "did you mean 'max_credits'? "
     """
     from difflib import get_close_matches

@@ -20,7 +20,7 @@ from aiohttp.test_utils import TestServer as Server
 from speechframe.local.service.config import ServiceConfig
 from speechframe.local.service.http import guard
 from speechframe.local.service.http.answers import Refusal
-from speechframe.local.service.http.fetch import fetched
+from speechframe.local.service.http.fetch import fetch_file
 from speechframe.local.service.http.threads import FairThreads
 from speechframe.network.addresses import is_public
 from speechframe.spec.chosen import MAX_REDIRECTS
@@ -129,7 +129,7 @@ def get(tmp_path):
     async def got(url, **options):
         options = {"allow_private_urls": True, "max_upload_bytes": MIB, "body_timeout_s": 60, **options}
         path = tmp_path / f"fetched-{len(list(tmp_path.iterdir()))}"
-        upload = await fetched(url, ServiceConfig(data=tmp_path, **options), path, **whose(options))
+        upload = await fetch_file(url, ServiceConfig(data=tmp_path, **options), path, **whose(options))
         assert upload.size_bytes == path.stat().st_size
         assert path.stat().st_mode & 0o777 == 0o600
         return path.read_bytes()
@@ -290,7 +290,7 @@ async def test_a_disk_that_takes_nothing_is_not_the_callers_fault(site, tmp_path
     options = {"allow_private_urls": True}
     config, path = ServiceConfig(data=tmp_path, **options), tmp_path / "missing" / "upload"
     with pytest.raises(Refusal) as caught:
-        await fetched(site.url + "a.wav", config, path, **whose(options))
+        await fetch_file(site.url + "a.wav", config, path, **whose(options))
     assert caught.value.code.status == 500
     assert caught.value.message == (
         "file_url: the service cannot write the file: No such file or directory; nothing was billed"

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechframe.local.service.config import ServiceConfig
-from speechframe.local.service.http.answers import Refusal, error_response
-from speechframe.local.service.http.forms import received
-from speechframe.local.service.http.multipart import BrokenForm, End, MultipartParser, PartHead, boundary_of
+from speechframe.local.service.http.answers import Refusal, build_error_response
+from speechframe.local.service.http.forms import receive_form
+from speechframe.local.service.http.multipart import BrokenForm, End, MultipartParser, PartHead, read_boundary
 from speechframe.local.service.http.threads import FairThreads
 from speechframe.local.service.http.uploads import Uploads
 from speechframe.spec.chosen import MAX_FORM_PARTS
@@ -127,7 +127,7 @@ def test_whatever_heads_are_full_of_they_are_read_in_one_pass(start, unit):
     with contextlib.suppress(BrokenForm):
         parsed(body)
     with contextlib.suppress(BrokenForm):
-        boundary_of("multipart/form-data" + start + unit * 8000)
+        read_boundary("multipart/form-data" + start + unit * 8000)
     assert time.process_time() - started < 0.3
 
 
@@ -153,7 +153,7 @@ async def reading(tmp_path):
     async def read(request):
         limits = dataclasses.replace(config, body_timeout_s=made.body_timeout_s)
         try:
-            async with received(
+            async with receive_form(
                 request, limits, uploads, files=("file",), threads=threads.of(b"key")
             ) as form:
                 there = [path for path in (tmp_path / "uploads").rglob("*") if path.is_file()]
@@ -164,7 +164,7 @@ async def reading(tmp_path):
                 }  # fmt: skip
             return web.json_response(said)
         except Refusal as refusal:
-            return error_response(refusal, "trace")
+            return build_error_response(refusal, "trace")
 
     app = web.Application(client_max_size=0)
     app.router.add_post("/", read)

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from speechframe.audio._samples import Samples, fitted, seconds_to_frames
+from speechframe.audio._samples import Samples, convert_seconds_to_frames, fit_length
 from speechframe.errors import AudioError
 
 
-class Rate:
+class StreamResampler:
     """Resampler of a stream. The joined output is the same as the output for the whole audio at once."""
 
     def __init__(self, input_rate_hz: int, output_rate_hz: int) -> None:
@@ -27,10 +27,10 @@ class Rate:
         self.frames_in += len(samples)
         return self._convert(samples, last=False)
 
-    def rest(self) -> Samples:
+    def finish(self) -> Samples:
         """Return the remaining output. The total output then has exactly the length of the input."""
-        missing = self._frames_whole() - self._frames_out
-        return fitted(self._convert(np.zeros((0, *self._shape), np.float32), last=True), missing)
+        missing = self._count_output_frames() - self._frames_out
+        return fit_length(self._convert(np.zeros((0, *self._shape), np.float32), last=True), missing)
 
     def _open(self, samples: Samples) -> None:
         self._shape = samples.shape[1:]
@@ -49,33 +49,35 @@ class Rate:
         else:
             # In total, return no more frames than the input so far has at the output rate.
             converted = self._stream.resample_chunk(np.ascontiguousarray(samples), last=last)
-            changed = converted[: self._frames_whole() - self._frames_out]
+            changed = converted[: self._count_output_frames() - self._frames_out]
         self._frames_out += len(changed)
         return changed
 
-    def _frames_whole(self) -> int:
+    def _count_output_frames(self) -> int:
         rate_in_hz, rate_out_hz = self._rates_hz
-        return max(1, seconds_to_frames(self.frames_in / rate_in_hz, rate_out_hz))
+        return max(1, convert_seconds_to_frames(self.frames_in / rate_in_hz, rate_out_hz))
 
 
-def blocks_at(samples: Samples, rates_hz: tuple[int, int], frames: int, size: int) -> Iterator[Samples]:
+def resample_in_blocks(
+    samples: Samples, rates_hz: tuple[int, int], frames: int, size: int
+) -> Iterator[Samples]:
     """Yield samples at another rate in blocks of `size` frames, in total exactly `frames` frames.
 
     Further output is dropped, and missing output is silence. `rates_hz` has the input and the output rate.
     `size` and `frames` count frames at the output rate. The last block may be shorter. `samples` must have at
     least one frame.
     """
-    rate = Rate(*rates_hz)
+    rate = StreamResampler(*rates_hz)
 
-    def converted() -> Iterator[Samples]:
+    def convert_and_pad() -> Iterator[Samples]:
         for start in range(0, len(samples), size):
             yield rate.add(samples[start : start + size])
-        yield rate.rest()
+        yield rate.finish()
         while True:
             yield np.zeros((size, *samples.shape[1:]), np.float32)
 
     waiting, left = samples[:0], frames
-    for some in converted():
+    for some in convert_and_pad():
         waiting = np.concatenate([waiting, some])
         while len(waiting) >= min(size, left):
             yield waiting[: min(size, left)]

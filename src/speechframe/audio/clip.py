@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from speechframe.audio import codec
-from speechframe.audio.saving import PLAYABLE, convert, save_audio
+from speechframe.audio.saving import PLAYABLE_FORMATS, convert_audio, save_audio
 from speechframe.spec.chosen import CONTENT_TYPES
 from speechframe.spec.speech import Format
 
@@ -90,9 +90,9 @@ class Clip:
     def playable(self) -> tuple[bytes, str]:
         """Return audio that browsers can play, and its content type. Raw formats are converted to WAV."""
         data, kind = self.audio, self.format
-        if kind not in PLAYABLE:
+        if kind not in PLAYABLE_FORMATS:
             rate_hz, channels = self.sample_rate, self.channels
-            data = convert(data, Format.WAV, format=kind, sample_rate_hz=rate_hz, channels=channels)
+            data = convert_audio(data, Format.WAV, format=kind, sample_rate_hz=rate_hz, channels=channels)
             kind = Format.WAV
         return data, CONTENT_TYPES[kind]
 

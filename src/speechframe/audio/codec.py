@@ -15,25 +15,25 @@ import soundfile
 from numpy.typing import ArrayLike, NDArray
 
 from speechframe.audio import _headers, _mp3, _ogg
-from speechframe.audio._rate import Rate, blocks_at
-from speechframe.audio._samples import Samples, checked, mono, seconds_to_frames
+from speechframe.audio._rate import StreamResampler, resample_in_blocks
+from speechframe.audio._samples import Samples, average_channels, check_samples, convert_seconds_to_frames
 from speechframe.errors import AudioError
 from speechframe.spec.chosen import RAW_G711_RATE_HZ
 from speechframe.spec.speech import ChannelType, Format
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 __all__ = [
     "Audio",
     "AudioInfo",
     "Samples",
+    "convert_seconds_to_frames",
     "decode",
     "encode",
-    "forced_shape",
-    "inspect",
+    "get_forced_shape",
+    "inspect_audio",
     "resample",
-    "seconds_to_frames",
-    "with_length",
-    "write",
+    "write_encoded",
+    "write_length",
 ]
 
 PEAK_CEILING = 0.99
@@ -42,7 +42,7 @@ PEAK_CEILING = 0.99
 MAX_DECODED_BYTES = 1 << 30
 """Largest size of decoded samples in bytes, for an hour and a half of mono at 44100 Hz."""
 
-_SUBTYPES = {
+_SUBTYPES_BY_FORMAT = {
     Format.WAV: "PCM_16",
     Format.FLAC: "PCM_16",
     Format.MP3: "MPEG_LAYER_III",
@@ -51,14 +51,14 @@ _SUBTYPES = {
     Format.ALAW: "ALAW",
     Format.ULAW: "ULAW",
 }
-_RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
-_G711 = frozenset({Format.ALAW, Format.ULAW})
+_RAW_FORMATS = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
+_G711_FORMATS = frozenset({Format.ALAW, Format.ULAW})
 _FULL_SCALE = 32767
 _BLOCK_FRAMES = 1 << 16
 """Number of frames that are read or written at a time, which limits the memory."""
-_KEPT_FRAMES = 1 << 21
+_MAX_KEPT_FRAMES = 1 << 21
 """Audio of up to this many frames (44 s at 48000 Hz) is kept in memory at the output rate."""
-_RATES_HZ = range(1000, 384_001)
+_ALLOWED_RATES_HZ = range(1000, 384_001)
 _MAX_CHANNELS = 8
 
 
@@ -90,7 +90,7 @@ class AudioInfo:
     audio_seconds: float
 
 
-class OnePass(soundfile.SoundFile):  # type: ignore[misc]  # the library is untyped
+class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]  # the library is untyped
     """A SoundFile that is read once, block after block.
 
     After each read of a seekable file, soundfile seeks to the current position. This takes time and damages
@@ -103,17 +103,19 @@ class OnePass(soundfile.SoundFile):  # type: ignore[misc]  # the library is unty
         return False
 
 
-def open_encoded(data: bytes, found: Format) -> OnePass:
+def open_encoded(data: bytes, found: Format) -> SequentialSoundFile:
     """Open a file for decoding, with its correct length even if its header has no length.
 
     Raise AudioError if the headers show a fault, such as a truncated MP3 file. Raise
     soundfile.LibsndfileError if the decoder cannot read the file.
     """
-    mp3 = _mp3.read(data) if found is Format.MP3 else None
-    return OnePass(io.BytesIO(_headers.with_length(data, found) if mp3 is None else mp3.for_decoder(data)))
+    mp3 = _mp3.read_mp3(data) if found is Format.MP3 else None
+    return SequentialSoundFile(
+        io.BytesIO(_headers.write_length(data, found) if mp3 is None else mp3.make_decodable(data))
+    )
 
 
-def forced_shape(
+def get_forced_shape(
     format: Format,
     channel_type: ChannelType = ChannelType.MONO,
     output_rate_hz: int = RAW_G711_RATE_HZ,
@@ -124,10 +126,10 @@ def forced_shape(
 
     Examples
     --------
-    >>> forced_shape(Format.ULAW, ChannelType.STEREO, 44100)
+    >>> get_forced_shape(Format.ULAW, ChannelType.STEREO, 44100)
     (<ChannelType.MONO: 'MONO'>, 8000)
     """
-    return (ChannelType.MONO, RAW_G711_RATE_HZ) if format in _G711 else (channel_type, output_rate_hz)
+    return (ChannelType.MONO, RAW_G711_RATE_HZ) if format in _G711_FORMATS else (channel_type, output_rate_hz)
 
 
 def encode(
@@ -150,7 +152,7 @@ def encode(
     sample_rate_hz
         Sample rate of `samples` in Hz.
     format
-        One of the seven formats. ALAW and ULAW always give mono at 8000 Hz (see :func:`forced_shape`).
+        One of the seven formats. ALAW and ULAW always give mono at 8000 Hz (see :func:`get_forced_shape`).
     channel_type
         MONO mixes the channels. STEREO doubles a single channel.
     output_rate_hz
@@ -167,11 +169,11 @@ def encode(
     Examples
     --------
     >>> data = encode(np.zeros(2205, np.float32), 22050, format=Format.WAV, output_rate_hz=8000)
-    >>> inspect(data)
+    >>> inspect_audio(data)
     AudioInfo(format=<Format.WAV: 'WAV'>, sample_rate_hz=8000, channels=1, audio_seconds=0.1)
     """
     buffer = io.BytesIO()
-    write(
+    write_encoded(
         buffer,
         samples,
         sample_rate_hz,
@@ -183,7 +185,7 @@ def encode(
     return buffer.getvalue()
 
 
-def write(
+def write_encoded(
     file: BinaryIO,
     samples: ArrayLike,
     sample_rate_hz: int,
@@ -210,27 +212,29 @@ def write(
     Examples
     --------
     >>> file = io.BytesIO()
-    >>> write(file, np.zeros(800, np.float32), 8000, format=Format.PCM)
+    >>> write_encoded(file, np.zeros(800, np.float32), 8000, format=Format.PCM)
     >>> len(file.getvalue())
     1600
     """
-    channel_type, rate_hz = forced_shape(format, channel_type, output_rate_hz or sample_rate_hz)
+    channel_type, rate_hz = get_forced_shape(format, channel_type, output_rate_hz or sample_rate_hz)
     # Keep the channels if their number is correct. Otherwise mix them to one channel, which is repeated
     # later.
     array, channels = np.asarray(samples), channel_type.channels
-    given = checked(array) if channels > 1 and array.shape[1:] == (channels,) else mono(array)
+    given = (
+        check_samples(array) if channels > 1 and array.shape[1:] == (channels,) else average_channels(array)
+    )
     _refuse_rates(sample_rate_hz, rate_hz)
     seconds = len(given) / sample_rate_hz if audio_seconds is None else audio_seconds
-    frames = max(1, seconds_to_frames(seconds, rate_hz))
+    frames = max(1, convert_seconds_to_frames(seconds, rate_hz))
 
-    def resampled_blocks() -> Iterator[Samples]:
-        return blocks_at(given, (sample_rate_hz, rate_hz), frames, _BLOCK_FRAMES)
+    def iter_resampled_blocks() -> Iterator[Samples]:
+        return resample_in_blocks(given, (sample_rate_hz, rate_hz), frames, _BLOCK_FRAMES)
 
     # The peak must be known before writing. So long audio is resampled twice, and short audio is kept.
-    kept = list(resampled_blocks()) if frames <= _KEPT_FRAMES else None
-    peak = max(np.abs(block).max() for block in kept or resampled_blocks())
+    kept = list(iter_resampled_blocks()) if frames <= _MAX_KEPT_FRAMES else None
+    peak = max(np.abs(block).max() for block in kept or iter_resampled_blocks())
     gain = np.float32(PEAK_CEILING / peak if peak > PEAK_CEILING else 1.0)
-    blocks = kept or resampled_blocks()
+    blocks = kept or iter_resampled_blocks()
     # Lossy encoders get floats, because libsndfile 1.2 damages interleaved integers for MP3.
     lossy = format in {Format.MP3, Format.OGG}
     scaled = (
@@ -268,13 +272,13 @@ def decode(
     >>> decode(bytes(8000), format=Format.ULAW).audio_seconds
     1.0
     """
-    if format is not None and format in _RAW:
+    if format is not None and format in _RAW_FORMATS:
         opened_file = _open_raw(data, format, sample_rate_hz, channels)
     else:
-        opened_file = _open_file(data, _headers.recognise(data, format))
+        opened_file = _open_file(data, _headers.recognise_format(data, format))
     with opened_file as file:
         try:
-            blocks = list(_blocks(file))
+            blocks = list(_read_blocks(file))
         except soundfile.LibsndfileError as error:
             raise AudioError(f"the {file.format} data is damaged or truncated") from error
         samples = np.concatenate(blocks) if blocks else np.zeros((0, file.channels), np.float32)
@@ -284,10 +288,10 @@ def decode(
             )
         if not len(samples):
             raise AudioError(f"no audio: the {file.format} file has no samples")
-        return Audio(checked(samples[:, 0] if file.channels == 1 else samples), file.samplerate)
+        return Audio(check_samples(samples[:, 0] if file.channels == 1 else samples), file.samplerate)
 
 
-def inspect(
+def inspect_audio(
     data: bytes,
     *,
     format: Format | None = None,
@@ -301,23 +305,23 @@ def inspect(
 
     Examples
     --------
-    >>> inspect(bytes(4000), format=Format.ALAW).audio_seconds
+    >>> inspect_audio(bytes(4000), format=Format.ALAW).audio_seconds
     0.5
     """
-    if format is not None and format in _RAW:
-        rate_hz, frame_bytes = _raw_shape(data, format, sample_rate_hz, channels)
+    if format is not None and format in _RAW_FORMATS:
+        rate_hz, frame_bytes = _read_raw_shape(data, format, sample_rate_hz, channels)
         return AudioInfo(format, rate_hz, channels, len(data) // frame_bytes / rate_hz)
-    found = _headers.recognise(data, format)
-    shape = _headers.shape_of(data, found)
+    found = _headers.recognise_format(data, format)
+    shape = _headers.read_shape(data, found)
     if shape is None:
         with _open_file(data, found) as file:
             shape = _headers.HeaderFacts(file.samplerate, file.channels, file.frames)
     else:
-        _refuse_unusual(shape.sample_rate_hz, shape.channels)
+        _refuse_unusual_shape(shape.sample_rate_hz, shape.channels)
     return AudioInfo(found, shape.sample_rate_hz, shape.channels, shape.frames / shape.sample_rate_hz)
 
 
-def with_length(data: bytes) -> bytes:
+def write_length(data: bytes) -> bytes:
     """Return a WAV or FLAC file with its length in its header.
 
     The header of a stream is written before the length is known, but many readers need the length. Other
@@ -333,10 +337,10 @@ def with_length(data: bytes) -> bytes:
     >>> from speechframe.audio.streams import StreamEncoder
     >>> encoder = StreamEncoder(Format.WAV, ChannelType.MONO, 8000)
     >>> streamed = encoder.add(np.zeros(800, np.float32)) + encoder.finish()
-    >>> with_length(streamed) == encode(np.zeros(800, np.float32), 8000, format=Format.WAV)
+    >>> write_length(streamed) == encode(np.zeros(800, np.float32), 8000, format=Format.WAV)
     True
     """
-    return _headers.with_length(data, _headers.recognise(data))
+    return _headers.write_length(data, _headers.recognise_format(data))
 
 
 def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
@@ -352,15 +356,15 @@ def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
     >>> resample(np.zeros(22050, np.float32), 22050, 8000).shape
     (8000,)
     """
-    array = checked(samples)
+    array = check_samples(samples)
     _refuse_rates(rate_in_hz, rate_out_hz)
-    rate = Rate(rate_in_hz, rate_out_hz)
-    return np.concatenate([rate.add(array), rate.rest()])
+    rate = StreamResampler(rate_in_hz, rate_out_hz)
+    return np.concatenate([rate.add(array), rate.finish()])
 
 
 def _refuse_rates(*rates_hz: int) -> None:
     for rate_hz in rates_hz:
-        if rate_hz not in _RATES_HZ:
+        if rate_hz not in _ALLOWED_RATES_HZ:
             raise AudioError(f"the sample rate {rate_hz} Hz is not possible. Allowed: 1000 to 384000.")
 
 
@@ -368,7 +372,7 @@ def _write_blocks(
     file: BinaryIO, blocks: Iterable[NDArray[np.int16] | Samples], rate_hz: int, format: Format, channels: int
 ) -> None:
     """Write blocks of samples to a file in a format. A mono block is repeated in each channel."""
-    container = "RAW" if format in _RAW else format.value
+    container = "RAW" if format in _RAW_FORMATS else format.value
     shaped = (
         np.repeat(block[:, None], channels, axis=1) if channels > block.ndim else block for block in blocks
     )
@@ -377,7 +381,12 @@ def _write_blocks(
         return
     # Write OGG to memory first, because its pages are rewritten at the end. OGG files are small.
     target = io.BytesIO() if format is Format.OGG else file
-    shape = {"samplerate": rate_hz, "channels": channels, "format": container, "subtype": _SUBTYPES[format]}
+    shape = {
+        "samplerate": rate_hz,
+        "channels": channels,
+        "format": container,
+        "subtype": _SUBTYPES_BY_FORMAT[format],
+    }
     try:
         with soundfile.SoundFile(target, "w", **shape) as encoder:
             # Write in blocks, because the Vorbis encoder overflows its stack on minutes of audio at once.
@@ -388,12 +397,12 @@ def _write_blocks(
             soundfile.SoundFile(io.BytesIO(), "w", **shape).close()
         except soundfile.LibsndfileError as error:
             raise AudioError(
-                f"{format} cannot have {counted(channels, 'channel')} at {rate_hz} Hz"
+                f"{format} cannot have {format_count(channels, 'channel')} at {rate_hz} Hz"
             ) from error
         # The encoder works in memory, so the system refused to write. soundfile does not report the reason.
         raise OSError(errno.ENOSPC, "the audio cannot be written, the disk may be full") from None
     if isinstance(target, io.BytesIO) and target is not file:
-        file.write(_ogg.with_fixed_serial(target.getvalue()))
+        file.write(_ogg.rewrite_serial(target.getvalue()))
 
 
 def _open_file(data: bytes, found: Format) -> soundfile.SoundFile:
@@ -403,34 +412,34 @@ def _open_file(data: bytes, found: Format) -> soundfile.SoundFile:
     except soundfile.LibsndfileError as error:
         raise AudioError(f"the bytes begin like {found}, but no audio can be read from them") from error
     try:
-        _refuse_unusual(file.samplerate, file.channels)
+        _refuse_unusual_shape(file.samplerate, file.channels)
     except AudioError:
         file.close()
         raise
     return file
 
 
-def _refuse_unusual(rate_hz: int, channels: int) -> None:
-    if rate_hz not in _RATES_HZ or not 0 < channels <= _MAX_CHANNELS:
+def _refuse_unusual_shape(rate_hz: int, channels: int) -> None:
+    if rate_hz not in _ALLOWED_RATES_HZ or not 0 < channels <= _MAX_CHANNELS:
         raise AudioError(
             f"{channels} channels at {rate_hz} Hz cannot be read. "
-            f"Allowed: 1 to {_MAX_CHANNELS} channels at {_RATES_HZ[0]} to {_RATES_HZ[-1]} Hz."
+            f"Allowed: 1 to {_MAX_CHANNELS} channels at {_ALLOWED_RATES_HZ[0]} to {_ALLOWED_RATES_HZ[-1]} Hz."
         )
 
 
 def _open_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> soundfile.SoundFile:
-    rate_hz, _ = _raw_shape(data, asked, sample_rate_hz, channels)
-    return OnePass(
+    rate_hz, _ = _read_raw_shape(data, asked, sample_rate_hz, channels)
+    return SequentialSoundFile(
         io.BytesIO(data),
         samplerate=rate_hz,
         channels=channels,
         format="RAW",
-        subtype=_SUBTYPES[asked],
+        subtype=_SUBTYPES_BY_FORMAT[asked],
         endian="LITTLE",
     )
 
 
-def _raw_shape(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> tuple[int, int]:
+def _read_raw_shape(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> tuple[int, int]:
     """Return the sample rate in Hz and the bytes of a frame of raw samples, after a check of the data."""
     _headers.refuse_container(data, asked)
     if sample_rate_hz is None:
@@ -443,7 +452,7 @@ def _raw_shape(data: bytes, asked: Format, sample_rate_hz: int | None, channels:
     return sample_rate_hz, frame_bytes
 
 
-def _blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
+def _read_blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
     # Read in blocks up to a limit. A header may state more frames than fit into memory, and a kilobyte of
     # FLAC may contain hours of silence.
     size = 0

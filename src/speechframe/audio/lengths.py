@@ -10,32 +10,32 @@ from typing import Any
 import soundfile
 
 from speechframe.audio import _headers, codec
-from speechframe.audio.media import demuxed, opened, read_blocks, refuse_truncated
-from speechframe.audio.tracks import audio_track, moving_pictures, start_seconds
+from speechframe.audio.media import open_container, open_media, read_blocks, refuse_truncated
+from speechframe.audio.tracks import choose_audio_track, find_video_stream, measure_start_seconds
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
 __all__ = [
     "HEAD_BYTES",
     "Length",
-    "length_of",
-    "media_type_of",
-    "packet_seconds",
-    "seconds_of",
+    "measure_length",
+    "measure_packet_seconds",
+    "measure_seconds",
+    "recognise_media_type",
 ]
 
 HEAD_BYTES = 64
 """Number of first bytes of a file that are enough to recognise its media type."""
 
-_MEDIA_TYPES = MappingProxyType(
+_MEDIA_TYPES_BY_FORMAT = MappingProxyType(
     {Format.WAV: "audio/wav", Format.MP3: "audio/mpeg", Format.FLAC: "audio/flac", Format.OGG: "audio/ogg"}
 )
 # Media types by the brand (type code) of MP4 files. All other brands are video/mp4.
-_BRANDS = MappingProxyType({b"qt  ": "video/quicktime", b"M4A ": "audio/mp4"})
+_MEDIA_TYPES_BY_BRAND = MappingProxyType({b"qt  ": "video/quicktime", b"M4A ": "audio/mp4"})
 # Names of the first box of old QuickTime files, which have no brand.
-_OLD_QUICKTIME = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
+_OLD_QUICKTIME_BOXES = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
 # Media types by the first name of the demuxer of FFmpeg.
-_DEMUXERS = MappingProxyType(
+_MEDIA_TYPES_BY_DEMUXER = MappingProxyType(
     {
         "mov": "audio/mp4",
         "matroska": "audio/webm",
@@ -45,11 +45,11 @@ _DEMUXERS = MappingProxyType(
         "asf": "audio/x-ms-wma",
     }
 )
-_LONGEST_S = 1e8
+_MAX_LENGTH_S = 1e8
 """Limit of length in seconds for a decoder that needs a limit. No real file is longer."""
-_CLAIM_SECONDS = 1.0
+_MAX_EXCESS_S = 1.0
 """Allowed excess of a length in a header over the packets, because containers count padding differently."""
-_LEAST_NEGATIVE = 1 << 31
+_MIN_NEGATIVE_DURATION = 1 << 31
 """Durations from this value on are negative numbers of 32 bits."""
 
 
@@ -61,7 +61,7 @@ class Length:
     media_type: str
 
 
-def length_of(data: bytes) -> Length:
+def measure_length(data: bytes) -> Length:
     """Return the length and the media type of a clip. Decode the clip only if its headers have no length.
 
     Parameters
@@ -78,44 +78,44 @@ def length_of(data: bytes) -> Length:
     Examples
     --------
     >>> import numpy as np
-    >>> length_of(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.FLAC))
+    >>> measure_length(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.FLAC))
     Length(audio_seconds=0.5, media_type='audio/flac')
     """
     if not data:
         raise AudioError("no audio: the file is empty")
-    known = _headers.container(data)
+    known = _headers.recognise_container(data)
     if known is not None and not (known is Format.OGG and _headers.is_open_ended(data, known)):
-        found = Length(codec.inspect(data).audio_seconds, _MEDIA_TYPES[known])
+        found = Length(codec.inspect_audio(data).audio_seconds, _MEDIA_TYPES_BY_FORMAT[known])
     else:
         refuse_truncated(data)
-        found = (_by_libsndfile(data) if known is None else None) or _by_av(data)
+        found = (_measure_by_libsndfile(data) if known is None else None) or _measure_by_av(data)
     if not found.audio_seconds > 0:
         raise AudioError("no audio: the file has no samples")
     return found
 
 
-def media_type_of(head: bytes) -> str:
+def recognise_media_type(head: bytes) -> str:
     r"""Return the media type of a file by its first :data:`HEAD_BYTES` bytes.
 
     An unknown file has the type ``application/octet-stream``.
 
     Examples
     --------
-    >>> media_type_of(b"\0\0\0\x20ftypisom")
+    >>> recognise_media_type(b"\0\0\0\x20ftypisom")
     'video/mp4'
     """
-    if (known := _headers.container(head)) is not None:
-        return _MEDIA_TYPES[known]
-    if head[4:8] == _headers.MP4:
-        return _BRANDS.get(head[8:12], "video/mp4")
-    if head[4:8] in _OLD_QUICKTIME:
+    if (known := _headers.recognise_container(head)) is not None:
+        return _MEDIA_TYPES_BY_FORMAT[known]
+    if head[4:8] == _headers.MP4_MARK:
+        return _MEDIA_TYPES_BY_BRAND.get(head[8:12], "video/mp4")
+    if head[4:8] in _OLD_QUICKTIME_BOXES:
         return "video/quicktime"
-    if head[:4] == _headers.MATROSKA:
+    if head[:4] == _headers.MATROSKA_START:
         return "video/webm" if b"webm" in head[:HEAD_BYTES] else "video/x-matroska"
     return "application/octet-stream"
 
 
-def seconds_of(medium: Path | bytes) -> float:
+def measure_seconds(medium: Path | bytes) -> float:
     """Return the length of a media file in seconds, from its first to its last sound or picture.
 
     The client and the service both compute the price of a dub from this length. The function reads every
@@ -136,25 +136,25 @@ def seconds_of(medium: Path | bytes) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> seconds_of(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.WAV))
+    >>> measure_seconds(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.WAV))
     0.5
     """
     claimed_s = refuse_truncated(medium)
     if find_spec("av") is None:
-        with opened(medium, max_seconds=_LONGEST_S) as media:
+        with open_media(medium, max_seconds=_MAX_LENGTH_S) as media:
             return sum(map(len, media.blocks)) / media.sample_rate_hz
-    with demuxed(medium) as source:
-        return packet_seconds(source, claimed_s)
+    with open_container(medium) as source:
+        return measure_packet_seconds(source, claimed_s)
 
 
-def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
-    """Return the length of a PyAV container in seconds by its packets. Raise errors as :func:`seconds_of`.
+def measure_packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
+    """Return the length of a PyAV container in seconds by its packets. Raise errors as :func:`measure_seconds`.
 
     `claimed_s` is the length in seconds in a header that FFmpeg does not read, or 0.
     """
     import av
 
-    audio, video = source.streams.audio, moving_pictures(source)
+    audio, video = source.streams.audio, find_video_stream(source)
     streams = [*audio, *([] if video is None else [video])]
     if any(each.time_base is None or each.time_base >= 1 for each in streams):
         raise AudioError(
@@ -167,7 +167,7 @@ def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
                 duration = packet.duration or 0
                 # FFmpeg returns a negative duration if the last packet of Vorbis is shortened.
                 end = packet.pts + (
-                    duration if duration < _LEAST_NEGATIVE else duration - 2 * _LEAST_NEGATIVE
+                    duration if duration < _MIN_NEGATIVE_DURATION else duration - 2 * _MIN_NEGATIVE_DURATION
                 )
                 ticks[packet.stream_index] = max(end, ticks.get(packet.stream_index, end))
     except (av.error.FFmpegError, ValueError) as error:
@@ -180,18 +180,18 @@ def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
         claimed_s = max(claimed_s, (source.duration or 0) / av.time_base)
     # Some headers count from time zero, and others from the first sound or picture. So compare the length
     # with the end of the packets, which is the larger number.
-    if claimed_s > max(ends.values()) + _CLAIM_SECONDS:
+    if claimed_s > max(ends.values()) + _MAX_EXCESS_S:
         raise AudioError(
             f"the media file is truncated, or its header is wrong: it has {max(ends.values()):.1f} of "
             f"{claimed_s:.1f} seconds"
         )
-    seconds = max(ends.get(each.index, 0.0) for each in streams) - start_seconds(source)
+    seconds = max(ends.get(each.index, 0.0) for each in streams) - measure_start_seconds(source)
     if seconds <= 0:
         raise AudioError("no audio: the file has no samples")
     return seconds
 
 
-def _by_libsndfile(data: bytes) -> Length | None:
+def _measure_by_libsndfile(data: bytes) -> Length | None:
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             return Length(file.frames / file.samplerate, f"audio/x-{file.format.lower()}")
@@ -199,10 +199,12 @@ def _by_libsndfile(data: bytes) -> Length | None:
         return None
 
 
-def _by_av(data: bytes) -> Length:
-    with demuxed(data) as container:
-        rate_hz = audio_track(container).rate
+def _measure_by_av(data: bytes) -> Length:
+    with open_container(data) as container:
+        rate_hz = choose_audio_track(container).rate
         # Decode up to the end, because containers have a rounded length or none.
         frames = max((at + len(block) for at, block in read_blocks(container, rate_hz)), default=0)
-        media_type = _DEMUXERS.get(container.format.name.partition(",")[0], "application/octet-stream")
+        media_type = _MEDIA_TYPES_BY_DEMUXER.get(
+            container.format.name.partition(",")[0], "application/octet-stream"
+        )
         return Length(frames / rate_hz, media_type)

@@ -18,31 +18,33 @@ from speechframe.audio import _headers, codec
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
-_BITS, _FULL_SCALE = 16, 32767
-_LARGEST_OF_16_BITS = _FULL_SCALE / (_FULL_SCALE + 1)
-_LOSSY = dict.fromkeys(("MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III", "VORBIS", "OPUS"), 0.99)
-_FULL = {"PCM_U8": 127 / 128, **_LOSSY}
-"""Full scale by subtype of file, on a scale up to 1. Other subtypes have `_LARGEST_OF_16_BITS`.
+_USUAL_BITS, _FULL_SCALE = 16, 32767
+_FULL_SCALE_OF_16_BITS = _FULL_SCALE / (_FULL_SCALE + 1)
+_FULL_SCALE_OF_LOSSY = dict.fromkeys(
+    ("MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III", "VORBIS", "OPUS"), 0.99
+)
+_FULL_SCALE_BY_SUBTYPE = {"PCM_U8": 127 / 128, **_FULL_SCALE_OF_LOSSY}
+"""Full scale by subtype of file, on a scale up to 1. Other subtypes have `_FULL_SCALE_OF_16_BITS`.
 
 The largest positive integer is a little below 1. Lossy formats round off clipped peaks, so their full scale
 is lower.
 """
 _WINDOW_FRAMES = 4096
 """Number of frames of a window."""
-_WHOLE_FRAMES = 4 * _WINDOW_FRAMES
+_MAX_SHORT_FRAMES = 4 * _WINDOW_FRAMES
 """Files up to this number of frames are decoded completely."""
 _BLOCK_SAMPLES = 1 << 16
 """Number of samples that are measured at a time."""
 _PRODUCT_SAMPLES = 10_000
 """Number of samples of a dot product. OpenBLAS uses threads for longer products, which is slower."""
-_LARGE = 1e12
+_LARGE_SAMPLE = 1e12
 """Larger float samples are summed in 64 bits, because 32 bits would overflow."""
-_RUN = 3
+_CLIPPED_RUN_SAMPLES = 3
 """Number of consecutive samples at full scale that count as clipped. Fewer samples may be a normal peak."""
-_HEARD_DB = -40.0
-_FULL_DB = -0.09
+_MIN_NORMAL_PEAK_DB = -40.0
+_MAX_NORMAL_PEAK_DB = -0.09
 """Range of the peak in dB of windows that look normal. Other windows are silent or at full scale."""
-_NOISE = 0.1
+_MIN_CORRELATION = 0.1
 """Least correlation of windows that look normal. Other windows are noise."""
 _SILENT_POWER = 1e-12
 """Least power in a logarithm, which is -120 dB."""
@@ -71,7 +73,9 @@ class Levels:
     seen_fraction: float
 
 
-def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int | None = None) -> Levels:
+def measure_levels(
+    data: bytes, *, format: Format, channels: int = 1, most_samples: int | None = None
+) -> Levels:
     """Return the level of encoded audio.
 
     WAV, PCM, ALAW, ULAW and MP3 are measured completely. If FLAC or OGG is longer than 16384 frames, only two
@@ -99,7 +103,7 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
     Examples
     --------
     >>> tone = 0.1 * np.sin(np.arange(8000) / 4, dtype=np.float32)
-    >>> found = levels(codec.encode(tone, 8000, format=Format.WAV), format=Format.WAV)
+    >>> found = measure_levels(codec.encode(tone, 8000, format=Format.WAV), format=Format.WAV)
     >>> round(found.peak_db), round(found.rms_db), found.clipped_fraction
     (-20, -23, 0.0)
     """
@@ -110,18 +114,20 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
     if format is Format.MP3:
         return _measure_file(data, format, most_samples)
     if format is Format.WAV:
-        wav = _headers.plain_wav(data)
-        if wav is None or wav.bits != _BITS:
-            codec.inspect(data, format=format)  # raises if the file cannot be read
+        wav = _headers.read_plain_wav(data)
+        if wav is None or wav.bits != _USUAL_BITS:
+            codec.inspect_audio(data, format=format)  # raises if the file cannot be read
             _headers.refuse_truncated(data, format)
             return _measure_file(data, format, most_samples)
         samples, channels = np.frombuffer(data, "<i2", wav.size // 2, wav.start), wav.channels
     elif format is Format.PCM:
         samples = np.frombuffer(data, "<i2", count=len(data) // 2)
     else:
-        samples = _g711_table(format)[np.frombuffer(data, np.uint8)]
-        return _measure(_split(samples, channels), channels, full=float(_g711_table(format).max()))
-    return _measure(_split(samples, channels), channels)
+        samples = _make_g711_table(format)[np.frombuffer(data, np.uint8)]
+        return _measure_blocks(
+            _split_blocks(samples, channels), channels, full=float(_make_g711_table(format).max())
+        )
+    return _measure_blocks(_split_blocks(samples, channels), channels)
 
 
 def _measure_windows(data: bytes, format: Format, most_samples: int | None) -> Levels:
@@ -129,7 +135,7 @@ def _measure_windows(data: bytes, format: Format, most_samples: int | None) -> L
     try:
         with codec.open_encoded(data, format) as file:
             frames, channels = file.frames, file.channels
-            if frames > _WHOLE_FRAMES:
+            if frames > _MAX_SHORT_FRAMES:
                 windows = []
                 for place in (1 / 2, 1.0):
                     file.seek(int((frames - _WINDOW_FRAMES) * place))
@@ -138,10 +144,13 @@ def _measure_windows(data: bytes, format: Format, most_samples: int | None) -> L
                 # After an inexact seek, the last window may be short. Then measure the whole file, which
                 # finds missing samples.
                 if len(samples) == len(windows) * _WINDOW_FRAMES:
-                    full = _FULL.get(file.subtype, _LARGEST_OF_16_BITS)
+                    full = _FULL_SCALE_BY_SUBTYPE.get(file.subtype, _FULL_SCALE_OF_16_BITS)
                     seen = [samples.reshape(-1)]
-                    found = _measure(seen, channels, full=full, unit=1.0, claimed=frames * channels)
-                    if _HEARD_DB <= found.peak_db <= _FULL_DB and abs(found.correlation) >= _NOISE:
+                    found = _measure_blocks(seen, channels, full=full, unit=1.0, claimed=frames * channels)
+                    if (
+                        _MIN_NORMAL_PEAK_DB <= found.peak_db <= _MAX_NORMAL_PEAK_DB
+                        and abs(found.correlation) >= _MIN_CORRELATION
+                    ):
                         return found
     except soundfile.LibsndfileError as error:
         raise AudioError("the audio is damaged or truncated") from error
@@ -154,13 +163,15 @@ def _measure_file(data: bytes, format: Format, most_samples: int | None) -> Leve
         with codec.open_encoded(data, format) as file:
             claimed, channels = file.frames, file.channels
             most = claimed if most_samples is None else min(claimed, max(1, most_samples // channels))
-            full = _FULL.get(file.subtype, _LARGEST_OF_16_BITS)
-            return _measure(_decode(file, most), channels, full=full, unit=1.0, claimed=claimed * channels)
+            full = _FULL_SCALE_BY_SUBTYPE.get(file.subtype, _FULL_SCALE_OF_16_BITS)
+            return _measure_blocks(
+                _read_samples(file, most), channels, full=full, unit=1.0, claimed=claimed * channels
+            )
     except soundfile.LibsndfileError as error:
         raise AudioError("the audio is damaged, or the data is not audio") from error
 
 
-def _decode(file: soundfile.SoundFile, most: int) -> Iterator[NDArray[np.float32]]:
+def _read_samples(file: soundfile.SoundFile, most: int) -> Iterator[NDArray[np.float32]]:
     """Yield samples in pieces, because the samples of a file may need more memory than there is."""
     at_once = max(1, _BLOCK_SAMPLES // file.channels)
     for first in range(0, most, at_once):
@@ -173,18 +184,18 @@ def _decode(file: soundfile.SoundFile, most: int) -> Iterator[NDArray[np.float32
 
 
 @cache
-def _g711_table(format: Format) -> NDArray[np.int16]:
+def _make_g711_table(format: Format) -> NDArray[np.int16]:
     """Return the 16-bit sample for each of the 256 bytes of ALAW or ULAW."""
     audio = codec.decode(bytes(range(256)), format=format)
     return np.asarray(np.rint(audio.samples * (_FULL_SCALE + 1)), np.int16)
 
 
-def _split(samples: NDArray[Any], channels: int) -> list[NDArray[Any]]:
+def _split_blocks(samples: NDArray[Any], channels: int) -> list[NDArray[Any]]:
     at_once = max(1, _BLOCK_SAMPLES // channels) * channels
     return [samples[first : first + at_once] for first in range(0, len(samples), at_once)]
 
 
-def _measure(
+def _measure_blocks(
     blocks: Iterable[NDArray[Any]],
     channels: int,
     *,
@@ -197,45 +208,45 @@ def _measure(
     Blocks have whole frames with interleaved channels. `full` is the value from which a sample is at full
     scale. `unit` is the value of 0 dB. `claimed` is the number of samples of the whole audio.
     """
-    highest = power = following = 0.0
-    flat = count = 0
+    largest = power = next_products = 0.0
+    clipped = count = 0
     before = None  # the last samples of the block before, for clipped samples across blocks
     for block in blocks:
         peak = max(float(block.max()), -float(block.min()))
         if not isfinite(peak):
             raise AudioError("samples have NaN or infinite values")
-        highest = max(highest, peak)
-        floats = block.astype(np.float32 if peak < _LARGE else np.float64, copy=False)
+        largest = max(largest, peak)
+        floats = block.astype(np.float32 if peak < _LARGE_SAMPLE else np.float64, copy=False)
         # Sum the products of samples with themselves, and with the next sample of the same channel.
         later = floats[channels:]
         for first in range(0, len(floats), _PRODUCT_SAMPLES):
             here = floats[first : first + _PRODUCT_SAMPLES]
             next_ones = later[first : first + len(here)]
             power += float(here.dot(here))
-            following += float(next_ones.dot(here[: len(next_ones)]))
+            next_products += float(next_ones.dot(here[: len(next_ones)]))
         joined = block
         if before is not None:
             ends = before[-channels:].astype(np.float64)
             begins = floats[:channels]
-            following += float(begins.dot(ends[: len(begins)]))
+            next_products += float(begins.dot(ends[: len(begins)]))
             joined = np.concatenate((before, block)) if peak >= full else block
         if peak >= full:
-            flat += _flat_tops(joined, channels, full)
-        before = block[-(_RUN - 1) * channels :]
+            clipped += _count_clipped_samples(joined, channels, full)
+        before = block[-(_CLIPPED_RUN_SAMPLES - 1) * channels :]
         count += len(block)
     if not count:
         raise AudioError("no audio: there are no samples")
     return Levels(
-        peak_db=10 * log10(max(_SILENT_POWER, (highest / unit) ** 2)),
+        peak_db=10 * log10(max(_SILENT_POWER, (largest / unit) ** 2)),
         rms_db=10 * log10(max(_SILENT_POWER, power / count / unit**2)),
-        clipped_fraction=flat / count,
-        correlation=following / power if power else 1.0,
+        clipped_fraction=clipped / count,
+        correlation=next_products / power if power else 1.0,
         seen_fraction=count / (claimed or count),
     )
 
 
-def _flat_tops(samples: NDArray[Any], channels: int, full: float) -> int:
+def _count_clipped_samples(samples: NDArray[Any], channels: int, full: float) -> int:
     at_full = (samples >= full) | (samples <= -full)
-    later = (_RUN - 1) * channels
+    later = (_CLIPPED_RUN_SAMPLES - 1) * channels
     runs = at_full[later:] & at_full[channels:-channels] & at_full[:-later]
     return int(np.count_nonzero(runs))

@@ -20,26 +20,32 @@ import numpy as np
 import soundfile
 
 from speechframe.audio import _headers, _mp3
-from speechframe.audio._rate import Rate
+from speechframe.audio._rate import StreamResampler
 from speechframe.audio._samples import Mixer, Samples
-from speechframe.audio.codec import Audio, OnePass
-from speechframe.audio.tracks import audio_track, audio_tracks, gapless, placed, track_warning
+from speechframe.audio.codec import Audio, SequentialSoundFile
+from speechframe.audio.tracks import (
+    choose_audio_track,
+    decode_with_positions,
+    fill_gaps,
+    list_audio_tracks,
+    make_track_warning,
+)
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
-RATES_HZ = range(4000, 192_001)
+READABLE_RATES_HZ = range(4000, 192_001)
 """Sample rates in Hz that can be read."""
 MAX_CHANNELS = 32
 """Largest number of channels that can be read."""
-TOP_RATE_HZ = 48_000
+MAX_OUTPUT_RATE_HZ = 48_000
 """Highest sample rate of the result in Hz. Audio at a higher rate is converted to this rate."""
 
 _BLOCK_FRAMES = 1 << 16
 """Number of frames that are read at a time."""
-_UNKNOWN_FRAMES = 1 << 62
+_MIN_UNKNOWN_FRAMES = 1 << 62
 """libsndfile returns a number of frames from this value on if the length is unknown."""
 # Allowed demuxers, which open no other files. HLS, DASH and concat would open any address in the file.
-_DEMUXERS = (
+_ALLOWED_DEMUXERS = (
     *(
         "mov",
         "mp4",
@@ -58,7 +64,11 @@ _DEMUXERS = (
     ),
     *("wav", "w64", "aiff", "au", "caf", "flac", "mp3", "aac", "ac3", "eac3", "amr"),
 )
-_OPTIONS = {"format_whitelist": ",".join(_DEMUXERS), "protocol_whitelist": "none", "enable_drefs": "0"}
+_OPEN_OPTIONS = {
+    "format_whitelist": ",".join(_ALLOWED_DEMUXERS),
+    "protocol_whitelist": "none",
+    "enable_drefs": "0",
+}
 
 
 class _NoLength(Exception):
@@ -75,7 +85,7 @@ class Media:
         Sample rate of the blocks in Hz.
     blocks
         Iterator of float32 in [-1, 1], shape ``(frames,)``, with mixed channels. Read it once, in the
-        ``with`` block of :func:`opened`. It raises AudioError if the file is damaged or too long.
+        ``with`` block of :func:`open_media`. It raises AudioError if the file is damaged or too long.
     warning
         Warning that names the track that is read, if the file has several tracks.
     """
@@ -85,7 +95,7 @@ class Media:
     warning: str | None = None
 
 
-def read(path: Path, *, max_seconds: float) -> Audio:
+def read_audio(path: Path, *, max_seconds: float) -> Audio:
     """Return the audio of a file as mono, at its own rate but at most 48000 Hz.
 
     Parameters
@@ -107,53 +117,53 @@ def read(path: Path, *, max_seconds: float) -> Audio:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "clip.wav")
     ...     soundfile.write(path, np.zeros((8000, 2)), 16000)
-    ...     read(path, max_seconds=10).samples.shape
+    ...     read_audio(path, max_seconds=10).samples.shape
     (8000,)
     """
-    with opened(path, max_seconds=max_seconds) as media:
+    with open_media(path, max_seconds=max_seconds) as media:
         blocks = list(media.blocks)
         return Audio(np.concatenate(blocks), media.sample_rate_hz)
 
 
 @contextlib.contextmanager
-def opened(medium: Path | bytes, *, max_seconds: float) -> Iterator[Media]:
-    """Open a file, or its bytes, as a context manager. It raises the errors of :func:`read`.
+def open_media(medium: Path | bytes, *, max_seconds: float) -> Iterator[Media]:
+    """Open a file, or its bytes, as a context manager. It raises the errors of :func:`read_audio`.
 
     At most one block of samples is in memory at a time.
     """
     _refuse_empty(medium)
     with contextlib.ExitStack() as stack:
         try:
-            media = stack.enter_context(_by_soundfile(medium, max_seconds))
+            media = stack.enter_context(_open_by_soundfile(medium, max_seconds))
         except (soundfile.LibsndfileError, _NoLength):
-            media = stack.enter_context(_by_av(medium, max_seconds))
+            media = stack.enter_context(_open_by_av(medium, max_seconds))
         yield media
 
 
 @contextlib.contextmanager
-def _by_soundfile(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
+def _open_by_soundfile(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
     # Pass an open file instead of a path, because libsndfile would read some endings as raw samples.
-    with _open_checked(medium, max_seconds) as stream, OnePass(stream) as file:
+    with _open_checked(medium, max_seconds) as stream, SequentialSoundFile(stream) as file:
         refuse_shape(file.samplerate, file.channels)
-        if file.frames >= _UNKNOWN_FRAMES:
+        if file.frames >= _MIN_UNKNOWN_FRAMES:
             raise _NoLength
         if file.frames > max_seconds * file.samplerate:
-            raise _too_long(max_seconds)
-        yield _media(_sound_blocks(file), file.samplerate, max_seconds)
+            raise _make_length_error(max_seconds)
+        yield _make_media(_read_sound_blocks(file), file.samplerate, max_seconds)
 
 
 def _open_checked(medium: Path | bytes, max_seconds: float) -> IO[bytes]:
     """Check the headers of a file, and return the file or its MP3 frames as a stream for the decoder."""
     with _map_file(medium) as data:
-        mp3 = _refuse_truncated(data)
-        found = _headers.container(data[: _headers.MAGIC_BYTES])
+        mp3 = _refuse_truncated_bytes(data)
+        found = _headers.recognise_container(data[: _headers.MAGIC_BYTES])
         if found is not None and _headers.is_open_ended(data, found):
             raise _NoLength
         if mp3 is not None:
             if mp3.frames > max_seconds * mp3.kind.sample_rate_hz:
-                raise _too_long(max_seconds)
-            return io.BytesIO(mp3.for_decoder(data))
-    return _stream(medium)
+                raise _make_length_error(max_seconds)
+            return io.BytesIO(mp3.make_decodable(data))
+    return _open_stream(medium)
 
 
 def refuse_truncated(medium: Path | bytes) -> float:
@@ -164,8 +174,8 @@ def refuse_truncated(medium: Path | bytes) -> float:
     """
     _refuse_empty(medium)
     with _map_file(medium) as data:
-        _refuse_truncated(data)
-        return _headers.movie_seconds(data) if data[4:8] == _headers.MP4 else 0.0
+        _refuse_truncated_bytes(data)
+        return _headers.read_movie_seconds(data) if data[4:8] == _headers.MP4_MARK else 0.0
 
 
 @contextlib.contextmanager
@@ -177,7 +187,7 @@ def _map_file(medium: Path | bytes) -> Iterator[bytes]:
         yield cast("bytes", mapped)  # a map has the used methods of bytes
 
 
-def _stream(medium: Path | bytes) -> IO[bytes]:
+def _open_stream(medium: Path | bytes) -> IO[bytes]:
     # Bytes may also be a mapped file.
     return medium.open("rb") if isinstance(medium, Path) else io.BytesIO(medium)
 
@@ -187,18 +197,18 @@ def _refuse_empty(medium: Path | bytes) -> None:
         raise AudioError("no audio: the file is empty")
 
 
-def _refuse_truncated(data: bytes) -> _mp3.Mp3 | None:
-    if data[:4] == _headers.MATROSKA:
+def _refuse_truncated_bytes(data: bytes) -> _mp3.Mp3 | None:
+    if data[:4] == _headers.MATROSKA_START:
         _headers.refuse_truncated_matroska(data)
-    if data[4:8] == _headers.MP4:
+    if data[4:8] == _headers.MP4_MARK:
         _headers.refuse_truncated_mp4(data)
-    found = _headers.container(data[: _headers.MAGIC_BYTES])
+    found = _headers.recognise_container(data[: _headers.MAGIC_BYTES])
     if found is not None:
         _headers.refuse_truncated(data, found, needs_end=False)
-    return _mp3.read(data) if found is Format.MP3 else None
+    return _mp3.read_mp3(data) if found is Format.MP3 else None
 
 
-def _sound_blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
+def _read_sound_blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
     frames, mixer = 0, Mixer()
     try:
         while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
@@ -211,17 +221,17 @@ def _sound_blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
 
 
 @contextlib.contextmanager
-def _by_av(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
-    with demuxed(medium) as container:
-        found = audio_track(container)
+def _open_by_av(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
+    with open_container(medium) as container:
+        found = choose_audio_track(container)
         refuse_shape(found.rate or 0, found.channels or 0)
-        media = _media(gapless(read_blocks(container, found.rate)), found.rate, max_seconds)
-        warning = track_warning(container, None, use="read", instead="give a file with that track alone")
+        media = _make_media(fill_gaps(read_blocks(container, found.rate)), found.rate, max_seconds)
+        warning = make_track_warning(container, None, use="read", instead="give a file with that track alone")
         yield replace(media, warning=warning)
 
 
 @contextlib.contextmanager
-def demuxed(medium: Path | bytes) -> Iterator[Any]:
+def open_container(medium: Path | bytes) -> Iterator[Any]:
     """Open a media file as an ``av.container.InputContainer``, as a context manager.
 
     Raise AudioError if PyAV is not installed, or if the file is not a media file or has no readable audio
@@ -236,17 +246,17 @@ def demuxed(medium: Path | bytes) -> Iterator[Any]:
         ) from None
     with contextlib.ExitStack() as stack:
         # Pass an open file here too, because a path could refer to other files.
-        stream = stack.enter_context(_stream(medium))
+        stream = stack.enter_context(_open_stream(medium))
         try:
             container = stack.enter_context(
-                av.open(stream, options=dict(_OPTIONS), metadata_errors="replace")
+                av.open(stream, options=dict(_OPEN_OPTIONS), metadata_errors="replace")
             )
             audio = container.streams.audio
         except (av.error.FFmpegError, ValueError) as error:
             raise AudioError("no audio that can be read") from error
         if not audio:
             raise AudioError("no audio: the file has no audio stream")
-        if not audio_tracks(container):
+        if not list_audio_tracks(container):
             raise AudioError("no audio that can be read: the encoding of the audio is unknown here")
         yield container
 
@@ -254,7 +264,7 @@ def demuxed(medium: Path | bytes) -> Iterator[Any]:
 def read_blocks(container: Any, rate_hz: int) -> Iterator[tuple[int, Samples]]:
     """Yield the audio of a PyAV container as pairs of a position in frames and a mono block.
 
-    The function raises the errors of :func:`~speechframe.audio.tracks.placed`.
+    The function raises the errors of :func:`~speechframe.audio.tracks.decode_with_positions`.
     """
     import av
 
@@ -262,29 +272,29 @@ def read_blocks(container: Any, rate_hz: int) -> Iterator[tuple[int, Samples]]:
     # Mix the channels with `Mixer`, because FFmpeg would make two equal channels louder. Use the packed
     # format "flt", because PyAV 18 reads past the last of eight planes.
     converter, mixer = av.AudioResampler(format="flt", rate=rate_hz), Mixer()
-    for at, samples in placed(container, audio_track(container), converter, rate_hz):
+    for at, samples in decode_with_positions(container, choose_audio_track(container), converter, rate_hz):
         yield at, mixer.add(samples)
 
 
 def refuse_shape(rate_hz: int, channels: int) -> None:
     """Raise AudioError if a sample rate or a number of channels is outside the allowed range."""
-    if rate_hz not in RATES_HZ:
+    if rate_hz not in READABLE_RATES_HZ:
         raise AudioError(
-            f"the sample rate {rate_hz} Hz cannot be read. Allowed: {RATES_HZ[0]} to {RATES_HZ[-1]}."
+            f"the sample rate {rate_hz} Hz cannot be read. Allowed: {READABLE_RATES_HZ[0]} to {READABLE_RATES_HZ[-1]}."
         )
     if not 0 < channels <= MAX_CHANNELS:
         raise AudioError(f"{channels} channels cannot be read. Allowed: 1 to {MAX_CHANNELS}.")
 
 
-def _too_long(max_seconds: float) -> AudioError:
+def _make_length_error(max_seconds: float) -> AudioError:
     return AudioError(f"the audio is longer than {max_seconds:g} seconds, the longest that is allowed")
 
 
-def _media(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Media:
+def _make_media(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Media:
     bounded = _limit_length(blocks, rate_hz, max_seconds)
-    if rate_hz <= TOP_RATE_HZ:
+    if rate_hz <= MAX_OUTPUT_RATE_HZ:
         return Media(rate_hz, bounded)
-    return Media(TOP_RATE_HZ, _lower_rate(bounded, rate_hz))
+    return Media(MAX_OUTPUT_RATE_HZ, _reduce_rate(bounded, rate_hz))
 
 
 def _limit_length(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Iterator[Samples]:
@@ -293,7 +303,7 @@ def _limit_length(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -
     for block in blocks:
         frames += len(block)
         if frames > max_seconds * rate_hz:
-            raise _too_long(max_seconds)
+            raise _make_length_error(max_seconds)
         if not np.isfinite(block).all():
             raise AudioError("the audio has values that are not numbers")
         if len(block):
@@ -303,9 +313,9 @@ def _limit_length(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -
         raise AudioError("no audio: the file has no samples")
 
 
-def _lower_rate(blocks: Iterator[Samples], rate_hz: int) -> Iterator[Samples]:
-    rate = Rate(rate_hz, TOP_RATE_HZ)
+def _reduce_rate(blocks: Iterator[Samples], rate_hz: int) -> Iterator[Samples]:
+    rate = StreamResampler(rate_hz, MAX_OUTPUT_RATE_HZ)
     for block in blocks:
         if len(made := rate.add(block)):
             yield made
-    yield rate.rest()
+    yield rate.finish()

@@ -8,7 +8,7 @@ from speechframe.errors import AudioError
 from speechframe.spec.speech import ChannelType, Format
 from speechframe.writing.files import write_new
 
-PLAYABLE = frozenset({Format.WAV, Format.MP3, Format.FLAC, Format.OGG})
+PLAYABLE_FORMATS = frozenset({Format.WAV, Format.MP3, Format.FLAC, Format.OGG})
 """Formats with headers, which other programs can open. Audio in any format can be converted to them."""
 
 
@@ -34,17 +34,19 @@ def save_audio(
     """
     target = Path(path)
     if not target.suffix:
-        whole = codec.with_length(data) if format in PLAYABLE else data
+        whole = codec.write_length(data) if format in PLAYABLE_FORMATS else data
         return write_new(target.parent, target.name, {f".{format.value.lower()}": whole})[0]
     wanted = target.suffix[1:].upper()
     if wanted == format.value:
-        target.write_bytes(codec.with_length(data) if format in PLAYABLE else data)
+        target.write_bytes(codec.write_length(data) if format in PLAYABLE_FORMATS else data)
         return target
-    target.write_bytes(convert(data, wanted, format=format, sample_rate_hz=sample_rate_hz, channels=channels))
+    target.write_bytes(
+        convert_audio(data, wanted, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
+    )
     return target
 
 
-def convert(data: bytes, wanted: str, *, format: Format, sample_rate_hz: int, channels: int) -> bytes:
+def convert_audio(data: bytes, wanted: str, *, format: Format, sample_rate_hz: int, channels: int) -> bytes:
     """Convert encoded audio to the format `wanted`, such as "WAV".
 
     The other parameters are those of :func:`save_audio`.
@@ -54,8 +56,8 @@ def convert(data: bytes, wanted: str, *, format: Format, sample_rate_hz: int, ch
     AudioError
         Audio cannot be saved in the format, or the bytes are not audio.
     """
-    if wanted not in {one.value for one in PLAYABLE}:
-        allowed = ", ".join(sorted(f".{one.value.lower()}" for one in {*PLAYABLE, format}))
+    if wanted not in {one.value for one in PLAYABLE_FORMATS}:
+        allowed = ", ".join(sorted(f".{one.value.lower()}" for one in {*PLAYABLE_FORMATS, format}))
         raise AudioError(f"audio cannot be saved as .{wanted.lower()}; allowed: {allowed}")
     audio = codec.decode(data, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
     channel_type = ChannelType.STEREO if audio.channels == ChannelType.STEREO.channels else ChannelType.MONO

@@ -20,27 +20,27 @@ import soundfile
 from numpy.typing import ArrayLike, NDArray
 
 from speechframe.audio import _ogg
-from speechframe.audio._rate import Rate
-from speechframe.audio._samples import Samples, checked, mono
-from speechframe.audio.codec import forced_shape
+from speechframe.audio._rate import StreamResampler
+from speechframe.audio._samples import Samples, average_channels, check_samples
+from speechframe.audio.codec import get_forced_shape
 from speechframe.errors import AudioError
 from speechframe.spec.speech import ChannelType, Format
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
-_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
+_WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 _UNKNOWN_SIZE = 0xFFFF_FFFF
 _PCM_TAG, _FMT_BYTES, _SAMPLE_BYTES = 1, 16, 2
 _FULL_SCALE = 32767
 _MP3_HEADER_BYTES = 4
-_MOST_FRAMES = 1 << 16
-_VORBIS_FRAMES = 256
+_MAX_WRITE_FRAMES = 1 << 16
+_VORBIS_WRITE_FRAMES = 256
 """Number of frames in each write to the Vorbis encoder. Its output depends on this number."""
-_FASTEST_FLAC = 0.0
+_FLAC_LEVEL = 0.0
 """Compression level with the shortest blocks, 1152 frames instead of 4096."""
 _MP3_LEVEL = 0.6
 """Compression level with about 64 kbit/s for mono at 24000 Hz."""
-_OPTIONS: dict[Format, dict[str, Any]] = {
-    Format.FLAC: {"format": "FLAC", "subtype": "PCM_16", "compression_level": _FASTEST_FLAC},
+_ENCODER_OPTIONS: dict[Format, dict[str, Any]] = {
+    Format.FLAC: {"format": "FLAC", "subtype": "PCM_16", "compression_level": _FLAC_LEVEL},
     Format.MP3: {
         "format": "MP3",
         "subtype": "MPEG_LAYER_III",
@@ -51,7 +51,7 @@ _OPTIONS: dict[Format, dict[str, Any]] = {
     Format.ALAW: {"format": "RAW", "subtype": "ALAW"},
     Format.ULAW: {"format": "RAW", "subtype": "ULAW"},
 }
-_LOSSY = frozenset({Format.MP3, Format.OGG})
+_LOSSY_FORMATS = frozenset({Format.MP3, Format.OGG})
 
 
 class StreamEncoder:
@@ -61,7 +61,7 @@ class StreamEncoder:
     ----------
     format
         One of the seven formats. ALAW and ULAW always give mono at 8000 Hz
-        (see :func:`speechframe.audio.codec.forced_shape`).
+        (see :func:`speechframe.audio.codec.get_forced_shape`).
     channel_type
         MONO mixes the channels. STEREO doubles a single channel.
     input_rate_hz, output_rate_hz
@@ -85,12 +85,12 @@ class StreamEncoder:
         input_rate_hz: int,
         output_rate_hz: int | None = None,
     ) -> None:
-        channel_type, rate_hz = forced_shape(format, channel_type, output_rate_hz or input_rate_hz)
+        channel_type, rate_hz = get_forced_shape(format, channel_type, output_rate_hz or input_rate_hz)
         self.format = format
         self.channels = channel_type.channels
         self.sample_rate_hz = rate_hz
-        self._rate = Rate(input_rate_hz, rate_hz)
-        self._sink = _Sink(without_tag=format is Format.MP3)
+        self._rate = StreamResampler(input_rate_hz, rate_hz)
+        self._sink = _StreamFile(without_tag=format is Format.MP3)
         self._file: soundfile.SoundFile | None = None
         self._waiting: list[NDArray[np.generic]] = []
         self._begun = self._finished = False
@@ -129,14 +129,14 @@ class StreamEncoder:
         if not self._rate.frames_in:
             self._close()
             raise AudioError("no audio: the stream was finished before there were samples")
-        data = self._write(self._rate.rest())
+        data = self._write(self._rate.finish())
         self._close()
         return data + self._take()
 
     def _match_channels(self, array: NDArray[np.generic]) -> Samples:
         if self.channels == 1 or array.ndim == 1 or array.shape[1] != self.channels:
-            return mono(array)
-        return checked(array)
+            return average_channels(array)
+        return check_samples(array)
 
     def _write(self, samples: Samples | None) -> bytes:
         head = b"" if self._begun else self._begin()
@@ -145,7 +145,11 @@ class StreamEncoder:
         if self.channels > samples.ndim:
             samples = np.repeat(samples[:, None], self.channels, axis=1)
         clipped = np.clip(samples, -1.0, 1.0)
-        data = clipped if self.format in _LOSSY else np.rint(clipped * np.float32(_FULL_SCALE)).astype("<i2")
+        data = (
+            clipped
+            if self.format in _LOSSY_FORMATS
+            else np.rint(clipped * np.float32(_FULL_SCALE)).astype("<i2")
+        )
         if self._file is None:
             return head + data.tobytes()
         self._waiting.append(data)
@@ -156,7 +160,7 @@ class StreamEncoder:
         if self._file is None or not self._waiting:
             return
         data = np.concatenate(self._waiting)
-        block = _VORBIS_FRAMES if self.format is Format.OGG else min(len(data), _MOST_FRAMES) or 1
+        block = _VORBIS_WRITE_FRAMES if self.format is Format.OGG else min(len(data), _MAX_WRITE_FRAMES) or 1
         whole = len(data) if last else len(data) // block * block
         for start in range(0, whole, block):
             self._file.write(data[start : min(start + block, whole)])
@@ -165,15 +169,15 @@ class StreamEncoder:
     def _begin(self) -> bytes:
         self._begun = True
         if self.format is Format.WAV:
-            return _wav_header(self.sample_rate_hz, self.channels)
+            return _make_wav_header(self.sample_rate_hz, self.channels)
         if self.format is not Format.PCM:
             try:
                 self._file = soundfile.SoundFile(
-                    self._sink, "w", self.sample_rate_hz, self.channels, **_OPTIONS[self.format]
+                    self._sink, "w", self.sample_rate_hz, self.channels, **_ENCODER_OPTIONS[self.format]
                 )
             except soundfile.LibsndfileError as error:
                 raise AudioError(
-                    f"{self.format} cannot have {counted(self.channels, 'channel')} "
+                    f"{self.format} cannot have {format_count(self.channels, 'channel')} "
                     f"at {self.sample_rate_hz} Hz"
                 ) from error
         return b""
@@ -186,10 +190,10 @@ class StreamEncoder:
     def _take(self) -> bytes:
         data = self._sink.take()
         # The encoder has written whole pages, so their serial numbers can be replaced.
-        return _ogg.with_fixed_serial(data) if self.format is Format.OGG else data
+        return _ogg.rewrite_serial(data) if self.format is Format.OGG else data
 
 
-class _Sink(io.RawIOBase):
+class _StreamFile(io.RawIOBase):
     """Output file of an encoder that stores bytes until `take` returns them.
 
     Encoders seek back at the end to write the length into their header. Such writes are dropped, because the
@@ -236,9 +240,9 @@ class _Sink(io.RawIOBase):
         return data
 
 
-def _wav_header(rate_hz: int, channels: int) -> bytes:
+def _make_wav_header(rate_hz: int, channels: int) -> bytes:
     frame_bytes = channels * _SAMPLE_BYTES
-    return _HEADER.pack(
+    return _WAV_HEADER.pack(
         b"RIFF",
         _UNKNOWN_SIZE,
         b"WAVE",

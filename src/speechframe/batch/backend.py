@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from speechframe.errors import SpeechframeError
 from speechframe.spec.check import FieldProblem
-from speechframe.store.schema import KEY_BYTES, PERSON, call_key
+from speechframe.store.schema import KEY_BYTES, KEY_PERSON, compute_call_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,10 @@ class Request:
 
     def as_take(self, take: int) -> "Request":
         """Return a copy of this request for another take, with the key of that take."""
-        return replace(self, key=call_key(self.base_key, take), take=take)
+        return replace(self, key=compute_call_key(self.base_key, take), take=take)
 
 
-def packed(parts: Iterable[Request], body: bytes) -> Request:
+def make_pack(parts: Iterable[Request], body: bytes) -> Request:
     """Return a pack, which is one call for several rows. It needs at least one part, and sends `body`."""
     parts = tuple(parts)
     # Two packs have equal keys if their rows are equal and in the same order.
@@ -87,7 +87,7 @@ def packed(parts: Iterable[Request], body: bytes) -> Request:
         price=sum(part.price for part in parts),
         characters=sum(part.characters for part in parts),
         parts=parts,
-        key=hashlib.blake2b(keys, digest_size=KEY_BYTES, person=PERSON).hexdigest(),
+        key=hashlib.blake2b(keys, digest_size=KEY_BYTES, person=KEY_PERSON).hexdigest(),
         row_id=parts[0].row_id,
     )
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from speechframe.batch.backend import Backend
-from speechframe.batch.plan import plan
-from speechframe.batch.prepare import prepare
-from speechframe.batch.run import EarlierRun, in_thread, open_backend
+from speechframe.batch.plan import plan_calls
+from speechframe.batch.prepare import prepare_run
+from speechframe.batch.run import EarlierRun, open_backend, run_in_thread
 from speechframe.store.schema import BASE_KEY, REQUEST, ROW_ID
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +58,7 @@ class Changes:
         """Return the counts and the price on one line."""
         return (
             f"{len(self.new):,} new, {len(self.changed):,} changed, {len(self.removed):,} removed, "
-            f"{len(self.unchanged):,} unchanged: {counted(self.credits, 'credit')}"
+            f"{len(self.unchanged):,} unchanged: {format_count(self.credits, 'credit')}"
         )
 
 
@@ -67,7 +67,7 @@ async def find_changes(earlier: EarlierRun, backend: Backend, table: Any) -> Cha
     folder, options = earlier.folder, earlier.options
 
     def compare(is_stopped: Callable[[], bool]) -> Changes:
-        found = prepare(
+        found = prepare_run(
             table,
             earlier.sources,
             backend,
@@ -79,7 +79,7 @@ async def find_changes(earlier: EarlierRun, backend: Backend, table: Any) -> Cha
             is_preview=True,
         )
         places = (folder, found.manifest.table.file), (found.table_folder, found.entry.file)
-        old, new = (_calls_by_row(place.source(file)) for place, file in places)
+        old, new = (_read_calls_by_row(place.get_source(file)) for place, file in places)
         changed = [row_id for row_id, (key, _) in new.items() if row_id in old and old[row_id][0] != key]
         return Changes(
             new=tuple(row_id for row_id in new if row_id not in old),
@@ -87,15 +87,15 @@ async def find_changes(earlier: EarlierRun, backend: Backend, table: Any) -> Cha
             removed=tuple(row_id for row_id in old if row_id not in new),
             unchanged=tuple(row_id for row_id, (key, _) in new.items() if old.get(row_id, ("",))[0] == key),
             columns={row_id: backend.differences(old[row_id][1], new[row_id][1]) for row_id in changed},
-            credits=plan(found, backend, opened, options)[1].credits,
+            credits=plan_calls(found, backend, opened, options)[1].credits,
         )
 
     async with contextlib.AsyncExitStack() as stack:
         opened, *_ = await open_backend(backend, options, stack)
-        return await in_thread(compare)
+        return await run_in_thread(compare)
 
 
-def _calls_by_row(file: Any) -> dict[str, tuple[str | None, bytes]]:
+def _read_calls_by_row(file: Any) -> dict[str, tuple[str | None, bytes]]:
     """Return the key and the body of each row's call in an input file, by row id.
 
     A row that cannot be sent has the key None and an empty body.

@@ -28,12 +28,12 @@ from typing import Any, NamedTuple
 from speechframe import errors
 from speechframe.batch.backend import Answer, LaneSpec
 from speechframe.errors import SpeechframeError
-from speechframe.network.descriptors import free_descriptors
-from speechframe.processes.slots import SLOTS, USERS, Slots
-from speechframe.spec.limits import LARGEST_CONCURRENCY, LEAST_CONCURRENCY
+from speechframe.network.descriptors import count_free_descriptors
+from speechframe.processes.slots import SLOT_BYTES_RANGE, USER_BYTES_RANGE, Slots
+from speechframe.spec.limits import MAX_STREAMING_CONCURRENCY, MIN_STREAMING_CONCURRENCY
 from speechframe.writing.files import parse_json
 
-MOST_CALLS = 1024
+MAX_CALLS_PER_LANE = 1024
 """Largest number of calls that a run has in flight in a lane, even if the service allows more."""
 CONNECTIONS_PER_CALL = 2
 """Number of connections to allow for each call in flight. An answer holds its connection until the answer is
@@ -41,36 +41,36 @@ judged, and meanwhile the next call opens another connection."""
 SHORTEST_PROBE_GAP, FIRST_PROBE_GAP, LONGEST_PROBE_GAP = 3, 20, 128
 """Number of answers between two probes: after a probe that passed, at first, and at most. Each refused probe
 doubles the gap. At the longest gap, refused probes are below 1 % of the calls."""
-ENOUGH_PROBES = 5
+PROBES_BEFORE_GROWTH = 5
 """Number of probes that must pass in a row before the limit grows. A single probe may pass by luck, in the
 gap between two calls."""
-FALL_FACTOR = 0.7
+LIMIT_FALL_FACTOR = 0.7
 """If a call is refused again before any call passed, the cap has fallen. The limit then becomes this share of
 the calls in flight, because steps of one would cost too many refusals."""
-FALLS, FALLS_WITHIN, FALLS_APART = 4, 100, 10
-"""A lane begins to pace its calls if its limit falls `FALLS` times within `FALLS_WITHIN` passed calls. At
-least `FALLS_APART` passed calls must lie between two falls."""
-LONE_WITHIN = 2
+FALLS_BEFORE_PACING, FALLS_WINDOW_PASSES, MIN_PASSES_BETWEEN_FALLS = 4, 100, 10
+"""A lane begins to pace its calls if its limit falls `FALLS_BEFORE_PACING` times within `FALLS_WINDOW_PASSES` passed calls. At
+least `MIN_PASSES_BETWEEN_FALLS` passed calls must lie between two falls."""
+MAX_PASSES_BETWEEN_LONE_REFUSALS = 2
 """A lane also begins to pace its calls if two calls are refused while no other call is in flight. At most
-`LONE_WITHIN` calls may have passed between these two."""
-GROWTH, FASTEST_GROWTH, LEAD = 3e-6, 0.1, 100
-"""Each passed call raises the pace by a share of the pace. The share is `GROWTH` times the square of the
-number of calls passed since the last cut, and at most `FASTEST_GROWTH`. The first pace is measured on calls
-that waited for each other, so it is too low. Until a refusal it grows as if `LEAD` more calls had passed."""
-CUT_FACTOR, GUESS_CUT_FACTOR, PROVEN_PASSES = 0.95, 0.7, 10
-"""A refusal multiplies the pace by `CUT_FACTOR` if `PROVEN_PASSES` calls have passed at this pace. Before
-that the pace is a guess, and a refusal multiplies it by `GUESS_CUT_FACTOR`."""
-USELESS_SHARE, WORST_GUESS_SHARE, UNPACED_S = 0.3, 0.01, 60.0
-"""A lane stops pacing for `UNPACED_S` seconds if the pace falls below `USELESS_SHARE` of the best proven
-pace, or below `WORST_GUESS_SHARE` of the first pace. So low a pace shows that pacing does not prevent
+`MAX_PASSES_BETWEEN_LONE_REFUSALS` calls may have passed between these two."""
+PACE_GROWTH, MAX_PACE_GROWTH, FIRST_PACE_LEAD = 3e-6, 0.1, 100
+"""Each passed call raises the pace by a share of the pace. The share is `PACE_GROWTH` times the square of the
+number of calls passed since the last cut, and at most `MAX_PACE_GROWTH`. The first pace is measured on calls
+that waited for each other, so it is too low. Until a refusal it grows as if `FIRST_PACE_LEAD` more calls had passed."""
+PACE_CUT_FACTOR, FIRST_PACE_CUT_FACTOR, PASSES_OF_PROVEN_PACE = 0.95, 0.7, 10
+"""A refusal multiplies the pace by `PACE_CUT_FACTOR` if `PASSES_OF_PROVEN_PACE` calls have passed at this pace. Before
+that the pace is a guess, and a refusal multiplies it by `FIRST_PACE_CUT_FACTOR`."""
+MIN_SHARE_OF_PROVEN_PACE, MIN_SHARE_OF_FIRST_PACE, PACING_BREAK_S = 0.3, 0.01, 60.0
+"""A lane stops pacing for `PACING_BREAK_S` seconds if the pace falls below `MIN_SHARE_OF_PROVEN_PACE` of the best proven
+pace, or below `MIN_SHARE_OF_FIRST_PACE` of the first pace. So low a pace shows that pacing does not prevent
 refusals."""
 PACE_WINDOW_S, SHORTEST_WINDOW_S = 3.0, 0.1
 """The first pace is measured on the calls that passed in the last `PACE_WINDOW_S` seconds. The time since the
 first of these calls counts as at least `SHORTEST_WINDOW_S` seconds."""
 SHARING_PERIOD_S = 0.25
 """Seconds between two calls of :meth:`Lane.share_learned`."""
-FIRST_REST_S, LONGEST_REST_S, REST_AFTER = 0.25, 300.0, 3
-"""A lane rests after `REST_AFTER` calls in succession found the service unavailable. A single failure may be
+FIRST_REST_S, LONGEST_REST_S, FAILURES_BEFORE_REST = 0.25, 300.0, 3
+"""A lane rests after `FAILURES_BEFORE_REST` calls in succession found the service unavailable. A single failure may be
 due to the text of a call. The rests double, from `FIRST_REST_S` to `LONGEST_REST_S` seconds."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 30.0
 """Shortest and longest pause in seconds after a refusal that does not lower the limit. The pause doubles with
@@ -82,9 +82,11 @@ SPARE_WORKERS = 2
 call."""
 
 
-def calls_at_most(lane_count: int) -> int:
+def compute_max_calls(lane_count: int) -> int:
     """Return the largest number of calls in flight in each lane that the free file descriptors allow now."""
-    return max(1, min(MOST_CALLS, free_descriptors() // (CONNECTIONS_PER_CALL * max(1, lane_count))))
+    return max(
+        1, min(MAX_CALLS_PER_LANE, count_free_descriptors() // (CONNECTIONS_PER_CALL * max(1, lane_count)))
+    )
 
 
 class Ticket(NamedTuple):
@@ -111,10 +113,12 @@ class Cap:
     _probes_passed: int = 0  # number of probes in a row that passed
     _restore_to: int = 0  # limit to restore if the next probe passes, or 0 to restore nothing
     _is_falling: bool = False  # True after a refusal that may mean a lower cap, until a later call passes
-    # Values of `passes` at the last `FALLS` falls of the limit, and at the last refusal without other calls
+    # Values of `passes` at the last `FALLS_BEFORE_PACING` falls of the limit, and at the last refusal without other calls
     # in flight. They begin with a value that is too long ago to count.
-    _passes_at_falls: deque[int] = field(default_factory=lambda: deque([-FALLS_WITHIN], FALLS))
-    _passes_at_lone_refusal: int = -FALLS_WITHIN
+    _passes_at_falls: deque[int] = field(
+        default_factory=lambda: deque([-FALLS_WINDOW_PASSES], FALLS_BEFORE_PACING)
+    )
+    _passes_at_lone_refusal: int = -FALLS_WINDOW_PASSES
 
     def note_pass(self, ticket: Ticket) -> None:
         """Learn from a call that was not refused."""
@@ -131,7 +135,7 @@ class Cap:
             elif ticket.others >= self.limit:
                 self._until_probe = SHORTEST_PROBE_GAP
                 self._probes_passed += 1
-                self.is_growing = self._probes_passed >= ENOUGH_PROBES
+                self.is_growing = self._probes_passed >= PROBES_BEFORE_GROWTH
         self.is_probing = not self.is_growing and self._until_probe <= 0 and self.limit < self.max_limit
 
     def note_refusal(self, ticket: Ticket, beside: int, *, is_lone: bool) -> bool:
@@ -151,11 +155,11 @@ class Cap:
             # A single refusal is in doubt, because services refuse some calls under any load, and a limit
             # that is too low is costly. So the old limit is restored if the next probe passes.
             is_in_doubt = not (has_fallen or self.is_growing or is_probe) and reached < self.limit
-            is_apart = self.passes >= self._passes_at_falls[-1] + FALLS_APART
+            is_apart = self.passes >= self._passes_at_falls[-1] + MIN_PASSES_BETWEEN_FALLS
             if is_apart and (has_fallen or (self.is_growing and self.resets)):
                 self._passes_at_falls.append(self.passes)
             if has_fallen:
-                reached = max(1, int(FALL_FACTOR * reached))
+                reached = max(1, int(LIMIT_FALL_FACTOR * reached))
             first_gap = min(FIRST_PROBE_GAP, 4 * reached)
             self._probe_gap = min(2 * self._probe_gap, LONGEST_PROBE_GAP) if confirms_limit else first_gap
             self._restore_to = max(self._restore_to, self.limit) if is_in_doubt else 0
@@ -166,13 +170,13 @@ class Cap:
             self.resets += 1
         self.limit = min(self.limit, reached)
         falls = self._passes_at_falls
-        is_per_second = len(falls) == FALLS and falls[0] > self.passes - FALLS_WITHIN
+        is_per_second = len(falls) == FALLS_BEFORE_PACING and falls[0] > self.passes - FALLS_WINDOW_PASSES
         if is_lone:
-            is_per_second |= self.passes - self._passes_at_lone_refusal <= LONE_WITHIN
+            is_per_second |= self.passes - self._passes_at_lone_refusal <= MAX_PASSES_BETWEEN_LONE_REFUSALS
             self._passes_at_lone_refusal = self.passes
         return is_per_second
 
-    def adopt(self, limit: int, *, is_least: bool) -> None:
+    def adopt_limit(self, limit: int, *, is_least: bool) -> None:
         """Adopt the limit of another process.
 
         `is_least` is True if that process has seen no refusal yet, so the cap may be higher than its limit.
@@ -198,7 +202,7 @@ class CallPace:
     # Time of the last cut of the pace. Refusals of calls that began before the cut are ignored.
     _cut_s: float = 0.0
     _passes: int = 0  # calls passed since the last cut
-    _lead: int = 0  # `LEAD` from the first pace until a refusal, otherwise 0
+    _lead: int = 0  # `FIRST_PACE_LEAD` from the first pace until a refusal, otherwise 0
     _least_useful: float = 0.0  # below this pace, spacing calls does not help
     _unpaced_until_s: float = -math.inf
 
@@ -211,8 +215,8 @@ class CallPace:
         """Begin to pace calls at the rate of the last passed calls, unless pacing has proved useless."""
         seen = [at for at in self.pass_times if at >= now_s - PACE_WINDOW_S]
         if len(seen) > 1 and now_s >= self._unpaced_until_s:
-            self._lead = LEAD
-            self.set(self.processes * len(seen) / max(now_s - seen[0], SHORTEST_WINDOW_S), now_s)
+            self._lead = FIRST_PACE_LEAD
+            self.set_pace(self.processes * len(seen) / max(now_s - seen[0], SHORTEST_WINDOW_S), now_s)
 
     def begin(self, now_s: float) -> None:
         """Note that a call begins at this pace."""
@@ -227,23 +231,23 @@ class CallPace:
         self._passes += 1
         if self.per_second is None or not self._is_binding:
             return  # calls began later than the pace allowed, so a faster pace was not tested
-        if self._passes >= PROVEN_PASSES:
-            self._least_useful = max(self._least_useful, USELESS_SHARE * self.per_second)
-        self.per_second *= 1 + min(GROWTH * (self._passes + self._lead) ** 2, FASTEST_GROWTH)
+        if self._passes >= PASSES_OF_PROVEN_PACE:
+            self._least_useful = max(self._least_useful, MIN_SHARE_OF_PROVEN_PACE * self.per_second)
+        self.per_second *= 1 + min(PACE_GROWTH * (self._passes + self._lead) ** 2, MAX_PACE_GROWTH)
 
     def note_refusal(self, now_s: float, began_s: float) -> None:
         """Note a call that was refused at this pace."""
         if self.per_second is not None and began_s >= self._cut_s:
             self._lead = 0
-            factor = CUT_FACTOR if self._passes >= PROVEN_PASSES else GUESS_CUT_FACTOR
-            self.set(self.per_second * factor, now_s)
+            factor = PACE_CUT_FACTOR if self._passes >= PASSES_OF_PROVEN_PACE else FIRST_PACE_CUT_FACTOR
+            self.set_pace(self.per_second * factor, now_s)
             if self.per_second < self._least_useful:
-                self.per_second, self._unpaced_until_s = None, now_s + UNPACED_S
+                self.per_second, self._unpaced_until_s = None, now_s + PACING_BREAK_S
 
-    def set(self, per_second: float, now_s: float) -> None:
+    def set_pace(self, per_second: float, now_s: float) -> None:
         """Set the pace: the first pace, a pace lowered by a refusal, or the pace of another process."""
         if self.per_second is None:
-            self._least_useful = WORST_GUESS_SHARE * per_second
+            self._least_useful = MIN_SHARE_OF_FIRST_PACE * per_second
         if self.per_second is None or per_second < self.per_second:
             self._cut_s, self._passes, self.next_s = now_s, 0, now_s + self.processes / per_second
         self.per_second = per_second
@@ -264,7 +268,7 @@ class Lane:
         folder: Path | None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
-        most: int = MOST_CALLS,
+        most: int = MAX_CALLS_PER_LANE,
     ) -> None:
         self.name, self.is_fallback = spec.name, spec.is_fallback
         self.workers = self.in_flight = 0  # numbers of tasks and of calls; the engine sets `workers`
@@ -286,9 +290,13 @@ class Lane:
         self._file = None if folder is None else folder / f"{name}.json"
         self._in_file: dict[str, Any] = {}  # content of the file when it was last read or written
         self._is_limit_published = spec.published is not None
-        first = spec.published or spec.guess or min(width or LEAST_CONCURRENCY, LARGEST_CONCURRENCY)
+        first = (
+            spec.published or spec.guess or min(width or MIN_STREAMING_CONCURRENCY, MAX_STREAMING_CONCURRENCY)
+        )
         self._cap = Cap(
-            first, first if self._is_limit_published else MOST_CALLS, is_growing=not self._is_limit_published
+            first,
+            first if self._is_limit_published else MAX_CALLS_PER_LANE,
+            is_growing=not self._is_limit_published,
         )
         self.share_learned()
 
@@ -317,12 +325,12 @@ class Lane:
         if slot is not None:
             if slot < limit:
                 return slot
-            self._slots.give(slot)
-        return self._slots.take(limit)
+            self._slots.free_slot(slot)
+        return self._slots.take_slot(limit)
 
-    def free_permit(self, slot: int) -> None:
+    def give_permit_back(self, slot: int) -> None:
         """Free a slot that :meth:`take_permit` returned."""
-        self._slots.give(slot)
+        self._slots.free_slot(slot)
 
     @property
     def waits_until(self) -> float | None:
@@ -334,7 +342,7 @@ class Lane:
         """True if the lane rests until a call reaches the service again, or waits for Retry-After."""
         return self._rest_s > 0 or self.waits_until is not None
 
-    def wait_s(self) -> float:
+    def compute_wait_s(self) -> float:
         """Return the seconds until a call may begin, or 0.0. Call this method right before :meth:`begin`."""
         next_s = max(self._not_before_s, self._pace.next_s)
         if self._pace.per_second is None and self.in_flight and self._cap.limit == 1:
@@ -380,7 +388,7 @@ class Lane:
         now, self._refused_at = self._clock(), self._wall_clock()
         has_retry_after, is_again = retry_at > self._refused_at, self._pause_s > 0
         cap, limit = self._cap, self._cap.limit
-        beside = self.in_flight + self._slots.count_others(SLOTS)
+        beside = self.in_flight + self._slots.count_others(SLOT_BYTES_RANGE)
         if self._pace.per_second is not None:
             self._pace.note_refusal(now, ticket.began_s)
         elif cap.note_refusal(ticket, beside, is_lone=beside == ticket.others == 0 and not has_retry_after):
@@ -399,7 +407,7 @@ class Lane:
         if ticket.began_s < self._not_before_s:
             return  # the call began before the lane's current rest, so it adds nothing new
         self._unavailable_calls += 1
-        if self._rest_s or self._unavailable_calls >= REST_AFTER:
+        if self._rest_s or self._unavailable_calls >= FAILURES_BEFORE_REST:
             # The lane rests at least as long as the call took. A call to a service that hangs costs time, and
             # perhaps money.
             took_s = self._clock() - ticket.began_s
@@ -407,7 +415,7 @@ class Lane:
             self._not_before_s = self._clock() + self._rest_s
             self._retry_at = max(self._retry_at, retry_at)
 
-    def note_alive(self) -> None:
+    def end_rest(self) -> None:
         """Note that the service answers although calls have timed out. End the lane's rest."""
         self.unavailable_since_s, self._rest_s, self._unavailable_calls = math.inf, 0.0, 0
 
@@ -416,7 +424,7 @@ class Lane:
 
         If the shared file is unusable, each process learns alone and the run goes on.
         """
-        self._processes = self._pace.processes = 1 + self._slots.count_others(USERS)
+        self._processes = self._pace.processes = 1 + self._slots.count_others(USER_BYTES_RANGE)
         if self._file is None:
             return
         cap, pace = self._cap, self._pace
@@ -425,12 +433,12 @@ class Lane:
             if found != self._in_file:
                 self._in_file, self._refused_at = found, float(found["refused_at"])
                 if not self._is_limit_published:
-                    cap.adopt(int(found["cap"]), is_least=bool(found["is_least"]))
+                    cap.adopt_limit(int(found["cap"]), is_least=bool(found["is_least"]))
                 if found["per_second"]:
-                    pace.set(float(found["per_second"]), self._clock())
+                    pace.set_pace(float(found["per_second"]), self._clock())
                 latest_retry_at = self._wall_clock() + LONGEST_RETRY_AFTER_S
                 self._retry_at = max(self._retry_at, min(float(found["told_until"]), latest_retry_at))
-        ours = {
+        own_content = {
             "cap": cap.limit,
             "is_least": cap.is_growing and not cap.resets,
             "per_second": float(f"{pace.per_second or 0.0:.2g}"),
@@ -439,12 +447,12 @@ class Lane:
             # and delay their next probe.
             "refused_at": self._refused_at,
         }
-        if ours != self._in_file:
+        if own_content != self._in_file:
             temporary = self._file.with_suffix(f".{os.getpid()}")
             with contextlib.suppress(OSError):
-                temporary.write_text(json.dumps(ours))
+                temporary.write_text(json.dumps(own_content))
                 temporary.replace(self._file)
-                self._in_file = ours
+                self._in_file = own_content
 
     def close(self) -> None:
         """Write the learned limits to the shared file and free the permits."""
@@ -452,9 +460,9 @@ class Lane:
         self._slots.close()
 
 
-def choose(lanes: Sequence[Lane]) -> list[Lane]:
+def choose_lanes(lanes: Sequence[Lane]) -> list[Lane]:
     """Return the lanes that may take calls now. Fall-back lanes stand by while another lane works."""
     works = any(not (lane.is_fallback or lane.is_resting) for lane in lanes)
     for lane in lanes:
         lane.stands_by = lane.is_fallback and works
-    return [lane for lane in lanes if not (lane.stands_by or (lane.is_resting and lane.wait_s()))]
+    return [lane for lane in lanes if not (lane.stands_by or (lane.is_resting and lane.compute_wait_s()))]

@@ -11,20 +11,20 @@ from speechframe.batch.progress import (
     Live,
     Outcomes,
     Progress,
-    duration,
-    left_on_key,
-    warnings_in_words,
+    describe_balance,
+    describe_duration,
+    describe_warnings,
 )
 from speechframe.errors import SpeechframeError
 from speechframe.processes.loop import run_sync
 from speechframe.store.folder import Folder
-from speechframe.store.reader import StoredRun, warning_kind
+from speechframe.store.reader import StoredRun, find_warning_kind
 from speechframe.store.schema import CHARGED_UNKNOWN, FAILED, PENDING, STATUSES, SUSPECT, StopReason
-from speechframe.writing.words import counted, printable
+from speechframe.writing.words import format_count, replace_unprintable
 
 RUNNING, STOPPED = "running", "stopped"
 
-_OF_ONE_CALL = frozenset(
+_OPTIONS_OF_ONE_CALL = frozenset(
     {"run_dir", "id", "sep", "quoting", "take", "tags", "max_credits", "progress", "wait", "dry_run"}
 )
 """Run options to leave out of :attr:`Run.last_options`. They apply only to one call of a verb (such as
@@ -111,9 +111,13 @@ class Run(StoredRun):
         """Run options of the last call in this process, for use with :func:`resume`. Empty without a call."""
         if self._live is None:
             return {}
-        return {name: value for name, value in vars(self._live.options).items() if name not in _OF_ONE_CALL}
+        return {
+            name: value
+            for name, value in vars(self._live.options).items()
+            if name not in _OPTIONS_OF_ONE_CALL
+        }
 
-    def go_on_as(self, other: "Run") -> None:
+    def take_state_of(self, other: "Run") -> None:
         """Copy the state of `other`, the live run that :func:`resume` made of this run."""
         self.__dict__ = other.__dict__.copy()
 
@@ -188,7 +192,7 @@ class Run(StoredRun):
                 blocks="run.wait() would block the event loop that makes the run: use `await run`"
             )
             if not live.ended.done():
-                run_sync(live.until_ended(timeout_s=timeout_s))
+                run_sync(live.wait_until_ended(timeout_s=timeout_s))
             live.ended.result()
         return self
 
@@ -199,15 +203,15 @@ class Run(StoredRun):
         calls. If ``await asyncio.shield(run)`` is cancelled, the run goes on.
         """
         if self._live is not None:
-            yield from self._live.until_ended().__await__()
+            yield from self._live.wait_until_ended().__await__()
         return self
 
-    def state_in_words(self) -> str:
+    def describe_state(self) -> str:
         """Return the status. For a run that ended early, add the reason and advice."""
         status, because = self.status, self.stopped_because
         if because is None:
             return status
-        return printable(f"{status} ({because}): {self._how_to_go_on}")
+        return replace_unprintable(f"{status} ({because}): {self._how_to_go_on}")
 
     @property
     def _how_to_go_on(self) -> str:
@@ -218,22 +222,24 @@ class Run(StoredRun):
         s = self.stats
         states = ", ".join(f"{s[name]:,} {name.replace('_', ' ')}" for name in STATUSES if s.get(name))
         because = f" ({self.stopped_because})" if self.stopped_because else ""
-        made = [counted(s["rows"], "row") + f": {states or 'none'}", result_of(s)]
+        made = [format_count(s["rows"], "row") + f": {states or 'none'}", describe_results(s)]
         lines = [
             f"{self.operation} run {self.short_path}: {self.status}{because}",
             "; ".join(filter(None, made)),
-            f"{counted(s['credits'], 'credit')} in {counted(s['attempts'], 'attempt')} on {self.service}",
+            f"{format_count(s['credits'], 'credit')} in {format_count(s['attempts'], 'attempt')} on {self.service}",
             self.manifest.remark or "",
         ]
         if self.estimate is not None and self.progress is None:
             lines.append(f"planned: {self.estimate.line()}")
         if (p := self.progress) is not None and p.total:
-            lines.append(f"{counted(p.ended, p.unit)} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
+            lines.append(f"{format_count(p.ended, p.unit)} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
             if p.balance is not None:
-                lines.append(left_on_key(p.balance))
-        return printable("\n".join(filter(None, [*lines, self._warned(), *self._advice(s)])))
+                lines.append(describe_balance(p.balance))
+        return replace_unprintable(
+            "\n".join(filter(None, [*lines, self._describe_warnings(), *self._give_advice(s)]))
+        )
 
-    def _advice(self, s: Mapping[str, Any]) -> Iterator[str]:
+    def _give_advice(self, s: Mapping[str, Any]) -> Iterator[str]:
         """Yield advice for a run with these :attr:`stats`."""
         if s[FAILED]:
             yield "run.failed shows these rows; resume(run) tries them again"
@@ -246,24 +252,26 @@ class Run(StoredRun):
             takes = '; resume(run, redo="suspect") makes another take' if "audio_seconds" in s else ""
             yield f"error_message says what is suspect{takes}"
 
-    def _warned(self) -> str:
+    def _describe_warnings(self) -> str:
         """Return the number of warnings of each kind in words, with an example. Empty without warnings."""
         counts: Counter[str] = Counter()
         examples: dict[str, str] = {}
         for batch in self.batches([self.name_of("warnings")]):
             column: Any = batch.column(0)
-            for one in column.flatten().value_counts().to_pylist():
-                kind = warning_kind(one["values"])
-                counts[kind] += one["counts"]
-                examples.setdefault(kind, one["values"])
-        return warnings_in_words(counts, examples)
+            for warning_count in column.flatten().value_counts().to_pylist():
+                kind = find_warning_kind(warning_count["values"])
+                counts[kind] += warning_count["counts"]
+                examples.setdefault(kind, warning_count["values"])
+        return describe_warnings(counts, examples)
 
     def __repr__(self) -> str:
         plan = "" if self.estimate is None else f"planned: {self.estimate.line()}"
         # Use the counts of this process if it has them, because asyncio often calls repr and reading is slow.
-        warned = warnings_in_words(p.warned, p.examples) if (p := self.progress) else self._warned()
-        said = [f"{self.operation}, {self.state_in_words()}", plan, warned]
-        return printable(f"<Run {self.short_path!r}: {'; '.join(filter(None, said))}>")
+        warned = (
+            describe_warnings(p.warned, p.examples) if (p := self.progress) else self._describe_warnings()
+        )
+        texts = [f"{self.operation}, {self.describe_state()}", plan, warned]
+        return replace_unprintable(f"<Run {self.short_path!r}: {'; '.join(filter(None, texts))}>")
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"
@@ -282,8 +290,8 @@ def open_run(path: str | PathLike[str]) -> Run:
     return Run.open(path)
 
 
-def result_of(stats: Mapping[str, Any]) -> str:
+def describe_results(stats: Mapping[str, Any]) -> str:
     """Return the amount of translation or audio in words, from :attr:`Run.stats`. Empty for other results."""
     if "translated_characters" in stats:
-        return f"{counted(stats['translated_characters'], 'character')} of translation"
-    return f"{duration(stats['audio_seconds'])} of audio" if "audio_seconds" in stats else ""
+        return f"{format_count(stats['translated_characters'], 'character')} of translation"
+    return f"{describe_duration(stats['audio_seconds'])} of audio" if "audio_seconds" in stats else ""

@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-Show = Callable[..., None]
+ShowDashboard = Callable[..., None]
 """Function that shows the dashboard of a run. The run is its argument."""
 
-load_dashboard: Callable[[], Show] | None = None
+load_dashboard: Callable[[], ShowDashboard] | None = None
 """Function that returns the function to show a dashboard, or raises ImportError if a package is missing.
 
 The module of widgets sets this function. It imports runs, so this module must not import it.
 """
 
 
-def dashboard(progress: bool | str) -> Show | None:  # noqa: FBT001 - the run option as it was given
+def find_dashboard(progress: bool | str) -> ShowDashboard | None:  # noqa: FBT001 - the run option as it was given
     """Return the function that shows a run's dashboard in a notebook.
 
     Return None if `progress` is not ``"dashboard"``, if this is not a notebook, or if a package is missing.

@@ -15,14 +15,19 @@ from functools import partial
 from itertools import islice
 from typing import Any, TextIO
 
-from speechframe.batch.notebook import dashboard, is_notebook
+from speechframe.batch.notebook import find_dashboard, is_notebook
 from speechframe.batch.options import Options
 from speechframe.errors import SpeechframeError
-from speechframe.processes.ending import hold, release, running_loop, until_terminated
-from speechframe.processes.loop import INTERRUPT, background_loop, run_sync
-from speechframe.spec.billing import to_credits
+from speechframe.processes.ending import (
+    get_running_loop,
+    register_work,
+    unregister_work,
+    wait_until_terminated,
+)
+from speechframe.processes.loop import INTERRUPT_MESSAGE, get_background_loop, run_sync
+from speechframe.spec.billing import convert_to_credits
 from speechframe.store.schema import CHARGED_UNKNOWN, StopReason
-from speechframe.writing.words import counted, printable
+from speechframe.writing.words import format_count, replace_unprintable
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +38,10 @@ _LINE_S = 15.0
 _MINUTE_S = 60
 _KINDS_SHOWN = 5
 """Largest number of kinds of warnings to show. Further kinds are only counted."""
-_CENT = 0.01
+_SMALLEST_ROUNDED_AMOUNT = 0.01
 """Amounts of money below this amount have two significant digits, others have two decimals."""
 
-MOST_KEPT = 100_000
+MAX_KEPT_OUTCOMES = 100_000
 """Number of outcomes in memory for slow or late readers. The run's folder contains all outcomes."""
 
 
@@ -87,20 +92,22 @@ class Progress:
         # For each reader of the outcomes, a function that wakes the reader.
         self.followers: list[Callable[[], object]] = []
         # If the caller waits for the end of the run, nobody reads its outcomes, and none are kept.
-        self._kept: deque[Outcome] = deque(maxlen=0 if options.wait else MOST_KEPT)
+        self._kept: deque[Outcome] = deque(maxlen=0 if options.wait else MAX_KEPT_OUTCOMES)
         self._count = 0
         self._lock = threading.Lock()
         self._shown = bool(show)
-        self._draws = self._shown and dashboard(show) is None
+        self._draws = self._shown and find_dashboard(show) is None
         self._name = line.partition(": ")[0]
         self._bar: Any = None
         on_page = self._draws and is_notebook()
         if not on_page:
             # In a terminal the line is not the label of the bar. There its end, the price, would be cut off.
-            say(line, shown=self._shown)
+            print_line(line, shown=self._shown)
         if on_page or (self._draws and total and sys.stderr is not None and sys.stderr.isatty()):
             label = line if on_page else self._name
-            self._bar = _tqdm()(total=total, desc=label, unit=f" {unit}", dynamic_ncols=True, file=_output())
+            self._bar = _import_tqdm()(
+                total=total, desc=label, unit=f" {unit}", dynamic_ncols=True, file=_choose_output()
+            )
         self._every_s = _LINE_S if self._bar is None else _REDRAW_S
 
     def add(self, outcome: Outcome) -> None:
@@ -111,7 +118,7 @@ class Progress:
             # The frames of a traceback would keep the request and the answer of each failed call in memory.
             outcome.error.__traceback__ = None
             if name in {"failed", "unknown"}:
-                self.failed_by[code_of(outcome.error)] += 1
+                self.failed_by[get_error_code(outcome.error)] += 1
         self.audio_seconds += outcome.audio_seconds or 0.0
         if self._draws and time.monotonic() - self._drawn >= self._every_s:
             self._draw()
@@ -128,7 +135,7 @@ class Progress:
             with contextlib.suppress(RuntimeError):
                 wake()
 
-    def outcomes_since(self, position: int) -> tuple[list[Outcome], int]:
+    def read_outcomes_since(self, position: int) -> tuple[list[Outcome], int]:
         """Return the outcomes after the first `position`, and the number of all outcomes so far.
 
         Outcomes that are no longer kept are left out.
@@ -138,14 +145,14 @@ class Progress:
             # Read from the right end, because access to the middle of a deque is slow.
             return list(islice(reversed(self._kept), missing))[::-1], self._count
 
-    def retried(self, code: str) -> None:
+    def count_retry(self, code: str) -> None:
         """Count an attempt that will be repeated, by its error code."""
         self.retries += 1
         self.retried_by[code] += 1
 
     def warn(self, kind: str, words: str) -> None:
         """Count a warning about an answer. Show the first warning of each of the first few kinds."""
-        kind, words = printable(kind), printable(words)
+        kind, words = replace_unprintable(kind), replace_unprintable(words)
         self.warned[kind] += 1
         if kind not in self.examples:
             self.examples[kind] = words
@@ -180,9 +187,9 @@ class Progress:
             "charged_unknown": self.unknown,
             "retries": self.retries,
             "warnings": self.warned.total(),
-            "credits": to_credits(self.credits_millis),
+            "credits": convert_to_credits(self.credits_millis),
             "budget": self.budget,
-            "money": self.money_of(to_credits(self.credits_millis)),
+            "money": self.describe_cost(convert_to_credits(self.credits_millis)),
             "balance": self.balance,
             "audio_seconds": round(self.audio_seconds, 3),
             "seconds": round(self.seconds, 3),
@@ -190,16 +197,16 @@ class Progress:
             "eta_s": None if self.eta_s is None else round(self.eta_s, 1),
         }
 
-    def money_of(self, credits: float) -> str:
+    def describe_cost(self, credits: float) -> str:
         """Return the cost of `credits` in money as text. The text is empty if the plan has no price."""
         amount = credits * self.money_per_credit
-        return money_in_words(amount, self.currency) if self.money_per_credit else ""
+        return describe_money(amount, self.currency) if self.money_per_credit else ""
 
     def note(self, line: str) -> None:
         """Write one line to the log. If progress is shown, also write the line above the bar."""
-        line = printable(line)
+        line = replace_unprintable(line)
         log.info("%s", line)
-        say(line, shown=self._shown)
+        print_line(line, shown=self._shown)
 
     def close(self, end_line: str = "") -> None:
         """Show the last state of the bar, and then `end_line`. If `end_line` is empty, show the warnings."""
@@ -207,7 +214,7 @@ class Progress:
         if self._bar is not None:
             self._draw()
             self._bar.close()
-        if line := end_line or warnings_in_words(self.warned, self.examples):
+        if line := end_line or describe_warnings(self.warned, self.examples):
             self.note(line)
 
     def _draw(self) -> None:
@@ -215,8 +222,10 @@ class Progress:
         names = ("retries", "cached", "suspect", "failed", "unknown")
         counts = {name: getattr(self, name) for name in names} | dict(self.warned.most_common(_KINDS_SHOWN))
         of = "" if self.budget is None else f" of {self.budget:,.10g}"
-        figures = {"credits": f"{to_credits(self.credits_millis):,.10g}{of}"}
-        figures |= {"cost": money} if (money := self.money_of(to_credits(self.credits_millis))) else {}
+        figures = {"credits": f"{convert_to_credits(self.credits_millis):,.10g}{of}"}
+        figures |= (
+            {"cost": money} if (money := self.describe_cost(convert_to_credits(self.credits_millis))) else {}
+        )
         figures |= {} if self.balance is None else {"left": f"{self.balance:,}"}
         figures |= {name: f"{n:,}" for name, n in counts.items() if n}
         if bar is not None:
@@ -224,10 +233,10 @@ class Progress:
             bar.set_postfix(figures, refresh=False)
             bar.update(self.ended - bar.n)
         else:
-            made = f"{self.ended:,}/{counted(self.total, self.unit)}, {self.rate:,.1f} a second"
+            made = f"{self.ended:,}/{format_count(self.total, self.unit)}, {self.rate:,.1f} a second"
             to_go = "" if self.eta_s is None else f", about {self.eta_s:,.0f} s to go"
             others = "".join(f", {name}={n}" for name, n in figures.items())
-            say(f"{self._name}: {made}{to_go}{others}", shown=True)
+            print_line(f"{self._name}: {made}{to_go}{others}", shown=True)
 
 
 class Live:
@@ -246,13 +255,13 @@ class Live:
 
     def start(self, making: Coroutine[Any, Any, None], name: str) -> None:
         """Start the task that makes the run. When the task ends, set :attr:`ended`."""
-        hold(self)
+        register_work(self)
         # Keep a reference, because an event loop holds its tasks by weak references only.
         self._task = asyncio.create_task(making, name=f"speechframe-run-{name}")
         self._task.add_done_callback(self._close)
 
     def _close(self, task: "asyncio.Task[None]") -> None:
-        release(self)
+        unregister_work(self)
         # The task is cancelled when its event loop ends. The run then counts as stopped, as after a kill,
         # and all answers are kept.
         error = None if task.cancelled() else task.exception()
@@ -280,16 +289,16 @@ class Live:
         """
         if self.ended.done():
             return
-        if blocks and running_loop() is self.loop:
+        if blocks and get_running_loop() is self.loop:
             raise RuntimeError(blocks)
         if self.loop.is_closed():
-            release(self)
+            unregister_work(self)
             raise RuntimeError(
                 "the event loop of this run was closed before the run had ended; resume() makes the rest. "
                 "Let the loop run until `await run` returns"
             )
 
-    async def until_ended(
+    async def wait_until_ended(
         self, cancelled: asyncio.CancelledError | None = None, timeout_s: float | None = None
     ) -> None:
         """Wait for the end of the run, in any event loop, and raise the run's error if it has one.
@@ -319,13 +328,13 @@ class Live:
         finally:
             self._waiting.pop()
         # After SIGTERM the program ends soon, so the caller must not continue as after a normal end.
-        await until_terminated()
+        await wait_until_terminated()
         if cancelled is not None:
             raise cancelled
         ended.result()
 
     @contextlib.contextmanager
-    def reader(
+    def open_reader(
         self, loop: asyncio.AbstractEventLoop
     ) -> Iterator[Callable[[], Coroutine[Any, Any, list[Outcome]]]]:
         """Yield a coroutine function that waits in `loop` for the next outcomes and returns these outcomes.
@@ -334,13 +343,13 @@ class Live:
         """
         arrived, position = asyncio.Event(), 0
 
-        async def more() -> list[Outcome]:
+        async def read_more() -> list[Outcome]:
             nonlocal position
             while True:
                 arrived.clear()
                 # Check for the end before reading. So an outcome that arrives in between is read next time.
                 has_ended = self.ended.done()
-                found, position = self.progress.outcomes_since(position)
+                found, position = self.progress.read_outcomes_since(position)
                 if found or has_ended:
                     return found
                 self.check_loop()
@@ -348,14 +357,14 @@ class Live:
                     await arrived.wait()
                 except asyncio.CancelledError as order:
                     is_alone = not self._waiting and len(self.progress.followers) == 1
-                    if is_alone or order.args == (INTERRUPT,):
-                        await self.until_ended(order)
+                    if is_alone or order.args == (INTERRUPT_MESSAGE,):
+                        await self.wait_until_ended(order)
                     raise
 
         wake = partial(loop.call_soon_threadsafe, arrived.set)
         self.progress.followers.append(wake)
         try:
-            yield more
+            yield read_more
         finally:
             self.progress.followers.remove(wake)
 
@@ -375,37 +384,37 @@ class Outcomes:
         self._live.check_loop(
             blocks="a plain `for` would block the event loop that makes the run: use `async for`"
         )
-        with self._live.reader(background_loop()) as more:
+        with self._live.open_reader(get_background_loop()) as more:
             while found := run_sync(more()):
                 yield from found
 
     async def __aiter__(self) -> AsyncIterator[Outcome]:
         """Yield each outcome as soon as its call has ended, in any event loop."""
-        with self._live.reader(asyncio.get_running_loop()) as more:
+        with self._live.open_reader(asyncio.get_running_loop()) as more:
             while found := await more():
                 for outcome in found:
                     yield outcome
-        await until_terminated()
+        await wait_until_terminated()
 
 
-def say(line: str, *, shown: bool) -> None:
+def print_line(line: str, *, shown: bool) -> None:
     """Write one line above any bar to standard error, or in a notebook to standard output.
 
     Write nothing if `shown` is False.
     """
     if shown:
-        line = printable(line)
+        line = replace_unprintable(line)
         # The program at the other end of a pipe may have ended (`2>&1 | head`). The run goes on without it.
         with contextlib.suppress(BrokenPipeError):
-            _tqdm().write(line, file=_output())
+            _import_tqdm().write(line, file=_choose_output())
 
 
-def _output() -> TextIO:
+def _choose_output() -> TextIO:
     # Notebooks show standard error in a red box.
     return sys.stdout if is_notebook() else sys.stderr
 
 
-def _tqdm() -> Any:
+def _import_tqdm() -> Any:
     from tqdm import TqdmWarning
 
     with warnings.catch_warnings():
@@ -415,12 +424,12 @@ def _tqdm() -> Any:
     return tqdm
 
 
-def code_of(error: SpeechframeError) -> str:
+def get_error_code(error: SpeechframeError) -> str:
     """Return the service's code of an error, or the name of its class if it has no code."""
     return str(getattr(error, "code", None) or type(error).__name__)
 
 
-def warnings_in_words(counts: Counter[str], examples: dict[str, str]) -> str:
+def describe_warnings(counts: Counter[str], examples: dict[str, str]) -> str:
     """Return the number of warnings of the most frequent kinds in words, with an example of each.
 
     Return an empty text if there are no warnings.
@@ -429,28 +438,32 @@ def warnings_in_words(counts: Counter[str], examples: dict[str, str]) -> str:
         return ""
     kinds = counts.most_common(_KINDS_SHOWN)
     shown = {kind: f" ({words})" for kind, words in examples.items() if words != kind}
-    said = [f"{n:,} {kind}{shown.get(kind, '')}" for kind, n in kinds]
+    texts = [f"{n:,} {kind}{shown.get(kind, '')}" for kind, n in kinds]
     if len(counts) > len(kinds):
-        said.append(counted(len(counts) - len(kinds), "other kind"))
-    return f"{counted(counts.total(), 'warning')}: {', '.join(said)}; run.warnings shows them"
+        texts.append(format_count(len(counts) - len(kinds), "other kind"))
+    return f"{format_count(counts.total(), 'warning')}: {', '.join(texts)}; run.warnings shows them"
 
 
-def left_on_key(characters: int) -> str:
+def describe_balance(characters: int) -> str:
     """Return the balance of a key as text, such as ``1 character is left on the key``."""
-    return f"{counted(characters, 'character')} {'is' if characters == 1 else 'are'} left on the key"
+    return f"{format_count(characters, 'character')} {'is' if characters == 1 else 'are'} left on the key"
 
 
-def money_in_words(amount: float, currency: str | None) -> str:
+def describe_money(amount: float, currency: str | None) -> str:
     """Return an amount of money as text. An amount below 0.01 has two significant digits.
 
     Examples
     --------
-    >>> money_in_words(1234.5, "EUR"), money_in_words(0.000456, "EUR")
+    >>> describe_money(1234.5, "EUR"), describe_money(0.000456, "EUR")
     ('1,234.50 EUR', '0.00046 EUR')
     """
-    return f"{amount:,.2f} {currency}" if amount >= _CENT or not amount else f"{amount:.2g} {currency}"
+    return (
+        f"{amount:,.2f} {currency}"
+        if amount >= _SMALLEST_ROUNDED_AMOUNT or not amount
+        else f"{amount:.2g} {currency}"
+    )
 
 
-def duration(seconds: float) -> str:
+def describe_duration(seconds: float) -> str:
     """Return a duration as text, such as ``3.2 s`` or ``1.5 min``."""
     return f"{seconds:,.1f} s" if seconds < _MINUTE_S else f"{seconds / _MINUTE_S:,.1f} min"

@@ -21,9 +21,9 @@ from speechframe.batch.budget import Budget
 from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S
 from speechframe.batch.prepare import Prepared
 from speechframe.errors import ConnectionFailed, SpeechframeError
-from speechframe.spec.billing import CREDIT
-from speechframe.store.folder import storing
-from speechframe.store.journal import loads
+from speechframe.spec.billing import MILLICREDITS_PER_CREDIT
+from speechframe.store.folder import convert_os_errors
+from speechframe.store.journal import load_json
 from speechframe.store.schema import (
     BASE_KEY,
     NOTED,
@@ -41,7 +41,7 @@ Mask = npt.NDArray[np.bool_]
 
 _ROWS_AT_ONCE = 256
 """Number of rows of the table in memory at a time."""
-_MOST_HELD = 2048
+_MAX_HELD_CALLS = 2048
 """Largest number of held calls. A call is held while too many calls of its kind of work (such as one engine
 of the service) are under way."""
 
@@ -67,7 +67,7 @@ class Call:
     price."""
     work: str = ""  # kind of work (see `Backend.work_of`), set when the call is handed out or held
 
-    def charged(self, row: Request) -> int:
+    def get_charge(self, row: Request) -> int:
         """Return the charge of a row for an earlier attempt, in thousandths of a credit."""
         return self.booked.get(row.key, row.price)
 
@@ -88,7 +88,7 @@ class Plan:
     received."""
     late: str = ""  # the reason for leaving out rows whose wait exceeds patience_s, or empty
 
-    def call(self, request: Request) -> Call:
+    def make_call(self, request: Request) -> Call:
         """Return the call of a request, with the state of its attempts in earlier processes."""
         call = Call(request)
         if (failed := self.failed_records.get(request.key)) is not None:
@@ -97,10 +97,12 @@ class Plan:
             before = {
                 row.key: (self.failed_records.get(row.key) or {}).get("credits") for row in request.rows
             }
-            call.booked = {key: round(credits * CREDIT) for key, credits in before.items() if credits}
+            call.booked = {
+                key: round(credits * MILLICREDITS_PER_CREDIT) for key, credits in before.items() if credits
+            }
         return call
 
-    def wait_s(self, request: Request) -> float:
+    def compute_wait_s(self, request: Request) -> float:
         """Return the seconds until the service accepts a call for the rows of `request`, usually 0."""
         until = (
             max((self.waits.get(row.key, 0.0) for row in request.rows), default=0.0) if self.waits else 0.0
@@ -112,7 +114,7 @@ class Plan:
         """Price of all unpaid calls that are still to be made, in thousandths of a credit."""
         return int(self.prepared.prices[self.todo & ~self.already_paid].sum())
 
-    def packs_again(self, backend: Backend) -> Iterator[Request]:
+    def read_packs_again(self, backend: Backend) -> Iterator[Request]:
         """Yield each possibly billed pack (a call for several rows) again, and remove its rows from `todo`.
 
         A repeat is free only if the pack is identical, or if its answer was noted. Packs for which neither
@@ -123,7 +125,7 @@ class Plan:
             if row[PACK] is not None:
                 packs.setdefault(row[PACK], []).append(key)
         wanted = self.todo & self.in_packs
-        again = {request.key: request for request in self.requests(wanted)} if packs else {}
+        again = {request.key: request for request in self.read_requests(wanted)} if packs else {}
         for pack, keys in packs.items():
             row = self.failed_records[keys[0]]
             for request in backend.pack(iter([again[key] for key in keys if key in again])):
@@ -132,14 +134,14 @@ class Plan:
                     yield request
         self.todo &= ~wanted
 
-    def requests(self, wanted: Mask) -> Iterator[Request]:
+    def read_requests(self, wanted: Mask) -> Iterator[Request]:
         """Yield a request for each row that is True in `wanted`. The mask may change between yields."""
         columns = [ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS]
         folder, start = self.prepared.table_folder, 0
-        source = folder.source(self.prepared.entry.file)
+        source = folder.get_source(self.prepared.entry.file)
         codes = self.keys.dictionary_encode().indices.to_numpy()
         counts = np.bincount(codes, minlength=1)[codes]  # for each row, the number of rows with the same call
-        with storing(folder, "reading the table"), pq.ParquetFile(source) as file:
+        with convert_os_errors(folder, "reading the table"), pq.ParquetFile(source) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
                 if not wanted[start:].any():
                     return
@@ -148,9 +150,9 @@ class Plan:
                 keys, numbers = self.keys.take(places).to_pylist(), counts[places].tolist()
                 for row, key, number in zip(rows, keys, numbers, strict=True):
                     known, _, body = row[REQUEST].partition(b"\n")
-                    characters, varies, facts = loads(known)
+                    characters, varies, facts = load_json(known)
                     if row[TAGS] is not None:
-                        facts["tags"] = loads(row[TAGS])
+                        facts["tags"] = load_json(row[TAGS])
                     if number > 1:
                         facts["rows"] = number
                     yield Request(
@@ -168,10 +170,10 @@ class Plan:
                 start += batch.num_rows
 
 
-def _sources(plan: Plan, backend: Backend) -> Iterator[Iterator[Request]]:
-    yield plan.packs_again(backend)
-    # Create this generator second, because `packs_again` first removes its rows from `todo`.
-    yield backend.pack(plan.requests(plan.todo))
+def _make_sources(plan: Plan, backend: Backend) -> Iterator[Iterator[Request]]:
+    yield plan.read_packs_again(backend)
+    # Create this generator second, because `read_packs_again` first removes its rows from `todo`.
+    yield backend.pack(plan.read_requests(plan.todo))
 
 
 class Queue:
@@ -192,13 +194,13 @@ class Queue:
     ) -> None:
         self._plan, self._backend, self._budget = plan, backend, budget
         self._most_at_once = most_at_once
-        self._out_of: Counter[str] = Counter()  # number of calls under way by kind of work
+        self._under_way_by_kind: Counter[str] = Counter()  # number of calls under way by kind of work
         self._held: dict[str, deque[Call]] = {}  # held calls by kind of work, in the order of the plan
-        self._requests = itertools.chain.from_iterable(_sources(plan, backend))
+        self._requests = itertools.chain.from_iterable(_make_sources(plan, backend))
         self._front: deque[Call] = deque()
         self._later: list[tuple[float, int, Call]] = []
         self._order = itertools.count()
-        self._out = 0  # number of calls that were taken and have not ended
+        self._under_way = 0  # number of calls that were taken and have not ended
         self._is_plan_read = False  # True once all calls of the plan have been read
         self._changed = asyncio.Event()
         self._is_used_up = False  # True once the budget refused a call while no other call was under way
@@ -211,7 +213,7 @@ class Queue:
     @property
     def is_over(self) -> bool:
         """True if the queue will hand out no more calls."""
-        has_calls = self._out or self._waiting or not self._is_plan_read
+        has_calls = self._under_way or self._waiting or not self._is_plan_read
         return self.stopped is not None or not has_calls
 
     @property
@@ -220,9 +222,9 @@ class Queue:
         return len(self._front) + len(self._later) + sum(map(len, self._held.values()))
 
     def _has_room(self, work: str) -> bool:
-        return self._out_of[work] < self._most_at_once.get(work, sys.maxsize)
+        return self._under_way_by_kind[work] < self._most_at_once.get(work, sys.maxsize)
 
-    def _next(self) -> Call | None:
+    def _take_next(self) -> Call | None:
         """Return the first call whose kind of work is below its limit, and hold the calls before this call.
 
         Return None if there is no such call, or if the largest number of calls is held.
@@ -230,15 +232,15 @@ class Queue:
         for work, held in self._held.items():
             if held and self._has_room(work):
                 return held.popleft()
-        while sum(map(len, self._held.values())) < _MOST_HELD:
+        while sum(map(len, self._held.values())) < _MAX_HELD_CALLS:
             if self._later and self._later[0][0] <= time.monotonic():
                 call = heapq.heappop(self._later)[2]
             elif self._front:
                 call = self._front.popleft()
             elif (request := next(self._requests, None)) is not None:
-                call = self._plan.call(request)
+                call = self._plan.make_call(request)
                 self._read += 0 if call.is_in_ledger else request.price
-                if (wait_s := self._plan.wait_s(request)) > 0:
+                if (wait_s := self._plan.compute_wait_s(request)) > 0:
                     heapq.heappush(self._later, (time.monotonic() + wait_s, next(self._order), call))
                     continue
             else:
@@ -258,7 +260,7 @@ class Queue:
         """
         if self.stopped is not None:
             return None
-        if (call := self._next()) is None:
+        if (call := self._take_next()) is None:
             if not self.is_over:
                 later_s = self._later[0][0] - time.monotonic() if self._later else 0.0
                 await self.wait_for_change(later_s if later_s > 0 else None)
@@ -266,11 +268,11 @@ class Queue:
         price = 0 if call.is_in_ledger else call.request.price
         if self._budget is None or self._budget.reserve(call.request, price):
             call.reserved, call.rows = price, call.request.parts or (call.request,)
-            self._out += 1
-            self._out_of[call.work] += 1
+            self._under_way += 1
+            self._under_way_by_kind[call.work] += 1
             return call
         self._front.appendleft(call)
-        if self._out and not self._is_used_up:
+        if self._under_way and not self._is_used_up:
             # Wait, because a call under way may cost less than its reserved price.
             await self.wait_for_change()
             return None
@@ -305,8 +307,8 @@ class Queue:
     def finish(self, call: Call, instead: Iterable[Call] = ()) -> None:
         """Note that a taken call has ended. The calls `instead` are handed out before the plan's calls."""
         self._front.extend(instead)
-        self._out -= 1
-        self._out_of[call.work] -= 1
+        self._under_way -= 1
+        self._under_way_by_kind[call.work] -= 1
         self._changed.set()
 
     def stop(self, reason: StopReason, error: SpeechframeError | None = None) -> None:
@@ -322,6 +324,6 @@ class Queue:
         """
         if self._is_used_up and self._budget is not None:
             rest = self._planned - self._read + self._refused
-            self.stop(StopReason.BUDGET, self._budget.why_not(rest))
+            self.stop(StopReason.BUDGET, self._budget.explain_refusal(rest))
         elif self._plan.late:
             self.stop(StopReason.UNREACHABLE, ConnectionFailed(self._plan.late, sent=False))

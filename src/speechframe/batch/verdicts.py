@@ -17,7 +17,7 @@ class Verdict(Enum):
     STOP = "Every further call would fail, too. The run stops and keeps its answers."
 
 
-VERDICTS: tuple[tuple[type[SpeechframeError], Verdict], ...] = (
+VERDICT_BY_ERROR: tuple[tuple[type[SpeechframeError], Verdict], ...] = (
     (errors.RateLimited, Verdict.NOW),
     (errors.RequestTimeout, Verdict.LATER),
     (errors.ServerError, Verdict.LATER),
@@ -30,14 +30,14 @@ VERDICTS: tuple[tuple[type[SpeechframeError], Verdict], ...] = (
 )
 """The verdict on each class of errors. The first class that matches counts."""
 
-GATEWAYS = frozenset({502, 504, 520, 522, 524})
+GATEWAY_STATUSES = frozenset({502, 504, 520, 522, 524})
 """HTTP statuses that a gateway sends in place of the service. The service may still have billed the call."""
 
 
-def verdict_of(error: SpeechframeError) -> Verdict:
+def judge_error(error: SpeechframeError) -> Verdict:
     """Return the verdict on a call whose attempt ended with `error`."""
     if isinstance(error, ConnectionFailed):
         return Verdict.LOST if error.sent else Verdict.LATER
-    if isinstance(error, ServiceError) and error.status in GATEWAYS:
+    if isinstance(error, ServiceError) and error.status in GATEWAY_STATUSES:
         return Verdict.LOST
-    return next(verdict for kind, verdict in VERDICTS if isinstance(error, kind))
+    return next(verdict for kind, verdict in VERDICT_BY_ERROR if isinstance(error, kind))

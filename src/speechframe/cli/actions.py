@@ -23,12 +23,12 @@ def add_action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
     return parser
 
 
-def whole_number(low: int, high: int) -> Callable[[str], int]:
+def make_integer_parser(low: int, high: int) -> Callable[[str], int]:
     """Return a function for argparse that converts an argument into a whole number from `low` to `high`."""
 
-    def number(words: str) -> int:
+    def parse_integer(words: str) -> int:
         if not (words.isascii() and words.isdecimal() and low <= int(words) <= high):
             raise argparse.ArgumentTypeError(f"{words!r} is not a whole number from {low:,} to {high:,}")
         return int(words)
 
-    return number
+    return parse_integer

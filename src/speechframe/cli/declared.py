@@ -23,7 +23,7 @@ from typing import Any
 
 from speechframe.batch.run_options import RunOptions
 from speechframe.cli import docstrings
-from speechframe.cli.docstrings import option_name
+from speechframe.cli.docstrings import make_option_name
 from speechframe.tables.column import Column, col
 
 NOT_OFFERED = frozenset({"wait", "service", "on_alert"})
@@ -39,10 +39,10 @@ _OWN_HELP: Mapping[str, str] = MappingProxyType(
 )
 """Help texts that replace docstrings, because these docstrings mention Python values."""
 
-_PAIRS = "tags"
+_PAIRS_OPTION = "tags"
 """The run option whose value is ``NAME=VALUE``. Users may repeat this option."""
 
-_PREFIX = "value"
+_DEST_PREFIX = "value"
 """Prefix of the attributes in which argparse stores derived options, such as ``value.voice.column``."""
 _METAVARS = {int: "N", float: "NUMBER"}
 
@@ -85,7 +85,7 @@ class Parameter:
     can_be_off: bool = False
 
 
-def verb_of(name: str) -> Callable[..., Any]:
+def load_verb_signature(name: str) -> Callable[..., Any]:
     """Return a function with the docstring and the named parameters of a verb, but without its body.
 
     The source file is parsed, not imported, because the import would load Arrow and the web client.
@@ -106,49 +106,49 @@ def verb_of(name: str) -> Callable[..., Any]:
     return found
 
 
-def command_name(verb: str) -> str:
+def make_command_name(verb: str) -> str:
     """Return the name of a verb's command.
 
     Examples
     --------
-    >>> command_name("change_voice")
+    >>> make_command_name("change_voice")
     'change-voice'
     """
     return verb.replace("_", "-")
 
 
-def parameters(function: Callable[..., Any]) -> list[Parameter]:
+def read_parameters(function: Callable[..., Any]) -> list[Parameter]:
     """Return the keyword-only parameters of `function`.
 
     Types come from the annotations, and help texts from the docstring. A parameter whose default equals its
     name, such as ``text="text"``, is the name of a column.
     """
-    helps = docstrings.read(function.__doc__).parameters
+    helps = docstrings.read_docstring(function.__doc__).parameters
     signature = inspect.signature(function, eval_str=True)
     return [
-        _parameter(p.name, p.annotation, helps.get(p.name, ""), default=p.default)
+        _make_parameter(p.name, p.annotation, helps.get(p.name, ""), default=p.default)
         for p in signature.parameters.values()
         if p.kind is p.KEYWORD_ONLY
     ]
 
 
-def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
+def read_run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
     """Return the options of runs, except `NOT_OFFERED` and the given names."""
-    helps = docstrings.read(RunOptions.__doc__).parameters
+    helps = docstrings.read_docstring(RunOptions.__doc__).parameters
     left_out = {*NOT_OFFERED, *without}
     return [
-        _parameter(name, hint, _OWN_HELP.get(name) or helps.get(name, ""), default=None)
+        _make_parameter(name, hint, _OWN_HELP.get(name) or helps.get(name, ""), default=None)
         for name, hint in typing.get_type_hints(RunOptions).items()
         if name not in left_out
     ]
 
 
-def _parameter(name: str, annotation: Any, words: str, *, default: Any) -> Parameter:
+def _make_parameter(name: str, annotation: Any, words: str, *, default: Any) -> Parameter:
     is_data = default == name
-    members = [m for m in _members(annotation) if m is not NoneType]
+    members = [m for m in _split_union(annotation) if m is not NoneType]
     takes_column = Column in members and not is_data
     plain = [m for m in members if m is not Column and m is not Any]
-    kinds = [_kind(m) for m in plain]
+    kinds = [_find_kind(m) for m in plain]
     if not kinds and default is not None and default is not inspect.Parameter.empty:
         kinds = [type(default)]
     return Parameter(
@@ -164,12 +164,12 @@ def _parameter(name: str, annotation: Any, words: str, *, default: Any) -> Param
     )
 
 
-def _members(annotation: Any) -> tuple[Any, ...]:
+def _split_union(annotation: Any) -> tuple[Any, ...]:
     is_union = typing.get_origin(annotation) in {typing.Union, UnionType}
     return typing.get_args(annotation) if is_union else (annotation,)
 
 
-def _kind(member: Any) -> type:
+def _find_kind(member: Any) -> type:
     origin = typing.get_origin(member) or member
     if origin is typing.Literal:
         return str
@@ -184,56 +184,61 @@ def _kind(member: Any) -> type:
     return str
 
 
-def add(group: Any, parameters: Sequence[Parameter]) -> None:
+def add_options(group: Any, parameters: Sequence[Parameter]) -> None:
     """Add the options of some parameters to an argument group or parser."""
     for parameter in parameters:
         if parameter.takes_column:
             either = group.add_mutually_exclusive_group(required=parameter.required)
-            _add(either, parameter, required=False)
+            _add_option(either, parameter, required=False)
             either.add_argument(
-                f"{option_name(parameter.name)}-col",
-                dest=f"{_PREFIX}.{parameter.name}.column",
+                f"{make_option_name(parameter.name)}-col",
+                dest=f"{_DEST_PREFIX}.{parameter.name}.column",
                 default=argparse.SUPPRESS,
                 metavar="COLUMN",
                 help="column that has the value for each row",
             )
         elif parameter.can_be_off:
             either = group.add_mutually_exclusive_group(required=parameter.required)
-            _add(either, parameter, required=False)
+            _add_option(either, parameter, required=False)
             either.add_argument(
-                f"--no-{option_name(parameter.name)[2:]}",
-                dest=f"{_PREFIX}.{parameter.name}",
+                f"--no-{make_option_name(parameter.name)[2:]}",
+                dest=f"{_DEST_PREFIX}.{parameter.name}",
                 action="store_false",
                 default=argparse.SUPPRESS,
                 help=f"use no {parameter.name.replace('_', ' ')}, even if the settings name one",
             )
         else:
-            _add(group, parameter, required=parameter.required)
+            _add_option(group, parameter, required=parameter.required)
 
 
-def _add(group: Any, parameter: Parameter, *, required: bool) -> None:
-    names, words = [option_name(parameter.name)], parameter.help.replace("%", "%%")
-    if parameter.kind is list or parameter.name == _PAIRS:
+def _add_option(group: Any, parameter: Parameter, *, required: bool) -> None:
+    names, words = [make_option_name(parameter.name)], parameter.help.replace("%", "%%")
+    if parameter.kind is list or parameter.name == _PAIRS_OPTION:
         # The option has the singular name. For a list, the plural name of the parameter works, too.
         own = names if parameter.kind is list else []
         names, words = [names[0].removesuffix("s"), *own], f"{words.rstrip('.')}; repeatable"
     # Pass `required` only if it is true, because a mutually exclusive group of argparse refuses the argument.
     needed = {"required": True} if required else {}
-    dest = f"{_PREFIX}.{parameter.name}"
+    dest = f"{_DEST_PREFIX}.{parameter.name}"
     group.add_argument(
-        *names, dest=dest, default=argparse.SUPPRESS, help=words, **needed, **_settings_of(parameter)
+        *names,
+        dest=dest,
+        default=argparse.SUPPRESS,
+        help=words,
+        **needed,
+        **_make_argument_settings(parameter),
     )
 
 
-def _settings_of(parameter: Parameter) -> dict[str, Any]:
+def _make_argument_settings(parameter: Parameter) -> dict[str, Any]:
     if parameter.kind is bool:
         return {"action": argparse.BooleanOptionalAction}
     if parameter.kind is list:
         return {"action": "append", "metavar": parameter.name.removesuffix("s").upper()}
-    if parameter.name == _PAIRS:
-        return {"action": "append", "type": _pair, "metavar": "NAME=VALUE"}
+    if parameter.name == _PAIRS_OPTION:
+        return {"action": "append", "type": _parse_pair, "metavar": "NAME=VALUE"}
     if parameter.kind is dict:
-        return {"type": json_object, "metavar": "JSON|@FILE"}
+        return {"type": parse_json_object, "metavar": "JSON|@FILE"}
     if parameter.choices:
         return {"choices": parameter.choices}
     if parameter.is_data or parameter.name == "id":
@@ -242,21 +247,21 @@ def _settings_of(parameter: Parameter) -> dict[str, Any]:
     return {"type": parameter.kind, "metavar": metavar}
 
 
-def _pair(words: str) -> tuple[str, str]:
+def _parse_pair(words: str) -> tuple[str, str]:
     name, separator, value = words.partition("=")
     if not name or not separator:
         raise argparse.ArgumentTypeError(f"{words!r} is not of the form NAME=VALUE")
     return name, value
 
 
-def json_object(words: str) -> dict[str, Any]:
+def parse_json_object(words: str) -> dict[str, Any]:
     """Return the JSON object in `words`. If `words` is ``@NAME``, read the object from the file NAME.
 
     Any other text raises ``argparse.ArgumentTypeError``.
 
     Examples
     --------
-    >>> json_object('{"Nguyen": {"type": "SAY_AS", "pronunciation": "win"}}')["Nguyen"]["type"]
+    >>> parse_json_object('{"Nguyen": {"type": "SAY_AS", "pronunciation": "win"}}')["Nguyen"]["type"]
     'SAY_AS'
     """
     try:
@@ -271,12 +276,12 @@ def json_object(words: str) -> dict[str, Any]:
     return value
 
 
-def required_usage(parameters: Sequence[Parameter]) -> str:
+def make_required_usage(parameters: Sequence[Parameter]) -> str:
     """Return the required options for a usage line, such as ``(--voice VOICE | --voice-col COLUMN)``."""
     words = ""
     for parameter in parameters:
         if parameter.required:
-            name = option_name(parameter.name)
+            name = make_option_name(parameter.name)
             if parameter.kind is list:
                 words += f"{name.removesuffix('s')} {parameter.name.removesuffix('s').upper()} "
                 continue
@@ -286,12 +291,12 @@ def required_usage(parameters: Sequence[Parameter]) -> str:
     return words
 
 
-def values(options: argparse.Namespace) -> dict[str, Any]:
+def collect_values(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options on the command line as keyword arguments of the function."""
     given: dict[str, Any] = {}
     for dest, value in vars(options).items():
         prefix, _, rest = dest.partition(".")
-        if prefix == _PREFIX:
+        if prefix == _DEST_PREFIX:
             name, _, is_column = rest.partition(".")
-            given[name] = col(value) if is_column else dict(value) if name == _PAIRS else value
+            given[name] = col(value) if is_column else dict(value) if name == _PAIRS_OPTION else value
     return given

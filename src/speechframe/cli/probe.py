@@ -19,12 +19,12 @@ import numpy as np
 
 from speechframe.engines import kinds, registry, streaming
 from speechframe.engines.base import Recording, Utterance
-from speechframe.spec.locales import language_of
+from speechframe.spec.locales import get_language
 from speechframe.spec.speech import Model
 
-WORD = "Hello"
+TRIAL_WORD = "Hello"
 """Text that engines speak or translate."""
-_SILENCE_HZ = 16_000
+_SILENCE_RATE_HZ = 16_000
 """Sample rate, and number of samples, of the second of silence that recognisers get."""
 
 
@@ -36,20 +36,20 @@ def main() -> None:
 
 
 def _count_voices() -> dict[str, Any]:
-    found: dict[str, Any] = {"left_out": _duplicates()}
+    found: dict[str, Any] = {"left_out": _list_duplicates()}
     for model in Model:
-        voices = [entry.voice for entry in registry.catalogue(model).values()]
+        voices = [entry.voice for entry in registry.build_catalogue(model).values()]
         found[model.value] = {"voices": len(voices), "locales": len({voice.locale for voice in voices})}
     return found
 
 
-def _duplicates() -> list[str]:
+def _list_duplicates() -> list[str]:
     """Return a sentence for each voice that is left out because another engine has a voice of that name."""
-    return list(dict.fromkeys(words for model in Model for words in registry.duplicates(model)))
+    return list(dict.fromkeys(words for model in Model for words in registry.describe_duplicates(model)))
 
 
 def _try_engine(kind: str, name: str) -> dict[str, Any]:
-    report = registry.describe(kind, name)[0]
+    report = registry.report_engines(kind, name)[0]
     found = asdict(report)
     if report.works and kind in _TRIALS:
         try:
@@ -59,14 +59,14 @@ def _try_engine(kind: str, name: str) -> dict[str, Any]:
     return found
 
 
-def _speak(name: str) -> dict[str, Any]:
-    speaker = registry.speakers()[name]
-    voices, _ = registry.voices_of(name, speaker)
+def _try_speaker(name: str) -> dict[str, Any]:
+    speaker = registry.load_speakers()[name]
+    voices, _ = registry.list_voices(name, speaker)
     if not voices:
         return {}
-    voice = next((voice for voice in voices if language_of(voice.locale) == "en"), voices[0])
+    voice = next((voice for voice in voices if get_language(voice.locale) == "en"), voices[0])
     # For other languages, speak the name of the voice, which is written in the script of its language.
-    text = WORD if language_of(voice.locale) == "en" else voice.display_name
+    text = TRIAL_WORD if get_language(voice.locale) == "en" else voice.display_name
     started = time.perf_counter()
     speech = streaming.speak(speaker, Utterance(text, voice_id=voice.voice_id, locale=voice.locale))
     took_ms = 1000 * (time.perf_counter() - started)
@@ -78,28 +78,28 @@ def _speak(name: str) -> dict[str, Any]:
     return {"tried": f"{spoken}; {memory_mb} MB a worker"}
 
 
-def _translate(name: str) -> dict[str, Any]:
-    translator = registry.translators()[name]
-    pairs, _ = registry.pairs_of(name, translator)
-    pair = next((pair for pair in pairs if language_of(pair.source) == "en"), None)
+def _try_translator(name: str) -> dict[str, Any]:
+    translator = registry.load_translators()[name]
+    pairs, _ = registry.list_pairs(name, translator)
+    pair = next((pair for pair in pairs if get_language(pair.source) == "en"), None)
     if pair is None:
         return {}
-    (text,) = translator.translate([WORD], pair)
-    return {"tried": f"{WORD!r} is {text!r} in {pair.target}"}
+    (text,) = translator.translate([TRIAL_WORD], pair)
+    return {"tried": f"{TRIAL_WORD!r} is {text!r} in {pair.target}"}
 
 
-def _recognise(name: str) -> dict[str, Any]:
+def _try_recogniser(name: str) -> dict[str, Any]:
     # Recognising silence loads the model, which is the step that may fail.
-    silence = Recording(np.zeros(_SILENCE_HZ, np.float32), _SILENCE_HZ)
-    text = registry.recognisers()[name].recognise(silence).text
+    silence = Recording(np.zeros(_SILENCE_RATE_HZ, np.float32), _SILENCE_RATE_HZ)
+    text = registry.load_recognisers()[name].recognise(silence).text
     return {"problem": f"recognised {text!r} in silence"} if text else {"tried": "found no words in silence"}
 
 
 _TRIALS: Mapping[str, Callable[[str], dict[str, Any]]] = MappingProxyType(
     {
-        kinds.SPEAKERS.name: _speak,
-        kinds.TRANSLATORS.name: _translate,
-        kinds.RECOGNISERS.name: _recognise,
+        kinds.SPEAKERS.name: _try_speaker,
+        kinds.TRANSLATORS.name: _try_translator,
+        kinds.RECOGNISERS.name: _try_recogniser,
     }
 )
 """Trial of each kind of engine. Voice changers lack a trial, which would need a voice and a recording."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from speechframe.batch.live import open_run
 from speechframe.errors import NotARun, RunMismatch, StoreError
 from speechframe.store.folder import RUN_FILE
-from speechframe.store.schema import FINISHED
+from speechframe.store.schema import FINISHED_STATUSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class RunFacts:
     credits: float | None = None
 
 
-def run_folders(roots: Iterable[Path]) -> Iterator[Path]:
+def find_run_folders(roots: Iterable[Path]) -> Iterator[Path]:
     """Yield each run folder among `roots` and below them. A missing root is skipped."""
     seen: set[Path] = set()
     for root in roots:
@@ -88,39 +88,44 @@ def read_facts(folder: Path) -> RunFacts:
     RunMismatch
         If another version of speechframe made the run.
     """
-    size, changed_at = _on_disk(folder)
+    size, changed_at = _measure_size_and_time(folder)
     try:
-        return RunFacts(folder, size, changed_at, **_read(folder))
+        return RunFacts(folder, size, changed_at, **_read_run(folder))
     except (NotARun, RunMismatch):
         raise
     except StoreError as error:
         return RunFacts(folder, size, changed_at, "damaged", problem=str(error))
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def _read_run(folder: Path) -> dict[str, Any]:
     run = open_run(folder)
     stats, records = run.stats, run.snapshot()
     has_audio = "audio_seconds" in run.manifest.schema.names
     seconds = 0.0
     if has_audio:
         columns = pa.schema([("audio_seconds", pa.float64())])
-        seconds = pc.sum(records.take(records.index.with_status(FINISHED), columns).column(0)).as_py() or 0.0
-    calls = records.index.counts()
+        seconds = (
+            pc.sum(
+                records.read_records(records.index.find_with_status(FINISHED_STATUSES), columns).column(0)
+            ).as_py()
+            or 0.0
+        )
+    calls = records.index.count_by_status()
     return {
         "status": run.status, "operation": run.operation, "service": run.service, "rows": stats["rows"],
-        "done": sum(stats.get(status, 0) for status in FINISHED),
-        "clips": sum(calls[status] for status in FINISHED), "has_audio": has_audio,
+        "done": sum(stats.get(status, 0) for status in FINISHED_STATUSES),
+        "clips": sum(calls[status] for status in FINISHED_STATUSES), "has_audio": has_audio,
         "audio_seconds": round(seconds, 3), "credits": stats["credits"],
     }  # fmt: skip
 
 
-def _on_disk(folder: Path) -> tuple[int, datetime]:
-    files = list(_files_below(folder))
+def _measure_size_and_time(folder: Path) -> tuple[int, datetime]:
+    files = list(_stat_files(folder))
     written = max((file.st_mtime for file in files), default=0.0)
     return sum(file.st_size for file in files), datetime.fromtimestamp(written, UTC)
 
 
-def _files_below(folder: Path) -> Iterator[os.stat_result]:
+def _stat_files(folder: Path) -> Iterator[os.stat_result]:
     for path in folder.rglob("*"):
         # A run that is in progress may remove a file between the listing and this call.
         with suppress(FileNotFoundError):

@@ -24,10 +24,10 @@ def _refuse_key(_: str) -> NoReturn:
     )
 
 
-def _address(words: str) -> str:
-    from speechframe.settings.hidden import without_keys
+def _mask_address(words: str) -> str:
+    from speechframe.settings.hidden import mask_address
 
-    masked: str = without_keys(words)
+    masked: str = mask_address(words)
     return masked
 
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a service."""
     group = parser.add_argument_group("service", _DESCRIPTION)
     words = "the service's address (SPEECHFRAME_BASE_URL)"
-    group.add_argument("--base-url", type=_address, metavar="URL", help=words)
+    group.add_argument("--base-url", type=_mask_address, metavar="URL", help=words)
     group.add_argument(
         "--region",
         action="append",
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--api-key", "--key", nargs="?", const="", type=_refuse_key, help=argparse.SUPPRESS)
 
 
-def service(options: argparse.Namespace) -> "Settings | None":
+def choose_service(options: argparse.Namespace) -> "Settings | None":
     """Return the settings of the chosen service, or None for the embedded local service.
 
     Raises
@@ -59,11 +59,13 @@ def service(options: argparse.Namespace) -> "Settings | None":
     """
     from speechframe import settings
 
-    found = settings.resolve(base_url=options.base_url, regions=options.regions, profile=options.profile)
+    found = settings.resolve_settings(
+        base_url=options.base_url, regions=options.regions, profile=options.profile
+    )
     return None if found.is_local else found
 
 
-def again(options: argparse.Namespace) -> str:
+def repeat_options(options: argparse.Namespace) -> str:
     """Return the service options of this command line as text, to be added to a suggested command."""
     words = []
     for name, value in (("--base-url", options.base_url), ("--profile", options.profile)):

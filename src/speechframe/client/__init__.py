@@ -13,7 +13,7 @@ A call passes these modules in this order:
 `session` does so over a WebSocket.
 """
 
-from speechframe.client.answers import Raw, Spoken, Translated
+from speechframe.client.answers import RawAnswer, Spoken, Translated
 from speechframe.client.caller import Patience
 from speechframe.client.calls import Bounds, PreparedCall, Timeouts
 from speechframe.client.client import Client
@@ -34,7 +34,7 @@ __all__ = [
     "Dubbing",
     "Patience",
     "PreparedCall",
-    "Raw",
+    "RawAnswer",
     "Spoken",
     "Stream",
     "StreamContext",

@@ -10,47 +10,47 @@ from typing import Any
 
 from multidict import MultiMapping
 
-from speechframe.audio.codec import AudioInfo, forced_shape, inspect, with_length
+from speechframe.audio.codec import AudioInfo, get_forced_shape, inspect_audio, write_length
 from speechframe.client.exchange import HttpReply
-from speechframe.client.masking import Redactor, without_secrets
+from speechframe.client.masking import Redactor, remove_secrets
 from speechframe.errors import AudioError, BadAnswer
 from speechframe.spec import billing, locales
-from speechframe.spec.chosen import ROUTE_WARNING, read_route
-from speechframe.spec.limits import default_sample_rate_hz
+from speechframe.spec.chosen import ROUTE_WARNING_START, read_route
+from speechframe.spec.limits import get_default_sample_rate_hz
 from speechframe.spec.speech import Format, GenerateRequest, Model
-from speechframe.spec.texts import billed_characters
+from speechframe.spec.texts import count_billed_characters
 from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.answers import (
-    NO_END,
+    NO_END_NOTE,
     SecretMasker,
-    balance_in,
-    one_line,
-    tells_its_end,
-    warnings_of,
-    words_instead,
+    collect_warnings,
+    describe_wrong_content,
+    find_balance,
+    has_marked_end,
+    shorten_to_line,
 )
 from speechframe.wire.changer import decode_convert
 from speechframe.wire.speech import SpokenAnswer, decode_generate
 from speechframe.wire.translate import decode_translate
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 # Length of the beginning of a body that is searched for secrets before an error quotes from it.
 _HEAD_BYTES = 4096
 # Longest quotation from a body or a header in an error.
-_SHOWN_CHARACTERS = 80
+_MAX_QUOTED_CHARACTERS = 80
 # Formats without a header. Only the request states their sample rate and channels.
-_RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
+_RAW_FORMATS = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
 # The stated length of audio may differ from the measured length by the larger of these two, in seconds and as
 # a share of the stated length. A larger difference adds a warning.
 _LENGTH_TOLERANCE_S = 0.25
-_LENGTH_TOLERANCE = 0.02
-_WORD = itemgetter(0)  # the text of a word with its times
+_LENGTH_TOLERANCE_SHARE = 0.02
+_get_word_text = itemgetter(0)  # the text of a word with its times
 # A warning about single texts of a call, which ends with their positions: "too long: texts 0,2-4".
-_PLACES = re.compile(r"(.+): (texts [0-9,-]+)")
+_WARNING_WITH_TEXTS = re.compile(r"(.+): (texts [0-9,-]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class RawAnswer:
     """An undecoded answer with status 200. :meth:`PreparedCall.decode` decodes it.
 
     Parameters
@@ -77,7 +77,7 @@ class Raw:
     reply: HttpReply = field(default_factory=HttpReply, repr=False, compare=False)
 
 
-def explain(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = None) -> BadAnswer:
+def complete_error(error: BadAnswer, raw: RawAnswer, load: Callable[[bytes], Any] | None = None) -> BadAnswer:
     """Add the balance and the trace id of an answer to its error, mask secrets, and return the error.
 
     If `load` raises BadAnswer for the body, the message describes the beginning of the body.
@@ -86,18 +86,22 @@ def explain(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = No
     # then receive the answer to the call before.
     raw.reply.drop()
     if error.remaining_characters is None:
-        error.remaining_characters = balance_in(raw.body)
+        error.remaining_characters = find_balance(raw.body)
     try:
         if load is not None:
             load(raw.body)
-    except BadAnswer as no_json:
-        kind = one_line(raw.headers.get("Content-Type") or "no content type", _SHOWN_CHARACTERS)
+    except BadAnswer as json_error:
+        content_type = shorten_to_line(
+            raw.headers.get("Content-Type") or "no content type", _MAX_QUOTED_CHARACTERS
+        )
         head = raw.body[:_HEAD_BYTES].decode("utf-8", "replace")
-        start = one_line(head, _SHOWN_CHARACTERS, raw.redactor.clean)
-        begin = f"it begins {start!r}" if start else "it is empty"
-        error.args = (f"the answer is not a JSON object: status 200, {kind}, {begin}. {no_json}",)
+        start = shorten_to_line(head, _MAX_QUOTED_CHARACTERS, raw.redactor.clean)
+        beginning = f"it begins {start!r}" if start else "it is empty"
+        error.args = (
+            f"the answer is not a JSON object: status 200, {content_type}, {beginning}. {json_error}",
+        )
     error.trace_id = raw.trace_id
-    return without_secrets(error, raw.redactor)
+    return remove_secrets(error, raw.redactor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,7 @@ class Spoken:
     transcription: str | None = field(default=None, repr=False)
 
 
-def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float | None) -> Spoken:
+def decode_spoken(raw: RawAnswer, audio: bytes | None, request: Any, clip_seconds: float | None) -> Spoken:
     """Return the decoded answer to a call for speech or of the voice changer.
 
     `audio` is the downloaded audio if the answer contains only a URL, otherwise None. `clip_seconds` is the
@@ -161,8 +165,10 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
     else:
         decoded = _decode_stream(raw)
     clean, content = raw.redactor.clean, raw.redactor.content
-    rate_hz = request.sample_rate or default_sample_rate_hz(getattr(request, "model", None) or Model.FALCON_2)
-    channel_type, rate_hz = forced_shape(request.format, request.channel_type, int(rate_hz))
+    rate_hz = request.sample_rate or get_default_sample_rate_hz(
+        getattr(request, "model", None) or Model.FALCON_2
+    )
+    channel_type, rate_hz = get_forced_shape(request.format, request.channel_type, int(rate_hz))
     audio = decoded.audio if audio is None else audio
     if audio is None:
         raise BadAnswer("the answer names a URL for its audio, which was not fetched")
@@ -176,16 +182,18 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
         plural = "s" if found.channels > 1 else ""
         notes.append(f"requested {channel_type.value}, got {found.channels} channel{plural}")
     seconds, said_seconds = found.audio_seconds, decoded.audio_seconds
-    off_s = abs(seconds - said_seconds) if said_seconds is not None else 0.0
-    if off_s > max(_LENGTH_TOLERANCE_S, _LENGTH_TOLERANCE * (said_seconds or 0.0)):
+    deviation_s = abs(seconds - said_seconds) if said_seconds is not None else 0.0
+    if deviation_s > max(_LENGTH_TOLERANCE_S, _LENGTH_TOLERANCE_SHARE * (said_seconds or 0.0)):
         notes.append(f"the answer states {said_seconds:.2f} s of audio, but contains {seconds:.2f} s")
-    words, joined = decoded.words, "\n".join(map(_WORD, decoded.words))
+    words, joined = decoded.words, "\n".join(map(_get_word_text, decoded.words))
     if content.clean(joined) is not joined:
         words = [(content.clean(word), start_ms, end_ms) for word, start_ms, end_ms in words]
     if clip_seconds is None:
-        billed = billed_characters(request.text)
+        billed = count_billed_characters(request.text)
     else:
-        billed = ceil(billing.convert_millicredits(clip_seconds) / billing.CREDIT)
+        billed = ceil(
+            billing.compute_voice_change_millicredits(clip_seconds) / billing.MILLICREDITS_PER_CREDIT
+        )
     return Spoken(
         audio=audio,
         format=found.format,
@@ -195,7 +203,7 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
         words=words,
         billed_characters=billed,
         remaining_characters=decoded.remaining_characters,
-        warnings=warnings_of(raw.headers, *notes, clean=clean),
+        warnings=collect_warnings(raw.headers, *notes, clean=clean),
         trace_id=raw.trace_id,
         latency_ms=raw.latency_ms,
         region=raw.region,
@@ -204,15 +212,15 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
     )
 
 
-def _decode_stream(raw: Raw) -> SpokenAnswer:
+def _decode_stream(raw: RawAnswer) -> SpokenAnswer:
     """Return the audio of a stream that was read to its end, or raise BadAnswer if the end is unmarked."""
-    problem = words_instead(raw.headers) if tells_its_end(raw.headers) else NO_END
+    problem = describe_wrong_content(raw.headers) if has_marked_end(raw.headers) else NO_END_NOTE
     if problem is not None:
         raise BadAnswer(problem)
     audio = raw.body
     # Write the length into the header, because the length was unknown when the stream began.
     with suppress(AudioError):
-        audio = with_length(audio)
+        audio = write_length(audio)
     return SpokenAnswer(audio)
 
 
@@ -223,9 +231,9 @@ def _inspect_audio(
     # For a raw format, also look for a header, because some services wrap raw samples in a file.
     raw: dict[str, Any] = {"format": format, "sample_rate_hz": rate_hz, "channels": channels}
     problem = ""
-    for how in (raw, {}) if format in _RAW else ({},):
+    for audio_options in (raw, {}) if format in _RAW_FORMATS else ({},):
         try:
-            if (info := inspect(data, **how)).audio_seconds:
+            if (info := inspect_audio(data, **audio_options)).audio_seconds:
                 return info
             problem = problem or "it contains no samples"
         except AudioError as error:
@@ -274,7 +282,7 @@ class Translated:
     target: str | None = None
 
 
-def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
+def decode_translated(raw: RawAnswer, request: TranslateRequest) -> Translated:
     """Return the decoded answer to a translation call, or raise BadAnswer if a translation is missing."""
     decoded = decode_translate(raw.body, request.texts)
     translations = []
@@ -283,7 +291,7 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
             raise BadAnswer(f"text {place}: {translation}")
         translations.append(translation)
     source, target = request.source_language, request.target_language
-    routes, of_texts, notes = placed_warnings(warnings_of(raw.headers), len(request.texts))
+    routes, of_texts, notes = assign_warnings(collect_warnings(raw.headers), len(request.texts))
     if source is not None:
         # A text without a stated route was translated directly. If the text has a warning, its route is
         # unknown.
@@ -291,12 +299,12 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
             way or (None if text_warnings else f"{source}>{target}")
             for way, text_warnings in zip(routes, of_texts, strict=True)
         ]
-    price = billing.to_credits(billing.translate_millicredits(request.texts))
+    price = billing.convert_to_credits(billing.compute_translation_millicredits(request.texts))
     notes += decoded.notes
     if decoded.credits_used is not None and decoded.credits_used != price:
-        cost = counted(decoded.credits_used, "credit")
+        cost = format_count(decoded.credits_used, "credit")
         notes.append(f"the service reports a cost of {cost}, expected {price:g}")
-    if decoded.target is not None and locales.is_another(decoded.target, target):
+    if decoded.target is not None and locales.is_certainly_different(decoded.target, target):
         notes.append(f"the answer states the language {decoded.target}, requested {target}")
     return Translated(
         translations=tuple(translations),
@@ -312,7 +320,7 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
     )
 
 
-def placed_warnings(
+def assign_warnings(
     warnings: Sequence[str], count: int
 ) -> tuple[list[str | None], list[list[str]], list[str]]:
     """Return the route of each text, the warnings about each text, and the warnings about the whole call."""
@@ -320,12 +328,12 @@ def placed_warnings(
     of_texts: dict[int, list[str]] = {place: [] for place in range(count)}
     of_all = []
     for warning in warnings:
-        found = _PLACES.fullmatch(warning)
+        found = _WARNING_WITH_TEXTS.fullmatch(warning)
         if way := read_route(warning):
             routes |= dict.fromkeys(way[1], way[0])
         # Other warnings list their texts in the same form, so put this list into a route warning to read it.
-        elif found and (placed := read_route(f"{ROUTE_WARNING}-; {found[2]}")):
-            for place in of_texts.keys() & placed[1]:
+        elif found and (found_route := read_route(f"{ROUTE_WARNING_START}-; {found[2]}")):
+            for place in of_texts.keys() & found_route[1]:
                 of_texts[place].append(found[1])
         else:
             of_all.append(warning)

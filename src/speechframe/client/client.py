@@ -9,11 +9,11 @@ from pydantic import SecretStr
 
 from speechframe.client.answers import Spoken, Translated
 from speechframe.client.caller import Caller
-from speechframe.client.calls import change_call, generate_call, stream_call, translate_call
+from speechframe.client.calls import prepare_change, prepare_generate, prepare_stream, prepare_translate
 from speechframe.client.dubbing import Dubbing
 from speechframe.client.session import StreamSession
-from speechframe.client.stream import Stream, start
-from speechframe.settings.hidden import header_text, hidden_key
+from speechframe.client.stream import Stream, start_stream
+from speechframe.settings.hidden import make_header_text, wrap_key
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.chosen import TOKEN_HEADER
 from speechframe.spec.speech import Voice
@@ -92,7 +92,7 @@ class Client(Caller):
             Any other field of :class:`speechframe.spec.speech.GenerateRequest` by its Python name:
             ``locale``, ``style``, ``rate``, ``pronunciation_dictionary`` ...
         """
-        made = generate_call(
+        made = prepare_generate(
             text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
         )
         spoken: Spoken = await self.call(made)
@@ -130,10 +130,10 @@ class Client(Caller):
         >>> async for chunk in stream:  # doctest: +SKIP
         ...     player.write(chunk)
         """
-        call = stream_call(
+        call = prepare_stream(
             text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
         )
-        return await start(self, call)
+        return await start_stream(self, call)
 
     def stream_session(
         self, /, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
@@ -199,7 +199,7 @@ class Client(Caller):
             If the file cannot be read any more, or has changed since its check.
         """
         given = {"voice": voice, "locale": locale, "take": take, "idempotency_key": idempotency_key, **fields}
-        changed: Spoken = await self.call(await asyncio.to_thread(change_call, audio, **given))
+        changed: Spoken = await self.call(await asyncio.to_thread(prepare_change, audio, **given))
         return changed
 
     async def translate(
@@ -235,12 +235,12 @@ class Client(Caller):
         >>> answer.translations, answer.routes  # doctest: +SKIP
         (('Bom dia.',), ('en>pt-BR',))
         """
-        made = translate_call(texts, target=target, source=source, idempotency_key=idempotency_key)
+        made = prepare_translate(texts, target=target, source=source, idempotency_key=idempotency_key)
         if source is not None:
             if self._takes_source is None:
                 self._takes_source = (await self.limits() or {}).get("source_language") is True
             if not self._takes_source:
-                made = translate_call(texts, target=target, idempotency_key=idempotency_key)
+                made = prepare_translate(texts, target=target, idempotency_key=idempotency_key)
         found: Translated = await self.call(made)
         return found
 
@@ -250,8 +250,8 @@ class Client(Caller):
         A `token` from :meth:`token`, if given, is sent instead of the key. A listing is free, so it is
         retried even if a connection fails after the request was sent.
         """
-        token = hidden_key(token)
-        secret = None if token is None else {TOKEN_HEADER: header_text(token, "the token")}
+        token = wrap_key(token)
+        secret = None if token is None else {TOKEN_HEADER: make_header_text(token, "the token")}
         return await self.get("voices", decode_voices, {"model": model}, secret)
 
     async def token(self) -> AuthToken:

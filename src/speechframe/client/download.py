@@ -27,7 +27,7 @@ from speechframe.client.exchange import Admit, CutOffError, Exchange, HttpReply
 from speechframe.errors import BadAnswer, ConnectionFailed
 from speechframe.network.addresses import is_public
 from speechframe.spec.codes import Status
-from speechframe.store.folder import sync
+from speechframe.store.folder import sync_to_disk
 
 T = TypeVar("T")
 
@@ -43,13 +43,13 @@ _MAX_ERROR_BYTES = 64 * KIB
 
 # Statuses of an answer with the whole file. 203 is a 200 that a proxy changed. 206 contains a part of the
 # file. 202, 204 and 205 contain no file.
-_WHOLE = frozenset({200, 203})
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity"}
-_ONE_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
-_NUMBER = r"(?:0x[0-9a-f]*|[0-9]+)"
+_COMPLETE_STATUSES = frozenset({200, 203})
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+_REQUEST_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity"}
+_LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+_NUMBER_PATTERN = r"(?:0x[0-9a-f]*|[0-9]+)"
 # Matches a host that is made of numbers. The C library also reads 2130706433, 0x7f.1 and 0177.1 as 127.0.0.1.
-_DISGUISED = re.compile(rf"{_NUMBER}(?:\.{_NUMBER}){{0,3}}")
+_NUMERIC_HOST = re.compile(rf"{_NUMBER_PATTERN}(?:\.{_NUMBER_PATTERN}){{0,3}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _AudioAddress:
     waits_s: tuple[float, ...] = WAITS_S  # wait in seconds before each attempt
 
 
-async def fetch(
+async def fetch_audio(
     exchange: Exchange,
     service: Collection[str],
     address: str,
@@ -84,14 +84,14 @@ async def fetch(
     429 lead to another attempt within `timeout_s`, because downloads are free and the call is paid.
     """
 
-    async def body(reply: HttpReply) -> bytes:
+    async def get_body(reply: HttpReply) -> bytes:
         return reply.body
 
     source = _AudioAddress(exchange, service, address, base)
-    return await _retry(source, body, timeout_s, max_bytes=max_bytes, admit=admit)
+    return await _request_with_retries(source, get_body, timeout_s, max_bytes=max_bytes, admit=admit)
 
 
-async def save(
+async def save_file(
     exchange: Exchange,
     service: Collection[str],
     address: str,
@@ -103,11 +103,11 @@ async def save(
     slowest_bytes_s: float,
     max_bytes: int,
 ) -> None:
-    """Download from an address, as :func:`fetch` does, into a file that is complete or absent.
+    """Download from an address, as :func:`fetch_audio` does, into a file that is complete or absent.
 
     The file is written piece by piece, and synced to the disk at the end. The whole download may take
     `timeout_s`. In each `window_s`, the mean speed must be at least `slowest_bytes_s`. A slower download
-    fails and is tried again. Errors are those of :func:`fetch`, and OSError if the file cannot be written.
+    fails and is tried again. Errors are those of :func:`fetch_audio`, and OSError if the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.tmp")
 
@@ -127,20 +127,20 @@ async def save(
                 if size > max_bytes:
                     raise BadAnswer(f"the file is too large: more than {max_bytes / 1e6:,.0f} MB")
                 await asyncio.to_thread(file.write, piece)
-        await asyncio.to_thread(sync, temporary)
+        await asyncio.to_thread(sync_to_disk, temporary)
 
     try:
         source = _AudioAddress(exchange, service, address, base, "file", window_s, _FILE_WAITS_S)
-        await _retry(source, write, timeout_s, max_bytes=None)
+        await _request_with_retries(source, write, timeout_s, max_bytes=None)
         temporary.replace(path)
-        await asyncio.to_thread(sync, path.parent)
+        await asyncio.to_thread(sync_to_disk, path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-async def _retry(
+async def _request_with_retries(
     source: _AudioAddress,
-    take: Callable[[HttpReply], Awaitable[T]],
+    read_reply: Callable[[HttpReply], Awaitable[T]],
     timeout_s: float,
     **how: Any,
 ) -> T:
@@ -153,13 +153,13 @@ async def _retry(
             reply = await source.exchange.ask(
                 "GET",
                 url,
-                headers=_HEADERS,
+                headers=_REQUEST_HEADERS,
                 timeout_s=max(0.001, min(source.head_s, deadline_s - time.monotonic())),
                 max_error_bytes=_MAX_ERROR_BYTES,
                 **how,
             )
             target = reply.headers.get("Location")
-            if reply.status not in _REDIRECTS or not target:
+            if reply.status not in _REDIRECT_STATUSES or not target:
                 return reply
             url = _check_url(target, url, source)
         raise BadAnswer(f"the {source.what} could not be fetched: more than {MAX_REDIRECTS} redirects")
@@ -171,9 +171,9 @@ async def _retry(
             break
         try:
             reply = await follow(url)
-            if reply.status in _WHOLE:
+            if reply.status in _COMPLETE_STATUSES:
                 try:
-                    return await asyncio.wait_for(take(reply), deadline_s - time.monotonic())
+                    return await asyncio.wait_for(read_reply(reply), deadline_s - time.monotonic())
                 finally:
                     reply.close()
         except (ConnectionFailed, CutOffError) as error:
@@ -184,8 +184,8 @@ async def _retry(
             continue
         reply.close()
         problem = f"{url.host} answered {reply.status}"
-        known = Status.of(reply.status)
-        if not (known.retryable if known is not None else Status.is_gateways(reply.status)):
+        known = Status.from_number(reply.status)
+        if not (known.retryable if known is not None else Status.is_from_gateway(reply.status)):
             break
     expired = " (the link may have expired)" if problem.endswith(("403", "404", "410")) else ""
     raise BadAnswer(f"the {source.what} could not be fetched: {problem}{expired}")
@@ -203,7 +203,7 @@ def _check_url(address: str, base: URL, source: _AudioAddress) -> URL:
         # Letters outside ASCII must be encoded, so a signature cannot cover their spelling.
         url = URL(stripped, encoded=stripped.isascii())
         url = url if url.scheme else base.join(url)
-        problem = _forbidden(url, source.service)
+        problem = _find_fault(url, source.service)
     except ValueError:
         problem = " is not a URL"
     if problem:
@@ -211,9 +211,9 @@ def _check_url(address: str, base: URL, source: _AudioAddress) -> URL:
     return url
 
 
-def _forbidden(url: URL, service: Collection[str]) -> str | None:
+def _find_fault(url: URL, service: Collection[str]) -> str | None:
     """Return the reason why a URL is forbidden, as the end of a sentence, or None for an allowed URL."""
-    host = _bare(url)
+    host = _get_host(url)
     if url.scheme not in {"http", "https"} or not 0 < len(host) <= _MAX_HOST_CHARACTERS:
         return " is neither http nor https at a host"
     if url.user is not None or url.password is not None:
@@ -221,11 +221,11 @@ def _forbidden(url: URL, service: Collection[str]) -> str | None:
     try:
         is_inside = not is_public(ip_address(host.partition("%")[0]))
     except ValueError:
-        if _DISGUISED.fullmatch(host):
+        if _NUMERIC_HOST.fullmatch(host):
             return f" {host} is a number, not a host"
         is_inside = host == "localhost" or host.endswith(".localhost")
-    own = {_bare(each) for each in map(URL, service) if url.scheme in {"https", each.scheme}}
-    if host not in (own if own.isdisjoint(_ONE_MACHINE) else own | _ONE_MACHINE):
+    own_hosts = {_get_host(each) for each in map(URL, service) if url.scheme in {"https", each.scheme}}
+    if host not in (own_hosts if own_hosts.isdisjoint(_LOOPBACK_HOSTS) else own_hosts | _LOOPBACK_HOSTS):
         if url.scheme == "http":
             return f" is at {host} behind plain http, and that is not the service's own host"
         if is_inside:
@@ -233,7 +233,7 @@ def _forbidden(url: URL, service: Collection[str]) -> str | None:
     return None if url.port else " is not a URL"
 
 
-def _bare(url: URL) -> str:
+def _get_host(url: URL) -> str:
     """Return the host of a URL in lower case without a final dot, encoded as in a request."""
     # Use the encoded host, because encoding may turn letters of other scripts into digits.
     return (url.raw_host or "").lower().rstrip(".")

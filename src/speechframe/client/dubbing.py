@@ -10,13 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeGuard, TypeVar
 
-from speechframe.client.caller import JSON, Caller, Patience
+from speechframe.client.caller import JSON_TYPE, Caller, Patience
 from speechframe.client.calls import require_valid
-from speechframe.client.download import save
-from speechframe.client.masking import Redactor, without_secrets
-from speechframe.client.upload import Body, Upload, medium_of
+from speechframe.client.download import save_file
+from speechframe.client.masking import Redactor, remove_secrets
+from speechframe.client.upload import Body, Upload, read_medium
 from speechframe.errors import AudioError, InvalidRows, SpeechframeError, TimedOut
-from speechframe.settings.hidden import hidden_key
+from speechframe.settings.hidden import wrap_key
 from speechframe.spec.check import check
 from speechframe.spec.chosen import IDEMPOTENCY_HEADER
 from speechframe.spec.dubbing import (
@@ -37,10 +37,10 @@ from speechframe.spec.dubbing import (
     is_ready,
 )
 from speechframe.spec.fields._model import DocumentModel
-from speechframe.wire.dubbing import decode, decode_list, encode_job, encode_json
+from speechframe.wire.dubbing import decode_model, decode_models, encode_job, encode_json
 
 T = TypeVar("T")
-M = TypeVar("M", bound=DocumentModel)
+ModelT = TypeVar("ModelT", bound=DocumentModel)
 
 Media = bytes | str | PathLike[str]
 """A media file, given by its bytes, its path, or an http(s) URL from which the service fetches the file."""
@@ -50,7 +50,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S, WAIT_GROWTH = 0.5, 15.0, 1.3
 
 The values are the first bound and the last bound in seconds, and the factor between two bounds.
 """
-AWAY = Patience(attempts=1_000_000, patience_s=900.0, repeat_unknown=True)
+AWAY_PATIENCE = Patience(attempts=1_000_000, patience_s=900.0, repeat_unknown=True)
 """Limits of retries during the wait for a job. The service may be away for 15 minutes, to restart."""
 
 
@@ -62,7 +62,7 @@ def is_url(media: Any) -> TypeGuard[str]:
 def hide_secret(fields: dict[str, Any]) -> dict[str, Any]:
     """Replace the webhook secret in `fields` of a job by an object that hides it. Return `fields`."""
     if "webhook_secret" in fields:
-        fields["webhook_secret"] = hidden_key(fields["webhook_secret"])
+        fields["webhook_secret"] = wrap_key(fields["webhook_secret"])
     return fields
 
 
@@ -93,11 +93,11 @@ class Dubbing:
 
     async def list_destination_languages(self) -> list[DestinationLocale]:
         """Return the locales that the service dubs into, each with its types of dubbing."""
-        return await self._ask(partial(decode_list, DestinationLocale), "list_destination_languages")
+        return await self._ask(partial(decode_models, DestinationLocale), "list_destination_languages")
 
     async def list_source_languages(self) -> list[SourceLocale]:
         """Return the locales that the service dubs from."""
-        return await self._ask(partial(decode_list, SourceLocale), "list_source_languages")
+        return await self._ask(partial(decode_models, SourceLocale), "list_source_languages")
 
     async def create_job(self, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
         """Create a job that dubs a media file, and return the job.
@@ -114,17 +114,17 @@ class Dubbing:
             ``script``, ``script_locale``, ``cast``, ``original_gain_db`` and ``max_credits``. Calls with the
             same `idempotency_key` create one job, if the service supports the header ``Idempotency-Key``.
         """
-        fields = {"target_locales": _listed(target_locales), **hide_secret(fields)}
-        return await self._create(JobCreateRequest, media, **fields)
+        fields = {"target_locales": _list_locales(target_locales), **hide_secret(fields)}
+        return await self._check_and_create(JobCreateRequest, media, **fields)
 
     async def create_job_with_project(self, media: Media, *, project_id: str, **fields: Any) -> DubJob:
         """Create a job for the locales of a project, as :meth:`create_job` does, and return the job."""
         fields = {"project_id": project_id, **hide_secret(fields)}
-        return await self._create(JobCreateWithProjectRequest, media, **fields)
+        return await self._check_and_create(JobCreateWithProjectRequest, media, **fields)
 
     async def job_status(self, job_id: str) -> DubJobStatus:
         """Return the status of a job, for `is_terminal` and `is_ready` of `spec.dubbing`."""
-        return await self._ask(partial(decode, DubJobStatus), "job_status", job_id)
+        return await self._ask(partial(decode_model, DubJobStatus), "job_status", job_id)
 
     async def create_project(
         self,
@@ -139,28 +139,30 @@ class Dubbing:
         given = {
             "name": name,
             "dubbing_type": dubbing_type,
-            "target_locales": _listed(target_locales),
+            "target_locales": _list_locales(target_locales),
             "source_locale": source_locale,
             "description": description,
         }
-        body = encode_json(_check(ProjectCreateRequest, given))
-        return await self._ask(partial(decode, Project), "create_project", body=body)
+        body = encode_json(_check_request(ProjectCreateRequest, given))
+        return await self._ask(partial(decode_model, Project), "create_project", body=body)
 
     async def list_projects(self, *, limit: int | None = None, next: str | None = None) -> ProjectPage:  # noqa: A002 - the document's name
         """Return a page of the projects. Pass its `next` to get the following page."""
-        query = _check(ProjectListQuery, {"limit": limit, "next": next})
+        query = _check_request(ProjectListQuery, {"limit": limit, "next": next})
         given = {name: str(value) for name, value in query.model_dump(exclude_none=True).items()}
-        return await self._ask(partial(decode, ProjectPage), "list_projects", query=given)
+        return await self._ask(partial(decode_model, ProjectPage), "list_projects", query=given)
 
     async def update_project(self, project_id: str, *, target_locales: Iterable[str]) -> Project:
         """Set the target locales of a project for its future jobs, and return the project."""
-        body = encode_json(_check(ProjectUpdateRequest, {"target_locales": _listed(target_locales)}))
-        return await self._ask(partial(decode, Project), "update_project", project_id, body=body)
+        body = encode_json(
+            _check_request(ProjectUpdateRequest, {"target_locales": _list_locales(target_locales)})
+        )
+        return await self._ask(partial(decode_model, Project), "update_project", project_id, body=body)
 
     async def utterances(self, job_id: str, locale: str) -> DubUtterances:
         """Return the utterances of a dub. Only speechframe's own service has this call."""
-        query = {"locale": _check(UtterancesQuery, {"locale": locale}).locale}
-        return await self._ask(partial(decode, DubUtterances), "utterances", job_id, query=query)
+        query = {"locale": _check_request(UtterancesQuery, {"locale": locale}).locale}
+        return await self._ask(partial(decode_model, DubUtterances), "utterances", job_id, query=query)
 
     async def update_utterances(
         self, job_id: str, locale: str, corrections: Iterable[Mapping[str, Any]]
@@ -177,8 +179,8 @@ class Dubbing:
             Mappings with ``utterance_id`` and the new ``text``, the new ``voice_id`` or both.
         """
         given = {"locale": locale, "utterances": list(corrections)}
-        body = encode_json(_check(UtterancesUpdateRequest, given))
-        return await self._ask(partial(decode, DubJobStatus), "update_utterances", job_id, body=body)
+        body = encode_json(_check_request(UtterancesUpdateRequest, given))
+        return await self._ask(partial(decode_model, DubJobStatus), "update_utterances", job_id, body=body)
 
     async def wait(
         self,
@@ -204,7 +206,9 @@ class Dubbing:
         """
         bound_s, began_s = FIRST_WAIT_S, time.monotonic()
         while True:
-            status = await self._ask(partial(decode, DubJobStatus), "job_status", job_id, patience=AWAY)
+            status = await self._ask(
+                partial(decode_model, DubJobStatus), "job_status", job_id, patience=AWAY_PATIENCE
+            )
             if told is not None:
                 told(status)
             if is_ready(status.status):
@@ -238,7 +242,7 @@ class Dubbing:
         """
         caller, path = self._caller, Path(path)
         try:
-            await save(
+            await save_file(
                 caller.exchange,
                 caller.addresses.values(),
                 url,
@@ -250,12 +254,12 @@ class Dubbing:
                 max_bytes=caller.bounds.dubbed_bytes if max_bytes is None else max_bytes,
             )
         except SpeechframeError as error:
-            raise without_secrets(error, caller.redactor) from None
+            raise remove_secrets(error, caller.redactor) from None
         return path
 
     # -- shared by the calls ---------------------------------------------------------
 
-    async def _create(
+    async def _check_and_create(
         self,
         model: type[JobCreateRequest | JobCreateWithProjectRequest],
         media: Media,
@@ -267,11 +271,11 @@ class Dubbing:
         if (secret := fields.get("webhook_secret")) is not None:
             fields["webhook_secret"] = secret.get_secret_value()
         source = {"file_url": media.strip()} if is_url(media) else {"file": b""}
-        request = _check(model, {**fields, **source})
-        upload = None if "file_url" in source else await asyncio.to_thread(_inspect, media)
-        return await self.create(request, upload, key=idempotency_key)
+        request = _check_request(model, {**fields, **source})
+        upload = None if "file_url" in source else await asyncio.to_thread(_read_media, media)
+        return await self.create_checked(request, upload, key=idempotency_key)
 
-    async def create(
+    async def create_checked(
         self,
         request: JobCreateRequest | JobCreateWithProjectRequest,
         upload: Upload | None,
@@ -288,12 +292,12 @@ class Dubbing:
             form = encode_job(request, upload.sha256, name=upload.name, media_type=upload.media_type)
             size_bytes, body = upload.size_bytes, Body(upload, form)
         return await self._ask(
-            partial(decode, DubJob),
+            partial(decode_model, DubJob),
             "create_job_with_project" if isinstance(request, JobCreateWithProjectRequest) else "create_job",
             body=body,
             headers={"Content-Type": form.content_type} | ({IDEMPOTENCY_HEADER: key} if key else {}),
             secret=request.webhook_secret,
-            timeout_s=self._caller.timeouts.message_s(size_bytes),
+            timeout_s=self._caller.timeouts.compute_message_limit_s(size_bytes),
             once=once,
         )
 
@@ -303,7 +307,7 @@ class Dubbing:
         endpoint: str,
         place: str = "",
         *,
-        headers: Mapping[str, str] = MappingProxyType({"Content-Type": JSON}),
+        headers: Mapping[str, str] = MappingProxyType({"Content-Type": JSON_TYPE}),
         secret: str | None = None,
         timeout_s: float | None = None,
         **how: Any,
@@ -328,18 +332,23 @@ class Dubbing:
         )
 
 
-def _inspect(media: Any) -> Upload:
+def _read_media(media: Any) -> Upload:
     """Return a media file as an upload, or raise InvalidRows. Blocks the thread while it reads the file."""
     try:
-        return medium_of(media)
+        return read_medium(media)
     except AudioError as error:
-        line = {"field": "media", "problem": str(error), "value": "", "allowed": "a file that is not empty"}
-        raise InvalidRows([line]) from None
+        problem = {
+            "field": "media",
+            "problem": str(error),
+            "value": "",
+            "allowed": "a file that is not empty",
+        }
+        raise InvalidRows([problem]) from None
 
 
-def _check(model: type[M], given: Mapping[str, Any]) -> M:
+def _check_request(model: type[ModelT], given: Mapping[str, Any]) -> ModelT:
     return require_valid(check(model, given), model)
 
 
-def _listed(locales: Iterable[str]) -> list[str]:
+def _list_locales(locales: Iterable[str]) -> list[str]:
     return [locales] if isinstance(locales, str) else list(locales)

@@ -7,15 +7,15 @@ from typing import TypeVar
 
 from yarl import URL
 
-from speechframe.errors import BadAnswer, ServiceError, SpeechframeError, service_error
-from speechframe.settings.hidden import MASK, Hidden
-from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, MAX_TRACE_CHARACTERS, one_line
-from speechframe.wire.errors import decode_error, retry_after_s
+from speechframe.errors import BadAnswer, ServiceError, SpeechframeError, make_service_error
+from speechframe.settings.hidden import KEY_MASK, Hidden
+from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, MAX_TRACE_CHARACTERS, shorten_to_line
+from speechframe.wire.errors import decode_error, read_retry_after_s
 
 E = TypeVar("E", bound=SpeechframeError)
 
 # Shortest key that is masked in texts and names, in characters. A shorter key may also be a usual word.
-_LEAST_IN_CONTENT = 8
+_MIN_CONTENT_KEY_CHARACTERS = 8
 
 
 class Redactor:
@@ -27,11 +27,11 @@ class Redactor:
     """
 
     def __init__(self, *secrets: str) -> None:
-        long = [secret for secret in secrets if len(secret) >= _LEAST_IN_CONTENT]
+        long = [secret for secret in secrets if len(secret) >= _MIN_CONTENT_KEY_CHARACTERS]
         self.content = self if len(long) == len(secrets) else Redactor(*long)
         self._folded = [Hidden(secret.casefold()) for secret in secrets]
         # Try the longest first, because a short secret may be a part of a long one.
-        patterns = map(_pattern, sorted(secrets, key=len, reverse=True))
+        patterns = map(_make_pattern, sorted(secrets, key=len, reverse=True))
         # Keep only the method, because the repr of a pattern shows the secret.
         self._mask = re.compile(Hidden("|".join(patterns)), re.IGNORECASE).sub
 
@@ -42,11 +42,11 @@ class Redactor:
         # Each escape contains one of these characters. Searching for them is forty times faster than the
         # pattern.
         if any(map(text.__contains__, "\\%&")) or any(map(text.casefold().__contains__, self._folded)):
-            return self._mask(MASK, text)
+            return self._mask(KEY_MASK, text)
         return text
 
 
-def _pattern(secret: str) -> Hidden:
+def _make_pattern(secret: str) -> Hidden:
     """Return the pattern of a secret, plain or with escaped characters."""
     spelled = ""
     for character in secret:
@@ -57,7 +57,7 @@ def _pattern(secret: str) -> Hidden:
     return Hidden(f"{re.escape(secret)}|{spelled}")
 
 
-def refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Redactor) -> ServiceError:
+def decode_refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Redactor) -> ServiceError:
     """Return the error for an answer with a status outside 200 to 299, with secrets masked."""
     decoded = decode_error(status, body, headers, redactor.clean)
     message = decoded.message
@@ -66,26 +66,26 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Reda
             host = URL(headers.get("Location", "")).host or "another path"
         except ValueError:
             host = "an address that cannot be read"
-        host = one_line(host, MAX_MESSAGE_CHARACTERS, redactor.clean)
+        host = shorten_to_line(host, MAX_MESSAGE_CHARACTERS, redactor.clean)
         message = f"the service redirects to {host}; that is not followed. Set base_url to the final address."
-    return service_error(
+    return make_service_error(
         message,
         status=status,
         code=decoded.code,
         trace_id=decoded.trace_id,
         body=decoded.text,
-        retry_after_s=retry_after_s(headers),
+        retry_after_s=read_retry_after_s(headers),
     )
 
 
-def without_secrets(error: E, redactor: Redactor) -> E:
+def remove_secrets(error: E, redactor: Redactor) -> E:
     """Mask keys in an error, remove its traceback and causes, which may contain keys, and return the error.
 
     The error is changed in place.
     """
     error.args = tuple(redactor.clean(arg) if isinstance(arg, str) else arg for arg in error.args)
     if isinstance(error, BadAnswer) and error.trace_id:
-        error.trace_id = one_line(error.trace_id, MAX_TRACE_CHARACTERS, redactor.clean) or None
+        error.trace_id = shorten_to_line(error.trace_id, MAX_TRACE_CHARACTERS, redactor.clean) or None
     # The frames of these errors contain whole answers.
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

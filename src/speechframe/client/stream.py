@@ -13,20 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from speechframe.audio import codec
-from speechframe.audio.codec import AudioInfo, forced_shape
-from speechframe.audio.saving import PLAYABLE, save_audio
+from speechframe.audio.codec import AudioInfo, get_forced_shape
+from speechframe.audio.saving import PLAYABLE_FORMATS, save_audio
 from speechframe.client.caller import Caller
 from speechframe.client.calls import Bounds, PreparedCall
 from speechframe.client.exchange import CutOffError
 from speechframe.errors import AudioError, BadAnswer, StreamBroken
-from speechframe.spec.limits import REGIONS, default_sample_rate_hz
+from speechframe.spec.limits import REGIONS, get_default_sample_rate_hz
 from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import Format, Model, StreamRequest
-from speechframe.spec.texts import billed_characters
-from speechframe.wire.answers import NO_END, tells_its_end, warnings_of, words_instead
+from speechframe.spec.texts import count_billed_characters
+from speechframe.wire.answers import NO_END_NOTE, collect_warnings, describe_wrong_content, has_marked_end
 
 # Bytes of a sample in each format without a header.
-_SAMPLE_BYTES = {Format.PCM: 2, Format.ALAW: 1, Format.ULAW: 1}
+_BYTES_OF_SAMPLE = {Format.PCM: 2, Format.ALAW: 1, Format.ULAW: 1}
 
 
 @dataclass(eq=False, slots=True)
@@ -56,35 +56,35 @@ class StreamState:
         self.last_s = time.perf_counter()
         self.first_s = self.first_s or self.last_s
         self.received += piece
-        most_bytes = bounds.speech_bytes_for(self.text, self.sample_rate_hz)
-        if len(self.received) > most_bytes:
-            raise self.broken(f"the audio is too large for its text: more than {most_bytes:,} bytes")
+        max_bytes = bounds.compute_max_audio_bytes(self.text, self.sample_rate_hz)
+        if len(self.received) > max_bytes:
+            raise self.make_error(f"the audio is too large for its text: more than {max_bytes:,} bytes")
 
-    async def complete(self) -> None:
+    async def mark_complete(self) -> None:
         """Mark the audio as complete, or raise BadAnswer if the received bytes are not audio."""
-        if self.received and await asyncio.to_thread(self.info) is None:
+        if self.received and await asyncio.to_thread(self.read_info) is None:
             words = f"the audio cannot be read: it is not {self.format.value}"
             raise BadAnswer(words, trace_id=self.trace_id)
         self.is_complete = True
 
-    def info(self) -> AudioInfo | None:
+    def read_info(self) -> AudioInfo | None:
         """Return the properties of the received audio, or None if it is too short or not audio."""
         try:
-            return codec.inspect(**self.readable()) if self.received else None
+            return codec.inspect_audio(**self.make_codec_arguments()) if self.received else None
         except AudioError:
             return None
 
-    def readable(self) -> dict[str, Any]:
+    def make_codec_arguments(self) -> dict[str, Any]:
         """Return the received audio as keyword arguments of `codec.decode`. Any thread may call this."""
         data = bytes(self.received)
-        if self.format in PLAYABLE:
+        if self.format in PLAYABLE_FORMATS:
             return {"data": data, "format": self.format}
         # Leave out an incomplete frame at the end.
-        whole = len(data) - len(data) % (_SAMPLE_BYTES[self.format] * self.channels)
+        whole = len(data) - len(data) % (_BYTES_OF_SAMPLE[self.format] * self.channels)
         shape = {"sample_rate_hz": self.sample_rate_hz, "channels": self.channels}
         return {"data": data[:whole], "format": self.format, **shape}
 
-    def broken(self, words: str) -> StreamBroken:
+    def make_error(self, words: str) -> StreamBroken:
         """Return the error of a stream that ended too early."""
         return StreamBroken(words, received_bytes=len(self.received), trace_id=self.trace_id)
 
@@ -93,7 +93,7 @@ class StreamState:
 class StreamSummary:
     """Facts about a stream, which may still be running.
 
-    `audio_seconds` is 0 while too little has arrived to measure. `billed_characters` is the expected cost, by
+    `audio_seconds` is 0 while too little has arrived to measure. `count_billed_characters` is the expected cost, by
     the rule of `spec.billing`. A stream that is broken off costs only the sentences that were spoken.
     `first_byte_ms` and `latency_ms` are the times from handing over the first text to the arrival of the
     first and the last audio, in the attempt that worked. `first_byte_ms` is None before the first audio.
@@ -102,7 +102,7 @@ class StreamSummary:
     the request.
     """
 
-    complete: bool
+    mark_complete: bool
     bytes: int
     audio_seconds: float
     billed_characters: int
@@ -127,8 +127,8 @@ class StreamView:
 
     def __repr__(self) -> str:
         state = self.state
-        word = "complete" if state.is_complete else "closed" if state.is_closed else "open"
-        return f"<{type(self).__name__} {word}, {len(state.received):,} bytes of {self.format.value}>"
+        status = "complete" if state.is_complete else "closed" if state.is_closed else "open"
+        return f"<{type(self).__name__} {status}, {len(state.received):,} bytes of {self.format.value}>"
 
     @property
     def text(self) -> str:
@@ -155,16 +155,16 @@ class StreamView:
     def summary(self) -> StreamSummary:
         """Facts about the stream so far."""
         state, warnings = self.state, list(self.state.warnings)
-        info = state.info() or AudioInfo(self.format, self.sample_rate_hz, self.channels, 0.0)
+        info = state.read_info() or AudioInfo(self.format, self.sample_rate_hz, self.channels, 0.0)
         if info.sample_rate_hz != self.sample_rate_hz:
             warnings.append(f"expected {self.sample_rate_hz} Hz, got {info.sample_rate_hz} Hz")
         if info.channels != self.channels:
             warnings.append(f"expected {self.channels} channels, got {info.channels}")
         return StreamSummary(
-            complete=state.is_complete,
+            mark_complete=state.is_complete,
             bytes=len(state.received),
             audio_seconds=info.audio_seconds,
-            billed_characters=billed_characters(state.text),
+            billed_characters=count_billed_characters(state.text),
             first_byte_ms=self.first_byte_ms,
             latency_ms=((state.last_s or state.started_s) - state.started_s) * 1000,
             format=info.format,
@@ -183,7 +183,7 @@ class StreamView:
         """
         if not self.state.received:
             return np.zeros((0,) if self.channels == 1 else (0, self.channels), np.float32)
-        return codec.decode(**self.state.readable()).samples
+        return codec.decode(**self.state.make_codec_arguments()).samples
 
 
 class Stream(StreamView):
@@ -248,7 +248,7 @@ class Stream(StreamView):
         try:
             if (chunk := await self._pull()) is not None:
                 return chunk
-            await self.state.complete()
+            await self.state.mark_complete()
         except Exception as error:
             if isinstance(error, StreamBroken):
                 # Remove the traceback, because detailed tracebacks show variables. Here a variable contains
@@ -299,7 +299,7 @@ class Stream(StreamView):
         audio = await self.read()
 
         def write() -> Path:
-            if (info := self.state.info()) is None:
+            if (info := self.state.read_info()) is None:
                 raise AudioError("no audio has arrived, so no file was written")
             rate_hz, channels = info.sample_rate_hz, info.channels
             return save_audio(path, audio, format=self.format, sample_rate_hz=rate_hz, channels=channels)
@@ -312,12 +312,12 @@ class Stream(StreamView):
         if not state.is_closed:
             state.is_closed = True
             if not state.is_complete and self._failure is None:
-                self._failure = state.broken("the stream was closed before its end")
+                self._failure = state.make_error("the stream was closed before its end")
             for stop in self._stops:
                 if (stopping := stop()) is not None:
                     await stopping
 
-    def owning(self, release: Callable[[], Awaitable[None]]) -> Self:
+    def call_at_end(self, release: Callable[[], Awaitable[None]]) -> Self:
         """Call `release` when the stream is closed or over. Return the stream itself."""
         self._stops.append(release)
         return self
@@ -329,49 +329,49 @@ class Stream(StreamView):
             asyncio.run_coroutine_threadsafe(self.close(), loop)
 
 
-def state_of(request: StreamRequest | SocketQuery, region: str, text: str = "") -> StreamState:
+def make_state(request: StreamRequest | SocketQuery, region: str, text: str = "") -> StreamState:
     """Return the state of a stream before any audio has arrived."""
     known = REGIONS.get(region)
     # A request without a model gets the default model of its region (section 2.2).
     model = request.model or (known.default_stream_model if known is not None else Model.FALCON_2)
-    rate_hz = int(request.sample_rate or default_sample_rate_hz(model))
-    channel_type, rate_hz = forced_shape(request.format, request.channel_type, rate_hz)
+    rate_hz = int(request.sample_rate or get_default_sample_rate_hz(model))
+    channel_type, rate_hz = get_forced_shape(request.format, request.channel_type, rate_hz)
     return StreamState(request.format, rate_hz, channel_type.channels, region, text)
 
 
-async def start(caller: Caller, call: PreparedCall[StreamRequest]) -> Stream:
+async def start_stream(caller: Caller, call: PreparedCall[StreamRequest]) -> Stream:
     """Return a stream over HTTP (section 2.2) after its first audio. Only errors before that are retried."""
-    stream, attempts = await caller.persist(lambda region: _begin(caller, call, region))
+    stream, attempts = await caller.send_with_retries(lambda region: _start_attempt(caller, call, region))
     stream.state.attempts = attempts
     caller.opened.add(stream)
     return stream
 
 
-async def _begin(caller: Caller, call: PreparedCall[StreamRequest], region: str) -> Stream:
+async def _start_attempt(caller: Caller, call: PreparedCall[StreamRequest], region: str) -> Stream:
     """Return a stream from one attempt in one region, after its first audio has arrived."""
     text, timeouts = call.request.text, caller.timeouts
-    state = state_of(call.request, region, text)
-    silence_s, left_s = timeouts.attempt_s(len(text)), timeouts.speech_s(text)
+    state = make_state(call.request, region, text)
+    silence_s, left_s = timeouts.compute_attempt_limit_s(len(text)), timeouts.compute_speech_limit_s(text)
     answer = await caller.ask(
         "POST",
         call.operation,
         region,
-        caller.headers_of(call),
+        caller.make_headers(call),
         body=call.body,
         timeout_s=silence_s,
         max_bytes=None,
     )
     state.trace_id = answer.trace_id
-    state.warnings += warnings_of(answer.headers, clean=caller.redactor.clean)
+    state.warnings += collect_warnings(answer.headers, clean=caller.redactor.clean)
 
-    words = words_instead(answer.headers)
+    words = describe_wrong_content(answer.headers)
     if answer.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
         words = "the audio has a Content-Encoding, but none was requested"
 
     async def pull() -> bytes | None:
         nonlocal silence_s, left_s
         if words is not None:
-            raise state.broken(words)
+            raise state.make_error(words)
         began_s = time.perf_counter()
         try:
             async with asyncio.timeout(min(silence_s, left_s)):
@@ -380,19 +380,19 @@ async def _begin(caller: Caller, call: PreparedCall[StreamRequest], region: str)
             limit = (
                 "longer than any speech of its text" if left_s < silence_s else f"silent for {silence_s:g} s"
             )
-            raise state.broken(f"the stream was {limit}") from None
+            raise state.make_error(f"the stream was {limit}") from None
         except CutOffError as error:
-            raise state.broken(str(error)) from None
+            raise state.make_error(str(error)) from None
         # Count only the waits for the service, not the time between two calls. A later piece is at most a
         # sentence away, so the limit for one wait no longer depends on the text.
-        silence_s, left_s = timeouts.attempt_s(0), left_s - (time.perf_counter() - began_s)
+        silence_s, left_s = timeouts.compute_attempt_limit_s(0), left_s - (time.perf_counter() - began_s)
         if piece:
             state.add(piece, caller.bounds)
             return piece
-        if not tells_its_end(answer.headers):
-            raise state.broken(NO_END)
+        if not has_marked_end(answer.headers):
+            raise state.make_error(NO_END_NOTE)
         if not state.received:
-            raise state.broken("the answer holds no audio")
+            raise state.make_error("the answer holds no audio")
         return None
 
     stream = Stream(state, pull, answer.reply.close)

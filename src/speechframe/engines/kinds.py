@@ -23,21 +23,21 @@ __all__ = [
     "RECOGNISERS",
     "SPEAKERS",
     "TRANSLATORS",
-    "Kind",
-    "candidates",
-    "found",
-    "made",
-    "points",
-    "shadowed",
+    "EngineKind",
+    "describe_shadowed",
+    "group_entry_points",
+    "list_entry_points",
+    "load_engines",
+    "make_engine",
 ]
 
 
 # Among entry points of the same name, one whose value begins with this text is preferred.
-_OUR_ENGINES = "speechframe.engines."
+_PREFERRED_PREFIX = "speechframe.engines."
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EngineKind:
     """A kind of engine.
 
     Parameters
@@ -63,22 +63,22 @@ class Kind:
     probe: str | None = None
 
 
-SPEAKERS = Kind(
+SPEAKERS = EngineKind(
     "speaker",
     "speechframe.speakers",
     "speech engine",
     ("name", "version", "capabilities", "voices", "speak"),
     "voices",
 )
-CHANGERS = Kind("changer", "speechframe.changers", "voice changer", ("name", "version", "change"))
-TRANSLATORS = Kind(
+CHANGERS = EngineKind("changer", "speechframe.changers", "voice changer", ("name", "version", "change"))
+TRANSLATORS = EngineKind(
     "translator",
     "speechframe.translators",
     "translation engine",
     ("name", "version", "pairs", "translate"),
     "pairs",
 )
-RECOGNISERS = Kind(
+RECOGNISERS = EngineKind(
     "recogniser", "speechframe.recognisers", "speech recogniser", ("name", "version", "recognise")
 )
 
@@ -86,47 +86,47 @@ KINDS = (SPEAKERS, CHANGERS, TRANSLATORS, RECOGNISERS)
 
 
 @lru_cache(maxsize=len(KINDS))
-def found(kind: Kind) -> Mapping[str, Any]:
+def load_engines(kind: EngineKind) -> Mapping[str, Any]:
     """Return every engine of a kind that can be constructed, by name. Log a warning for each other engine.
 
     Examples
     --------
-    >>> "espeak" in found(SPEAKERS)
+    >>> "espeak" in load_engines(SPEAKERS)
     True
     """
     engines: dict[str, Any] = {}
-    for name, named in candidates(kind).items():
-        for words in shadowed(kind, named):
+    for name, named in group_entry_points(kind).items():
+        for words in describe_shadowed(kind, named):
             warn_once(words)
         try:
-            engines[name] = made(kind, named[0])
+            engines[name] = make_engine(kind, named[0])
         except EngineFault as error:
             warn_once(str(error))
     return MappingProxyType(engines)
 
 
-def points(kind: Kind) -> list[EntryPoint]:
+def list_entry_points(kind: EngineKind) -> list[EntryPoint]:
     """Return the entry points of a kind, sorted by name. Only one entry point of each name is returned.
 
-    An entry point in `_OUR_ENGINES` is preferred, or else the first.
+    An entry point in `_PREFERRED_PREFIX` is preferred, or else the first.
     """
-    return [first for first, *_ in candidates(kind).values()]
+    return [first for first, *_ in group_entry_points(kind).values()]
 
 
-def candidates(kind: Kind) -> dict[str, list[EntryPoint]]:
+def group_entry_points(kind: EngineKind) -> dict[str, list[EntryPoint]]:
     """Return all entry points of a kind by name. The first of each name is the one to use."""
     by_name: dict[str, list[EntryPoint]] = {}
-    for point in sorted(_points(kind.group), key=_order):
+    for point in sorted(_read_entry_points(kind.group), key=_make_sort_key):
         by_name.setdefault(point.name, []).append(point)
     return by_name
 
 
-def _order(point: EntryPoint) -> tuple[str, bool]:
-    """Return a key that sorts entry points by name, and those in `_OUR_ENGINES` before others."""
-    return point.name, not point.value.startswith(_OUR_ENGINES)
+def _make_sort_key(point: EntryPoint) -> tuple[str, bool]:
+    """Return a key that sorts entry points by name, and those in `_PREFERRED_PREFIX` before others."""
+    return point.name, not point.value.startswith(_PREFERRED_PREFIX)
 
 
-def shadowed(kind: Kind, points_of_name: Sequence[EntryPoint]) -> list[str]:
+def describe_shadowed(kind: EngineKind, points_of_name: Sequence[EntryPoint]) -> list[str]:
     """Return a sentence for each entry point that is left out, because another one has the same name.
 
     `points_of_name` are the entry points of one name.
@@ -138,7 +138,7 @@ def shadowed(kind: Kind, points_of_name: Sequence[EntryPoint]) -> list[str]:
     ]
 
 
-def _points(group: str) -> Iterator[EntryPoint]:
+def _read_entry_points(group: str) -> Iterator[EntryPoint]:
     """Yield the entry points of a group. Leave out packages with broken metadata, and log a warning."""
     with contextlib.suppress(Exception):  # some package has broken metadata, which the loop below finds
         yield from entry_points(group=group)
@@ -149,15 +149,17 @@ def _points(group: str) -> Iterator[EntryPoint]:
     for package in distributions():
         try:
             name = re.sub(r"[-_.]+", "-", package.metadata["Name"]).lower()
-            mine = [] if name in seen else [point for point in package.entry_points if point.group == group]
+            group_points = (
+                [] if name in seen else [point for point in package.entry_points if point.group == group]
+            )
         except Exception as error:  # noqa: BLE001 - metadata can be broken in any way
             warn_once(f"the metadata of an installed package is broken ({type(error).__name__}: {error})")
             continue
         seen.add(name)
-        yield from mine
+        yield from group_points
 
 
-def made(kind: Kind, point: EntryPoint) -> Any:
+def make_engine(kind: EngineKind, point: EntryPoint) -> Any:
     """Import and make the engine of an entry point, and return the engine.
 
     Raises
@@ -165,20 +167,20 @@ def made(kind: Kind, point: EntryPoint) -> Any:
     EngineFault
         If the engine cannot be imported or made, or is not an engine of this kind.
     """
-    called = f"the {kind.words} {point.name!r} ({point.value})"
+    engine_words = f"the {kind.words} {point.name!r} ({point.value})"
     try:
         engine: Any = point.load()()
         if all(inspect.getattr_static(engine, part, None) is not None for part in kind.parts):
-            _check_answers(kind, engine)
+            _check_engine(kind, engine)
             return engine
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a plug-in may fail in any way, even with sys.exit, and the others go on
-        raise EngineFault(f"{called} cannot be used: {type(error).__name__}: {error}") from error
-    raise EngineFault(f"{called} is not a {kind.name.title()}: see speechframe.engines.base")
+        raise EngineFault(f"{engine_words} cannot be used: {type(error).__name__}: {error}") from error
+    raise EngineFault(f"{engine_words} is not a {kind.name.title()}: see speechframe.engines.base")
 
 
-def _check_answers(kind: Kind, engine: Any) -> None:
+def _check_engine(kind: EngineKind, engine: Any) -> None:
     """Raise an error (of any class) if an attribute or a method of the engine has a wrong type or result."""
     if kind.probe is not None:
         answer = getattr(engine, kind.probe)()

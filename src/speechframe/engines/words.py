@@ -25,9 +25,9 @@ _APOSTROPHES = "'\u2019\u02bc\u2032`"
 _HYPHENS = "-\u2010\u2011"
 SPOKEN_PUNCTUATION = frozenset("%#&@*/\\\u00a7\u00b6\u00b7\u2020\u2021\u2022\u2030")
 """Punctuation that some languages read aloud. Such a sign is a word, or part of the word that it touches."""
-_HOLDING = SPOKEN_PUNCTUATION | frozenset(f"{_APOSTROPHES}{_HYPHENS}_+=~^|\u05f3\u05f4\u0f0b\u2044")
+_INNER_PUNCTUATION = SPOKEN_PUNCTUATION | frozenset(f"{_APOSTROPHES}{_HYPHENS}_+=~^|\u05f3\u05f4\u0f0b\u2044")
 """Punctuation that is part of a word if letters surround it."""
-_HOLDING_DIGITS = frozenset(".,:\u066b\u066c\u2013")
+_NUMBER_PUNCTUATION = frozenset(".,:\u066b\u066c\u2013")
 """Punctuation that is part of a number between digits."""
 
 
@@ -84,15 +84,15 @@ def spoken_tokens(
     """
     found = []
     for match in re.finditer(r"\S+", text):
-        for start, end in _parts(text, match.start(), match.end(), characters_are_words):
-            start, end = _without_edges(text, start, end)  # noqa: PLW2901  (the part, stripped)
+        for start, end in _split_token(text, match.start(), match.end(), characters_are_words):
+            start, end = _strip_punctuation(text, start, end)  # noqa: PLW2901  (the part, stripped)
             if start < end:
                 shown = text[start:end]
                 found.append(Token(shown, start, end, _has_letter_or_digit(shown)))
-    return _joined(text, found, numbers)
+    return _join_numbers(text, found, numbers)
 
 
-def _joined(text: str, tokens: list[Token], numbers: Iterable[tuple[int, int]]) -> list[Token]:
+def _join_numbers(text: str, tokens: list[Token], numbers: Iterable[tuple[int, int]]) -> list[Token]:
     """Return the tokens, but join those inside one number. `numbers` has the start and end of numbers."""
     joined: list[Token] = []
     ends = iter(numbers)
@@ -108,7 +108,7 @@ def _joined(text: str, tokens: list[Token], numbers: Iterable[tuple[int, int]]) 
     return joined
 
 
-def _parts(text: str, start: int, end: int, characters_are_words: bool) -> Iterator[tuple[int, int]]:  # noqa: FBT001
+def _split_token(text: str, start: int, end: int, characters_are_words: bool) -> Iterator[tuple[int, int]]:  # noqa: FBT001
     """Yield start and end of each word in ``text[start:end]``, a part between whitespace.
 
     A word may still have punctuation around it, or be empty.
@@ -119,26 +119,26 @@ def _parts(text: str, start: int, end: int, characters_are_words: bool) -> Itera
             yield piece, index
             yield index, index + 1
             piece = index + 1
-        elif _parts_words(text, index, start, end):
+        elif _separates_words(text, index, start, end):
             yield piece, index
             piece = index + 1
     yield piece, end
 
 
-def _parts_words(text: str, index: int, start: int, end: int) -> bool:
+def _separates_words(text: str, index: int, start: int, end: int) -> bool:
     """Return whether the character at `index` separates two words in ``text[start:end]``."""
     character = text[index]
-    if unicodedata.category(character)[0] != "P" or character in _HOLDING:
+    if unicodedata.category(character)[0] != "P" or character in _INNER_PUNCTUATION:
         return False
     before = text[index - 1] if index > start else ""
     after = text[index + 1] if index + 1 < end else ""
-    if character in _HOLDING_DIGITS and before.isdigit() and after.isdigit():
+    if character in _NUMBER_PUNCTUATION and before.isdigit() and after.isdigit():
         return False
     # A single dot between letters does not separate words ("e.g.", "example.com"). Three dots do.
     return not (character == "." and before.isalnum() and after.isalnum())
 
 
-def _without_edges(text: str, start: int, end: int) -> tuple[int, int]:
+def _strip_punctuation(text: str, start: int, end: int) -> tuple[int, int]:
     """Return start and end of ``text[start:end]`` without the punctuation around it.
 
     A piece with symbols but without letters or digits stays unchanged.

@@ -6,10 +6,10 @@ from typing import Any
 from speechframe.errors import ListeningError
 from speechframe.listening.test import Test, open_test
 
-__all__ = ["given_test"]
+__all__ = ["resolve_test"]
 
 
-def given_test(given: Any) -> Test:
+def resolve_test(given: Any) -> Test:
     """Return the test of an argument.
 
     Parameters

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from speechframe.listening.opaque import secret_of
-from speechframe.page.html import one_file
+from speechframe.listening.opaque import read_or_make_secret
+from speechframe.page.html import make_saved_page
 
-__all__ = ["page_of", "seal_of"]
+__all__ = ["compute_seal", "make_offline_page"]
 
-_START = 'widget.render({ model: offlineModel(), el: document.getElementById("spf-host") });'
+_START_SCRIPT = 'widget.render({ model: offlineModel(), el: document.getElementById("spf-host") });'
 
 
-def page_of(
+def make_offline_page(
     plan: Mapping[str, Any], listener: str, folder: Path, clips: Iterable[tuple[str, bytes, str]]
 ) -> str:
     """Return the offline page of a listener as HTML.
@@ -42,14 +42,16 @@ def page_of(
     """
     # The page does not reveal conditions after a vote, because it would have to contain them.
     plan = {**plan, "rules": {**plan["rules"], "reveal": False}}
-    state = {"plan": plan, "listener": listener, "seal_key": _seal_key(folder, listener)}
-    return one_file("listening", state, clips, title=plan["title"], start=_START, model="offline")
+    state = {"plan": plan, "listener": listener, "seal_key": _derive_seal_key(folder, listener)}
+    return make_saved_page(
+        "listening", state, clips, title=plan["title"], start=_START_SCRIPT, model="offline"
+    )
 
 
-def seal_of(record: str, listener: str, folder: Path) -> str:
+def compute_seal(record: str, listener: str, folder: Path) -> str:
     """Return the seal of a listener's votes, in hexadecimal."""
-    return hmac.digest(bytes.fromhex(_seal_key(folder, listener)), record.encode(), "sha256").hex()
+    return hmac.digest(bytes.fromhex(_derive_seal_key(folder, listener)), record.encode(), "sha256").hex()
 
 
-def _seal_key(folder: Path, listener: str) -> str:
-    return secret_of(folder).key("seal", listener)
+def _derive_seal_key(folder: Path, listener: str) -> str:
+    return read_or_make_secret(folder).make_key("seal", listener)

@@ -10,11 +10,11 @@ import secrets
 from pathlib import Path
 
 from speechframe.errors import StoreError
-from speechframe.store.folder import storing, sync
+from speechframe.store.folder import convert_os_errors, sync_to_disk
 
-__all__ = ["Secret", "secret_of"]
+__all__ = ["Secret", "read_or_make_secret"]
 
-_FILE = "secret"
+_SECRET_FILE = "secret"
 """Name of the file with the secret."""
 
 _SECRET_BYTES = 32
@@ -30,7 +30,7 @@ class Secret:
     Examples
     --------
     >>> secret = Secret(bytes(32))
-    >>> secret.name("listener-01", "3/A") == secret.name("listener-01", "3/A")
+    >>> secret.make_name("listener-01", "3/A") == secret.make_name("listener-01", "3/A")
     True
     >>> secret
     <Secret>
@@ -42,18 +42,18 @@ class Secret:
     def __repr__(self) -> str:
         return "<Secret>"
 
-    def name(self, *words: str) -> str:
+    def make_name(self, *words: str) -> str:
         """Return an opaque name of the words, 128 bits in hexadecimal."""
-        return self.key(*words)[: 2 * _NAME_BYTES]
+        return self.make_key(*words)[: 2 * _NAME_BYTES]
 
-    def key(self, *words: str) -> str:
+    def make_key(self, *words: str) -> str:
         """Return a key of the words, 256 bits in hexadecimal."""
         # The length before each word makes ("ab", "c") and ("a", "bc") different.
         joined = b"".join(b"%d:%s" % (len(word), word) for word in map(str.encode, words))
         return hmac.digest(self._secret, joined, "sha256").hex()
 
 
-def secret_of(folder: Path) -> Secret:
+def read_or_make_secret(folder: Path) -> Secret:
     """Return the secret of a test's folder. The first call makes the secret.
 
     Raises
@@ -61,8 +61,8 @@ def secret_of(folder: Path) -> Secret:
     StoreError
         The secret cannot be written or read, or the file is damaged.
     """
-    path = folder / _FILE
-    with storing(folder, "keeping the secret of a test"):
+    path = folder / _SECRET_FILE
+    with convert_os_errors(folder, "keeping the secret of a test"):
         if not path.exists():
             draft = folder / f".{secrets.token_hex(8)}.tmp"
             draft.touch(mode=0o600)
@@ -74,7 +74,7 @@ def secret_of(folder: Path) -> Secret:
                 pass
             finally:
                 draft.unlink()
-            sync(folder)
+            sync_to_disk(folder)
         secret = path.read_bytes()
     if len(secret) != _SECRET_BYTES:
         raise StoreError(

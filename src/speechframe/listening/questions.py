@@ -7,15 +7,15 @@ from typing import Any
 
 from speechframe.errors import ListeningError, VoteRefused
 
-__all__ = ["Question", "check_answers", "questions_of"]
+__all__ = ["Question", "check_answers", "parse_questions"]
 
-_FLAGS = (None, True, False)
+_REQUIRED_VALUES = (None, True, False)
 """Allowed values of the field ``required``. None also stands for a missing field."""
 
-_KINDS = ("text", "number", "choice")
+_QUESTION_KINDS = ("text", "number", "choice")
 """Allowed kinds of a question."""
 
-_MOST_TEXT = 2_000
+_MAX_ANSWER_CHARACTERS = 2_000
 """Longest stored answer in characters. The rest of a longer answer is cut off."""
 
 
@@ -54,7 +54,7 @@ class Question:
         }
 
 
-def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ...]:
+def parse_questions(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ...]:
     """Return the given questions as :class:`Question` objects.
 
     Parameters
@@ -71,20 +71,20 @@ def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ..
 
     Examples
     --------
-    >>> asked = questions_of(["Your age?", {"label": "Headphones?", "choices": ["yes", "no"]}])
+    >>> asked = parse_questions(["Your age?", {"label": "Headphones?", "choices": ["yes", "no"]}])
     >>> [(question.name, question.kind) for question in asked]
     [('Your age?', 'text'), ('Headphones?', 'choice')]
     """
     found: list[Question] = []
     # A single text or mapping is one question. Iteration would split it into characters or keys.
-    several: Any = given
-    for one in several if _is_list(several) else [several]:
-        fields: dict[str, Any] = {"label": one} if isinstance(one, str) else {}
-        if isinstance(one, Mapping):
-            fields = dict(one)
+    given_questions: Any = given
+    for given_question in given_questions if _is_list(given_questions) else [given_questions]:
+        fields: dict[str, Any] = {"label": given_question} if isinstance(given_question, str) else {}
+        if isinstance(given_question, Mapping):
+            fields = dict(given_question)
         unknown = set(fields) - set(Question.__dataclass_fields__)
-        offered = fields.get("choices", ())
-        choices = tuple(map(str, offered)) if _is_list(offered) else ()
+        given_choices = fields.get("choices", ())
+        choices = tuple(map(str, given_choices)) if _is_list(given_choices) else ()
         is_choice = "choices" in fields
         fields = {
             "kind": "choice" if is_choice else "text",
@@ -93,11 +93,18 @@ def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ..
             "choices": choices,
         }
         texts = [fields["label"], fields["name"]] if fields.get("label") else [None]
-        has_texts = all(isinstance(value, str) and value.strip() for value in texts) and _is_list(offered)
-        if unknown or not has_texts or fields["kind"] not in _KINDS or fields.get("required") not in _FLAGS:
+        has_texts = all(isinstance(value, str) and value.strip() for value in texts) and _is_list(
+            given_choices
+        )
+        if (
+            unknown
+            or not has_texts
+            or fields["kind"] not in _QUESTION_KINDS
+            or fields.get("required") not in _REQUIRED_VALUES
+        ):
             raise ListeningError(
-                f"{one!r} is not a question; a question is a text, or a mapping with label and optionally "
-                f"name, kind ({', '.join(_KINDS)}), choices, required"
+                f"{given_question!r} is not a question; a question is a text, or a mapping with label and optionally "
+                f"name, kind ({', '.join(_QUESTION_KINDS)}), choices, required"
             )
         if (fields["kind"] == "choice") != bool(choices):
             raise ListeningError(
@@ -144,14 +151,14 @@ def check_answers(
     given = message.get("answers") or {}
     if not isinstance(given, Mapping) or set(given) - {question.name for question in questions}:
         raise VoteRefused("the message answers a question that this test does not have: reload the page")
-    return {question.name: _answer(question, given.get(question.name)) for question in questions}
+    return {question.name: _check_answer(question, given.get(question.name)) for question in questions}
 
 
 def _is_list(value: object) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, (str, Mapping))
 
 
-def _answer(question: Question, value: Any) -> Any:
+def _check_answer(question: Question, value: Any) -> Any:
     """Return a checked answer, or None if an answer is missing and not required."""
     if value is None or value == "":
         if question.required:
@@ -168,4 +175,4 @@ def _answer(question: Question, value: Any) -> Any:
     if question.kind == "choice" and value not in question.choices:
         raise VoteRefused(f"please choose one of {', '.join(question.choices)}: {question.label}")
     # Half of a surrogate pair cannot be encoded as UTF-8, so it becomes a question mark.
-    return str(value)[:_MOST_TEXT].encode(errors="replace").decode()
+    return str(value)[:_MAX_ANSWER_CHARACTERS].encode(errors="replace").decode()

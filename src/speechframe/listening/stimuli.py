@@ -20,31 +20,36 @@ from pathlib import Path
 import numpy as np
 
 from speechframe.audio import codec
-from speechframe.audio._samples import fitted, mixed
+from speechframe.audio._samples import fit_length, mix_channels
 from speechframe.audio.clip import Clip
 from speechframe.audio.codec import Samples
 from speechframe.errors import AudioError, StoreError
-from speechframe.listening.opaque import secret_of
-from speechframe.listening.private import private_file, private_folder, write_private
-from speechframe.listening.signals import ANCHORS, TARGET_LUFS, loudness_lufs, low_pass
+from speechframe.listening.opaque import read_or_make_secret
+from speechframe.listening.private import make_private_file, make_private_folder, write_private
+from speechframe.listening.signals import (
+    ANCHOR_CUTOFFS_HZ,
+    TARGET_LUFS,
+    apply_low_pass,
+    measure_loudness_lufs,
+)
 from speechframe.listening.sources import Material
 from speechframe.spec.chosen import CONTENT_TYPES
 from speechframe.spec.speech import Format
-from speechframe.store.folder import Folder, storing
+from speechframe.store.folder import Folder, convert_os_errors
 from speechframe.writing.files import parse_json
 
-__all__ = ["Sound", "Stimuli", "open_stimuli", "prepare"]
+__all__ = ["Sound", "Stimuli", "open_stimuli", "prepare_sounds"]
 
-_FOLDER, _INDEX = "stimuli", "index.json"
+_SOUNDS_FOLDER, _INDEX_NAME = "stimuli", "index.json"
 """Name of the folder with the sounds in a test's folder, and name of the list of sounds in it."""
 
-_PEAK = 0.89
+_MAX_PEAK = 0.89
 """Highest peak, 1 dB below full scale (1.0). The rest is room for overshoots of players and resamplers."""
 
-_LENGTH_S = 0.01
+_LENGTH_STEP_S = 0.01
 """Step of the lengths in seconds. Exact lengths would reveal the original sample rate of a clip."""
 
-_THREADS = 4
+_THREAD_COUNT = 4
 """Number of threads that read clips and write sounds."""
 
 _HEADER_BYTES = 44
@@ -85,7 +90,7 @@ class Sound:
 class Stimuli:
     """The sounds of a test in its folder.
 
-    :func:`prepare` makes the sounds. :func:`open_stimuli` opens existing sounds.
+    :func:`prepare_sounds` makes the sounds. :func:`open_stimuli` opens existing sounds.
 
     Attributes
     ----------
@@ -107,7 +112,7 @@ class Stimuli:
         self.conditions = tuple(dict.fromkeys(condition for _, condition in self.sounds))
         self.sample_rate_hz = sample_rate_hz
         self.loudness_lufs = loudness_lufs
-        self._secret = secret_of(folder)
+        self._secret = read_or_make_secret(folder)
         self._places: dict[str, Sound] = {}
 
     def __len__(self) -> int:
@@ -119,7 +124,7 @@ class Stimuli:
             f"in {self.folder}>"
         )
 
-    def opaque_id(self, item: str, condition: str, *, listener: str, place: str) -> str:
+    def make_opaque_id(self, item: str, condition: str, *, listener: str, place: str) -> str:
         """Return a name for a sound that does not reveal the sound. The same arguments give the same name.
 
         Parameters
@@ -138,15 +143,15 @@ class Stimuli:
         """
         if (item, condition) not in self.sounds:
             raise KeyError(f"the test has no sound of {item!r} by {condition!r}")
-        name = self._secret.name("clip", listener, place)
+        name = self._secret.make_name("clip", listener, place)
         self._places[name] = self.sounds[item, condition]
         return name
 
-    def seconds(self, opaque_id: str) -> float:
+    def get_seconds(self, opaque_id: str) -> float:
         """Return the length in seconds of the sound with this name."""
         return self._places[opaque_id].audio_seconds
 
-    def audio(self, opaque_id: str) -> tuple[bytes, str]:
+    def read_audio(self, opaque_id: str) -> tuple[bytes, str]:
         """Return the file and the content type of the sound with this name.
 
         Equal names give equal bytes. Other names of the same sound give other last bits (noise at -92 dB).
@@ -158,17 +163,17 @@ class Stimuli:
         StoreError
             The sound's file cannot be read.
         """
-        path = Folder(self.folder).inside(f"{_FOLDER}/{self._places[opaque_id].file}")
-        with storing(path, "reading a sound"):
+        path = Folder(self.folder).find_path(f"{_SOUNDS_FOLDER}/{self._places[opaque_id].file}")
+        with convert_os_errors(path, "reading a sound"):
             data = path.read_bytes()
         frames = np.frombuffer(data, "<i2", offset=_HEADER_BYTES)
-        random = np.random.default_rng(int(self._secret.name("last bits", opaque_id), 16))
+        random = np.random.default_rng(int(self._secret.make_name("last bits", opaque_id), 16))
         # The noise cannot overflow, because no peak is higher than _PEAK.
         noisy = frames + random.integers(-1, 2, len(frames), np.int16)
         return data[:_HEADER_BYTES] + noisy.tobytes(), CONTENT_TYPES[Format.WAV]
 
 
-def prepare(
+def prepare_sounds(
     material: Material,
     folder: str | PathLike[str],
     *,
@@ -204,18 +209,18 @@ def prepare(
     >>> clips = {("hello", name): partial(clip, volume) for name, volume in (("a", 0.9), ("b", 0.01))}
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     stimuli = prepare(Material(("hello",), ("a", "b"), clips, "0"), folder)
-    ...     names = [stimuli.opaque_id("hello", c, listener="listener-01", place=f"0/{c}") for c in "ab"]
-    ...     [len(stimuli.audio(name)[0]) for name in names]
+    ...     stimuli = prepare_sounds(Material(("hello",), ("a", "b"), clips, "0"), folder)
+    ...     names = [stimuli.make_opaque_id("hello", c, listener="listener-01", place=f"0/{c}") for c in "ab"]
+    ...     [len(stimuli.read_audio(name)[0]) for name in names]
     [16044, 16044]
     """
     target = Path(folder)
-    tasks = _tasks(material, reference if anchors else None)
-    with ThreadPoolExecutor(_THREADS) as threads:
+    tasks = _list_tasks(material, reference if anchors else None)
+    with ThreadPoolExecutor(_THREAD_COUNT) as threads:
         found = list(threads.map(_measure, tasks))
-        if (target / _FOLDER / _INDEX).exists():
-            return _refuse_others(open_stimuli(target), tasks, found)
-        return _make(target, tasks, found, threads)
+        if (target / _SOUNDS_FOLDER / _INDEX_NAME).exists():
+            return _refuse_other_sounds(open_stimuli(target), tasks, found)
+        return _make_sounds(target, tasks, found, threads)
 
 
 def open_stimuli(folder: str | PathLike[str]) -> Stimuli:
@@ -232,8 +237,8 @@ def open_stimuli(folder: str | PathLike[str]) -> Stimuli:
         The folder does not contain sounds, or they cannot be read.
     """
     target = Path(folder)
-    path = target / _FOLDER / _INDEX
-    with storing(target, "reading the sounds of a test"):
+    path = target / _SOUNDS_FOLDER / _INDEX_NAME
+    with convert_os_errors(target, "reading the sounds of a test"):
         text = path.read_bytes()
     try:
         index = parse_json(text)
@@ -255,20 +260,20 @@ class _Task:
     made_of: str
     cutoff_hz: float | None = None
 
-    def samples(self) -> tuple[Clip, Samples]:
+    def read_samples(self) -> tuple[Clip, Samples]:
         """Return the clip and its samples, in mono and with the clip's sample rate."""
         try:
             clip = self.material.clips[self.item, self.made_of]()
-            samples = mixed(clip.samples)
+            samples = mix_channels(clip.samples)
             if self.cutoff_hz is not None:
-                samples = low_pass(samples, clip.sample_rate, self.cutoff_hz)
+                samples = apply_low_pass(samples, clip.sample_rate, self.cutoff_hz)
         except (AudioError, StoreError) as error:
             raise type(error)(f"{self.condition!r} of {self.item!r}: {error}") from error
         return clip, samples
 
 
 @dataclass(frozen=True)
-class _Facts:
+class _ClipMeasures:
     """Sample rate, loudness and peak of a sound before the gain, and the hash of its clip."""
 
     rate_hz: int
@@ -277,11 +282,11 @@ class _Facts:
     sha256: str
 
 
-def _tasks(material: Material, reference: str | None) -> list[_Task]:
+def _list_tasks(material: Material, reference: str | None) -> list[_Task]:
     """Return the sounds to make. Anchors are included if `reference` is given."""
     made: dict[str, tuple[str, float | None]] = {name: (name, None) for name in material.conditions}
     if reference is not None:
-        made |= {name: (reference, cutoff_hz) for name, cutoff_hz in ANCHORS.items()}
+        made |= {name: (reference, cutoff_hz) for name, cutoff_hz in ANCHOR_CUTOFFS_HZ.items()}
     return [
         _Task(material, item, condition, made_of, cutoff_hz)
         for condition, (made_of, cutoff_hz) in made.items()
@@ -289,39 +294,41 @@ def _tasks(material: Material, reference: str | None) -> list[_Task]:
     ]
 
 
-def _measure(task: _Task) -> _Facts:
+def _measure(task: _Task) -> _ClipMeasures:
     """Return sample rate, loudness and peak of a sound, and the hash of its clip."""
-    clip, samples = task.samples()
+    clip, samples = task.read_samples()
     try:
-        lufs = loudness_lufs(samples, clip.sample_rate)
+        lufs = measure_loudness_lufs(samples, clip.sample_rate)
     except AudioError as error:
         raise AudioError(f"{task.condition!r} of {task.item!r}: {error}") from error
     peak = float(np.abs(samples).max())
-    return _Facts(clip.sample_rate, lufs, peak, hashlib.sha256(clip.audio).hexdigest())
+    return _ClipMeasures(clip.sample_rate, lufs, peak, hashlib.sha256(clip.audio).hexdigest())
 
 
-def _make(folder: Path, tasks: list[_Task], found: list[_Facts], threads: ThreadPoolExecutor) -> Stimuli:
+def _make_sounds(
+    folder: Path, tasks: list[_Task], found: list[_ClipMeasures], threads: ThreadPoolExecutor
+) -> Stimuli:
     """Write all sounds and their index, and return them."""
     rate_hz = max(each.rate_hz for each in found)
     # All sounds get the same loudness, at which no peak is higher than _PEAK.
-    lufs = min(TARGET_LUFS, *(each.lufs + 20 * float(np.log10(_PEAK / each.peak)) for each in found))
+    lufs = min(TARGET_LUFS, *(each.lufs + 20 * float(np.log10(_MAX_PEAK / each.peak)) for each in found))
 
-    def write(place: int, task: _Task, facts: _Facts) -> Sound:
-        _, samples = task.samples()
+    def write(place: int, task: _Task, facts: _ClipMeasures) -> Sound:
+        _, samples = task.read_samples()
         gain_db = lufs - facts.lufs
         louder = codec.resample(samples * np.float32(10 ** (gain_db / 20)), facts.rate_hz, rate_hz)
-        seconds = max(1, round(len(louder) / rate_hz / _LENGTH_S)) * _LENGTH_S
-        whole = fitted(louder, codec.seconds_to_frames(seconds, rate_hz))
+        seconds = max(1, round(len(louder) / rate_hz / _LENGTH_STEP_S)) * _LENGTH_STEP_S
+        whole = fit_length(louder, codec.convert_seconds_to_frames(seconds, rate_hz))
         name = f"{place + 1:05}.wav"
-        private_file(folder / _FOLDER / name)
-        (folder / _FOLDER / name).write_bytes(codec.encode(whole, rate_hz, format=Format.WAV))
+        make_private_file(folder / _SOUNDS_FOLDER / name)
+        (folder / _SOUNDS_FOLDER / name).write_bytes(codec.encode(whole, rate_hz, format=Format.WAV))
         levels = (round(facts.lufs, 3), round(gain_db, 3))
         return Sound(task.item, task.condition, name, round(seconds, 2), facts.sha256, facts.rate_hz, *levels)
 
-    with storing(folder, "writing the sounds of a test"):
+    with convert_os_errors(folder, "writing the sounds of a test"):
         # The folder is private, because its index reveals the conditions of a blind test.
-        private_folder(folder)
-        private_folder(folder / _FOLDER)
+        make_private_folder(folder)
+        make_private_folder(folder / _SOUNDS_FOLDER)
         sounds = list(threads.map(write, range(len(tasks)), tasks, found))
         index = {
             "sample_rate_hz": rate_hz,
@@ -329,11 +336,11 @@ def _make(folder: Path, tasks: list[_Task], found: list[_Facts], threads: Thread
             "sounds": [asdict(each) for each in sounds],
         }
         # The index is written last, so a folder with an index has all sounds.
-        write_private(folder / _FOLDER / _INDEX, json.dumps(index, indent=1).encode())
+        write_private(folder / _SOUNDS_FOLDER / _INDEX_NAME, json.dumps(index, indent=1).encode())
     return Stimuli(folder, sounds, sample_rate_hz=rate_hz, loudness_lufs=lufs)
 
 
-def _refuse_others(stimuli: Stimuli, tasks: list[_Task], found: list[_Facts]) -> Stimuli:
+def _refuse_other_sounds(stimuli: Stimuli, tasks: list[_Task], found: list[_ClipMeasures]) -> Stimuli:
     """Return `stimuli`, or raise StoreError if they were made from other clips."""
     wanted = {(task.item, task.condition): facts.sha256 for task, facts in zip(tasks, found, strict=True)}
     if wanted != {place: sound.source_sha256 for place, sound in stimuli.sounds.items()}:

@@ -24,26 +24,26 @@ from pydantic import SecretStr
 
 from speechframe.errors import SettingsError
 from speechframe.processes.child import Child, Running
-from speechframe.settings import GLOBAL_REGION, Settings, default_service_folder
+from speechframe.settings import GLOBAL_REGION, Settings, find_default_service_folder
 from speechframe.settings.hidden import Hidden
 from speechframe.spec.limits import REGIONS
 
-__all__ = ["LocalService", "default_data_dir", "local_service", "shared_service"]
+__all__ = ["LocalService", "find_default_data_folder", "get_shared_service", "local_service"]
 
 log = logging.getLogger("speechframe.local")
 
-_MOST_WORKERS = 4
+_MAX_WORKERS = 4
 """Largest number of speech processes that regions divide among them if `workers` is not given."""
 
 
-def default_data_dir() -> Path:
+def find_default_data_folder() -> Path:
     """Return the data folder of the embedded service if no key and no address are set.
 
     The folder is ``SPEECHFRAME_SERVICE``, or else ``speechframe/service`` in the
     user's cache folder. Several processes may share the folder. Each process runs
     its own service, with the same keys and balances.
     """
-    return default_service_folder()
+    return find_default_service_folder()
 
 
 class LocalService(Running):
@@ -79,7 +79,7 @@ class LocalService(Running):
         self._key_lines = list(keys)
         self._given_data = data
         self._options = list(options)
-        self._workers = _divided(workers, max(1, len(regions)))
+        self._workers = _divide_workers(workers, max(1, len(regions)))
         self._children: dict[str, Child] = {}
         self._owner_pid = 0
         self._is_given_up = False
@@ -117,7 +117,7 @@ class LocalService(Running):
     @property
     def is_running(self) -> bool:
         """True if this process started the service and the service of at least one region still runs."""
-        return self._owner_pid == os.getpid() and any(child.lives for child in self._children.values())
+        return self._owner_pid == os.getpid() and any(child.is_alive for child in self._children.values())
 
     def __repr__(self) -> str:
         if self.regions and self.region_urls:
@@ -143,15 +143,15 @@ class LocalService(Running):
         try:
             # Start all children before the first wait, because loading the engines takes most of the time.
             for region, workers in zip(self.regions or (GLOBAL_REGION,), self._workers, strict=True):
-                self._children[region] = Child(self._command(region, workers), self._key_lines)
+                self._children[region] = Child(self._build_command(region, workers), self._key_lines)
             if self._is_given_up:
                 self.give_up()
             for region, child in self._children.items():
-                said = child.announcement()
-                self.region_urls[region] = said["url"]
-                self.pids[region] = said["pid"]
-                self.keys = said["keys"]
-            if left_out := said["left_out"]:
+                announcement = child.read_announcement()
+                self.region_urls[region] = announcement["url"]
+                self.pids[region] = announcement["pid"]
+                self.keys = announcement["keys"]
+            if left_out := announcement["left_out"]:
                 log.warning(
                     "the local service left out what cannot be used (%d); `speechframe doctor` names it",
                     left_out,
@@ -161,7 +161,7 @@ class LocalService(Running):
             raise
         return self
 
-    def _command(self, region: str, workers: int | None) -> list[str]:
+    def _build_command(self, region: str, workers: int | None) -> list[str]:
         return [
             sys.executable, "-P", "-m", "speechframe.local.service",
             "--port", "0", "--data", str(self.data), "--json", "--die-with-parent", "--keys-file", "-",
@@ -260,7 +260,7 @@ def local_service(
     ...     print(service.settings.addresses())
     {'us-east': 'http://127.0.0.1:40125', 'eu-central': 'http://127.0.0.1:40127'}
     """
-    keys = _hidden(keys)
+    keys = _hide_keys(keys)
     for name, number in (("quota", quota), ("concurrency", concurrency), ("workers", workers)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, Integral)):
             raise SettingsError(f"{name}={number!r}; allowed: a whole number")
@@ -269,22 +269,22 @@ def local_service(
     given = _check_list("keys", keys, "keys", str) if keys is not None else []
     if not given and (quota is not None or concurrency is not None):
         given = [Hidden(f"local-{secrets.token_urlsafe(24)}")]
-    lines = [_with_figures(key, quota, concurrency) for key in given]
+    lines = [_complete_key(key, quota, concurrency) for key in given]
     return LocalService(
         keys=lines,
         data=Path(data) if data is not None else None,
         workers=workers,
         options=[
-            *_repeated("--voices", voices),
-            *_repeated("--translation-models", translation_models),
+            *_repeat_option("--voices", voices),
+            *_repeat_option("--translation-models", translation_models),
             *(("--allow-private-urls",) if allow_private_urls else ()),
             *_check_list("options", options, "options", str),
         ],
-        regions=() if regions is None else _checked_regions(regions),
+        regions=() if regions is None else _check_regions(regions),
     )
 
 
-def _repeated(option: str, folders: Iterable[str | os.PathLike[str]]) -> list[str]:
+def _repeat_option(option: str, folders: Iterable[str | os.PathLike[str]]) -> list[str]:
     name = option[2:].replace("-", "_")
     given = (
         [folders]
@@ -310,7 +310,7 @@ def _check_list(name: str, values: Any, what: str, *kinds: type) -> list[Any]:
     return found
 
 
-def _checked_regions(regions: Iterable[str]) -> tuple[str, ...]:
+def _check_regions(regions: Iterable[str]) -> tuple[str, ...]:
     # Settings accepts a string, too, and splits it at its commas, as in SPEECHFRAME_REGIONS.
     names = Settings(regions=regions).regions  # type: ignore[arg-type]
     unknown = [name for name in names if name not in REGIONS]
@@ -320,32 +320,32 @@ def _checked_regions(regions: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _divided(workers: int | None, parts: int) -> list[int | None]:
+def _divide_workers(workers: int | None, parts: int) -> list[int | None]:
     if workers is None and parts > 1:
-        workers = min(_MOST_WORKERS, _cores())
+        workers = min(_MAX_WORKERS, _count_cores())
     if workers is None or workers < 1:
         # Pass these values on: the service replaces None by its default, and refuses numbers below 1.
         return [workers] * parts
     return [max(1, workers // parts + (part < workers % parts)) for part in range(parts)]
 
 
-def _hidden(keys: Any) -> Any:
+def _hide_keys(keys: Any) -> Any:
     if isinstance(keys, Iterable) and not isinstance(keys, (str, bytes)):
         return [Hidden(key) if isinstance(key, str) else key for key in keys]
     return Hidden(keys) if isinstance(keys, str) else keys
 
 
-def _with_figures(key: Hidden, quota: int | None, concurrency: int | None) -> Hidden:
+def _complete_key(key: Hidden, quota: int | None, concurrency: int | None) -> Hidden:
     if "\n" in key or "\r" in key:
         raise SettingsError("a key contains a line break")
     name, own_quota, own_concurrency, *_ = map(Hidden, (*key.split(":", 2), "", ""))
-    first = own_quota or ("" if quota is None else str(quota))
-    second = own_concurrency or ("" if concurrency is None else str(concurrency))
-    return Hidden(f"{name}:{first}:{second}".rstrip(":"))
+    quota_text = own_quota or ("" if quota is None else str(quota))
+    concurrency_text = own_concurrency or ("" if concurrency is None else str(concurrency))
+    return Hidden(f"{name}:{quota_text}:{concurrency_text}".rstrip(":"))
 
 
 _started: "weakref.WeakSet[LocalService]" = weakref.WeakSet()
@@ -354,7 +354,7 @@ _shared_lock = threading.Lock()
 _inherited: list[LocalService] = []
 
 
-def shared_service(data: str | os.PathLike[str] | None = None) -> LocalService:
+def get_shared_service(data: str | os.PathLike[str] | None = None) -> LocalService:
     """Return this process's embedded service over a shared data folder, started on first use.
 
     The service ends with this process. Later calls, also from other threads,
@@ -364,14 +364,14 @@ def shared_service(data: str | os.PathLike[str] | None = None) -> LocalService:
     Parameters
     ----------
     data
-        Data folder. Default: :func:`default_data_dir`.
+        Data folder. Default: :func:`find_default_data_folder`.
 
     Raises
     ------
     SettingsError
         The service cannot start.
     """
-    folder = Path(data).expanduser().absolute() if data is not None else default_data_dir().absolute()
+    folder = Path(data).expanduser().absolute() if data is not None else find_default_data_folder().absolute()
     with _shared_lock:
         service = _shared.get(folder)
         if service is None or not service.is_running:
@@ -391,7 +391,7 @@ def _stop_shared() -> None:
     _shared.clear()
 
 
-def _after_fork() -> None:
+def _reset_after_fork() -> None:
     global _shared_lock  # noqa: PLW0603 - it may have been held by a thread that no longer exists
     _shared_lock = threading.Lock()
     _shared.clear()
@@ -402,4 +402,4 @@ def _after_fork() -> None:
 
 
 atexit.register(_stop_shared)
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_reset_after_fork)

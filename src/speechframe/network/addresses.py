@@ -7,9 +7,9 @@ anycast services and identifiers but no files, so they count as not public too.
 
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
-__all__ = ["is_public", "written_inside"]
+__all__ = ["find_inner_ipv4", "is_public"]
 
-_NOT_PUBLIC = tuple(
+_NOT_PUBLIC_BLOCKS = tuple(
     map(
         ip_network,
         (
@@ -41,8 +41,8 @@ _NOT_PUBLIC = tuple(
         ),
     )
 )
-_NAT64 = ip_network("64:ff9b::/96")
-_LOW_BITS = 0xFFFF_FFFF
+_NAT64_BLOCK = ip_network("64:ff9b::/96")
+_IPV4_BITS = 0xFFFF_FFFF
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -54,17 +54,17 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     >>> is_public(ip_address("2606:4700::1111")), is_public(ip_address("::ffff:127.0.0.1"))
     (True, False)
     """
-    inner = written_inside(address) or address
-    return not any(inner in block for block in _NOT_PUBLIC)
+    inner = find_inner_ipv4(address) or address
+    return not any(inner in block for block in _NOT_PUBLIC_BLOCKS)
 
 
-def written_inside(address: IPv4Address | IPv6Address) -> IPv4Address | None:
+def find_inner_ipv4(address: IPv4Address | IPv6Address) -> IPv4Address | None:
     """Return the IPv4 address inside an IPv6 address, or None if there is none.
 
     A gateway would forward packets to the IPv4 address.
     """
     if isinstance(address, IPv4Address):
         return None
-    if address in _NAT64:
-        return IPv4Address(int(address) & _LOW_BITS)
+    if address in _NAT64_BLOCK:
+        return IPv4Address(int(address) & _IPV4_BITS)
     return address.ipv4_mapped or address.sixtofour

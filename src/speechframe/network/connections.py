@@ -22,16 +22,16 @@ from weakref import WeakSet
 from aiohttp import hdrs, web
 from aiohttp.web_protocol import RequestHandler
 
-from speechframe.network.descriptors import MOST_DESCRIPTORS
+from speechframe.network.descriptors import MAX_DESCRIPTORS
 
-__all__ = ["RETRY_S", "Connections", "repeats_counted"]
+__all__ = ["RETRY_AFTER_S", "Connections", "count_repeats"]
 
-RETRY_S = 1.0
+RETRY_AFTER_S = 1.0
 """Seconds in the Retry-After of a 503 from a full server. A connection may become idle at any time."""
 
-_MOST = MOST_DESCRIPTORS // 2
+_MAX_CONNECTIONS = MAX_DESCRIPTORS // 2
 """Largest number of connections of a server, if the process may open twice as many files and sockets."""
-_LIMITS: dict[str, Any] = {
+_HANDLER_OPTIONS: dict[str, Any] = {
     "keepalive_timeout": 75.0,
     "lingering_time": 5.0,
     "access_log": None,
@@ -39,18 +39,18 @@ _LIMITS: dict[str, Any] = {
     # accepts a body decompresses it up to a limit.
     "auto_decompress": False,
 }
-_REFUSED_S = 1.0
+_REFUSAL_WAIT_S = 1.0
 """Seconds to wait for the request of a refused connection. An answer before the request may get lost."""
 _ACCEPTED_AT_ONCE = 16
 """Number of connections that asyncio accepts in one step. The limit may be exceeded by this number."""
-_WAITING_TO_BE_ACCEPTED = 512
+_KERNEL_QUEUE_CONNECTIONS = 512
 """Number of connections in the queue of the kernel."""
-_REPEAT_S = 60.0
+_REPEAT_PERIOD_S = 60.0
 """Seconds for which a repeated log line is only counted."""
-_REMEMBERED_LINES = 1000
+_MAX_COUNTED_LINES = 1000
 """Largest number of different log lines whose repeats are counted."""
 
-Refusal = Callable[[HTTPStatus, str], web.Response]
+RefusalFactory = Callable[[HTTPStatus, str], web.Response]
 
 
 class ConnectionWatcher(Protocol):
@@ -86,7 +86,7 @@ class Connections:
         self,
         server: web.Server,
         *,
-        refusal: Refusal,
+        refusal: RefusalFactory,
         header_timeout_s: float,
         log: logging.Logger,
         watcher: ConnectionWatcher | None = None,
@@ -95,10 +95,10 @@ class Connections:
         self.watcher = watcher
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         # Use half of the file descriptors. Files, databases, child processes and requests need the others.
-        self.most = _MOST if soft == resource.RLIM_INFINITY else min(_MOST, soft // 2)
+        self.most = _MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MAX_CONNECTIONS, soft // 2)
         # Keep weak references, because `connection_lost` is not called if a connection fails early.
         self._open: WeakSet[_Connection] = WeakSet()
-        self._refused: WeakSet[_Refused] = WeakSet()
+        self._refused: WeakSet[_RefusedConnection] = WeakSet()
 
     async def listen(self, listener: socket.socket) -> asyncio.Server:
         """Accept connections on a bound socket. Return the asyncio server, which is already listening."""
@@ -106,10 +106,10 @@ class Connections:
         server = await loop.create_server(self._accept, sock=listener, backlog=_ACCEPTED_AT_ONCE)
         # `backlog` sets the number of connections that are accepted in one step, and the queue of the kernel.
         # So set the queue again.
-        listener.listen(_WAITING_TO_BE_ACCEPTED)
+        listener.listen(_KERNEL_QUEUE_CONNECTIONS)
         return server
 
-    def forget(self, connection: "_Connection | _Refused") -> None:
+    def forget(self, connection: "_Connection | _RefusedConnection") -> None:
         """Remove a closed connection from the counted connections."""
         if isinstance(connection, _Connection):
             self._open.discard(connection)
@@ -120,8 +120,8 @@ class Connections:
         if len(self._open) >= self.most:
             idle = [one for one in self._open if one.idle_until_s is not None]
             if not idle:
-                patient = len(self._refused) < self.most // 4
-                refused = _Refused(self, _REFUSED_S if patient else 0.0)
+                may_wait = len(self._refused) < self.most // 4
+                refused = _RefusedConnection(self, _REFUSAL_WAIT_S if may_wait else 0.0)
                 self._refused.add(refused)
                 return refused
             min(idle, key=lambda one: one.idle_until_s or 0.0).drop()
@@ -129,7 +129,7 @@ class Connections:
         self._open.add(connection)
         return connection
 
-    def raw_refusal(self, status: HTTPStatus, words: str) -> bytes:
+    def encode_refusal(self, status: HTTPStatus, words: str) -> bytes:
         """Return a refusal as the bytes of an HTTP answer, for a connection without a parsed request."""
         response = self.refusal(status, words)
         body = response.body if isinstance(response.body, bytes) else b""
@@ -146,7 +146,7 @@ class _Connection(RequestHandler):
 
     def __init__(self, connections: Connections) -> None:
         super().__init__(
-            connections.server, loop=asyncio.get_running_loop(), logger=connections.log, **_LIMITS
+            connections.server, loop=asyncio.get_running_loop(), logger=connections.log, **_HANDLER_OPTIONS
         )
         self._all = connections
         self._header_timer: asyncio.TimerHandle | None = None
@@ -179,7 +179,7 @@ class _Connection(RequestHandler):
             self._stop_timer()
         elif self._header_timer is None and self._waiter is not None and not self._waiter.done():
             # aiohttp waits for a request, so these bytes are the beginning of a header section.
-            self._header_timer = self._loop.call_later(self._all.header_timeout_s, self._header_late)
+            self._header_timer = self._loop.call_later(self._all.header_timeout_s, self._refuse_late_header)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stop the timer, and remove the connection from the count and from the watcher."""
@@ -194,11 +194,11 @@ class _Connection(RequestHandler):
             self._header_timer.cancel()
             self._header_timer = None
 
-    def _header_late(self) -> None:
+    def _refuse_late_header(self) -> None:
         self._header_timer = None
         if self.transport is not None:
             words = f"the header section did not arrive within {self._all.header_timeout_s:g} s"
-            self.transport.write(self._all.raw_refusal(HTTPStatus.REQUEST_TIMEOUT, words))
+            self.transport.write(self._all.encode_refusal(HTTPStatus.REQUEST_TIMEOUT, words))
             self.force_close()
 
     def handle_error(
@@ -222,7 +222,7 @@ class _Connection(RequestHandler):
         return response
 
 
-class _Refused(asyncio.Protocol):
+class _RefusedConnection(asyncio.Protocol):
     """A connection to a full server. It gets 503 after its first bytes, or after `patience_s` seconds."""
 
     def __init__(self, connections: Connections, patience_s: float) -> None:
@@ -249,8 +249,8 @@ class _Refused(asyncio.Protocol):
     def _answer(self) -> None:
         if not self._answered:
             self._answered = True
-            words = f"all {self._all.most:,} connections are in use; try again in {RETRY_S:g} s"
-            self._transport.write(self._all.raw_refusal(HTTPStatus.SERVICE_UNAVAILABLE, words))
+            words = f"all {self._all.most:,} connections are in use; try again in {RETRY_AFTER_S:g} s"
+            self._transport.write(self._all.encode_refusal(HTTPStatus.SERVICE_UNAVAILABLE, words))
             with contextlib.suppress(OSError):  # the client may have closed the connection
                 self._transport.write_eof()
 
@@ -260,12 +260,12 @@ class _Refused(asyncio.Protocol):
 
 
 @contextlib.contextmanager
-def repeats_counted(*loggers: str) -> Iterator[None]:
+def count_repeats(*loggers: str) -> Iterator[None]:
     """Log equal warnings and errors of these loggers only once a minute, and then the number of repeats.
 
     This is a context manager. `loggers` are names of loggers.
     """
-    repeats = _Repeats()
+    repeats = _RepeatFilter()
     for name in loggers:
         logging.getLogger(name).addFilter(repeats)
     try:
@@ -276,7 +276,7 @@ def repeats_counted(*loggers: str) -> Iterator[None]:
         repeats.log_repeats(float("inf"))
 
 
-class _Repeats(logging.Filter):
+class _RepeatFilter(logging.Filter):
     """Filter that drops a line that was logged in the last minute, and counts these repeats."""
 
     def __init__(self) -> None:
@@ -295,7 +295,7 @@ class _Repeats(logging.Filter):
             logged_s, count = self._seen[line]
             self._seen[line] = (logged_s, count + 1)
             return False
-        if len(self._seen) >= _REMEMBERED_LINES:
+        if len(self._seen) >= _MAX_COUNTED_LINES:
             self.log_repeats(float("inf"))
         self._seen[line] = (now_s, 0)
         return True
@@ -303,7 +303,7 @@ class _Repeats(logging.Filter):
     def log_repeats(self, now_s: float) -> None:
         """Remove lines that were logged over a minute ago, and log the number of repeats of each."""
         for line, (logged_s, count) in list(self._seen.items()):
-            if logged_s + _REPEAT_S <= now_s and line in self._seen:
+            if logged_s + _REPEAT_PERIOD_S <= now_s and line in self._seen:
                 del self._seen[line]
                 name, level, words = line
                 if count:

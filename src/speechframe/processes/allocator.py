@@ -13,22 +13,22 @@ import platform
 import sys
 from typing import Final
 
-MIB: Final = 1 << 20
+MEBIBYTE: Final = 1 << 20
 
 # From <malloc.h>.
 _M_TRIM_THRESHOLD: Final = -1
 _M_TOP_PAD: Final = -2
 _M_MMAP_THRESHOLD: Final = -3
 
-MMAP_THRESHOLD_BYTES: Final = 32 * MIB
+MMAP_THRESHOLD_BYTES: Final = 32 * MEBIBYTE
 """Size below which buffers come from the heap and can be reused. This is the largest size that glibc
 accepts."""
 
-TRIM_THRESHOLD_BYTES: Final = 64 * MIB
+TRIM_THRESHOLD_BYTES: Final = 64 * MEBIBYTE
 """Free memory at the end of a heap that glibc keeps. It returns more than this to the kernel. So each thread
 that allocates keeps at most this much free memory."""
 
-TOP_PAD_BYTES: Final = 4 * MIB
+TOP_PAD_BYTES: Final = 4 * MEBIBYTE
 """Memory that glibc requests from the kernel in addition to the current need."""
 
 

@@ -9,7 +9,7 @@ import sys
 _PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>
 
 
-def die_with_parent(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Make the kernel kill this process when its parent ends. If the parent has already ended, exit at once.
 
     On systems other than Linux, only the second part works.

@@ -23,12 +23,12 @@ from pydantic.dataclasses import dataclass
 
 from speechframe.errors import SettingsError
 from speechframe.settings import typed
-from speechframe.settings.hidden import DUB_KEY_VARIABLE, KEY_VARIABLE, SECRET_VARIABLE, hide
+from speechframe.settings.hidden import DUB_KEY_VARIABLE, KEY_VARIABLE, SECRET_VARIABLE, hide_keys
 from speechframe.spec.limits import REGIONS
 
-FILE_NAME = "speechframe.toml"
+SETTINGS_FILE = "speechframe.toml"
 
-ENVIRONMENT: Mapping[str, str] = MappingProxyType(
+FIELD_BY_VARIABLE: Mapping[str, str] = MappingProxyType(
     {
         KEY_VARIABLE: "api_key",
         DUB_KEY_VARIABLE: "dub_api_key",
@@ -57,9 +57,9 @@ def _hide_keys_in_init(kind: type[_T]) -> type[_T]:
     @functools.wraps(original_init)
     def init(self: _T, **values: Any) -> None:
         try:
-            original_init(self, **hide(values))
+            original_init(self, **hide_keys(values))
         except ValidationError as error:
-            raise _settings_error(error) from None
+            raise _make_settings_error(error) from None
 
     # If __init__ fails, error reports show the repr of the incomplete object. The repr needs this field.
     kind.region_urls = MappingProxyType({})  # type: ignore[attr-defined]
@@ -68,7 +68,7 @@ def _hide_keys_in_init(kind: type[_T]) -> type[_T]:
 
 
 @_hide_keys_in_init
-@dataclass(frozen=True, kw_only=True, config=typed.CONFIG)
+@dataclass(frozen=True, kw_only=True, config=typed.CHECKED_CONFIG)
 class Settings:
     """Address and key of a hosted service, and files and limits on this machine.
 
@@ -162,7 +162,7 @@ class Settings:
             if url is None:
                 raise SettingsError(
                     f"region {name!r} has no address. Give it with configure(region_urls={{{name!r}: "
-                    f"'https://...'}}) or under [region_urls] in {FILE_NAME}."
+                    f"'https://...'}}) or under [region_urls] in {SETTINGS_FILE}."
                 )
             found[name] = url
         if self.base_url is not None and GLOBAL_REGION not in found:
@@ -182,19 +182,19 @@ class Settings:
         return urlsplit(url).hostname or "unknown"
 
 
-def _settings_error(
+def _make_settings_error(
     error: ValidationError, set_in: Mapping[str, str] = MappingProxyType({})
 ) -> SettingsError:
     hint = "Options of a run, such as max_credits, go into its call or into speechframe.configure(...)"
-    return typed.refused(error, "setting", [one.name for one in fields(Settings)], set_in, hint=hint)
+    return typed.make_refusal(error, "setting", [one.name for one in fields(Settings)], set_in, hint=hint)
 
 
-def fingerprint(key: SecretStr | str) -> str:
+def fingerprint_key(key: SecretStr | str) -> str:
     """Return a hash of 12 hex digits that distinguishes a key from other keys and does not reveal it.
 
     Examples
     --------
-    >>> fingerprint("secret") == fingerprint("secret") != fingerprint("other")
+    >>> fingerprint_key("secret") == fingerprint_key("secret") != fingerprint_key("other")
     True
     """
     return hashlib.blake2b(
@@ -245,7 +245,7 @@ def check_address(url: str, *, allow_http: bool = False) -> None:
         )
 
 
-def default_service_folder() -> Path:
+def find_default_service_folder() -> Path:
     """Return the default folder for the data of the embedded local service.
 
     This is the folder in ``SPEECHFRAME_SERVICE``, or else ``speechframe/service`` in the user's cache folder.
@@ -253,20 +253,20 @@ def default_service_folder() -> Path:
     named = os.environ.get("SPEECHFRAME_SERVICE")
     if named:
         return Path(named).expanduser()
-    return _user_folder() / "service"
+    return _find_user_folder() / "service"
 
 
-def default_cache_folder() -> Path:
+def find_default_cache_folder() -> Path:
     """Return the default folder of cached answers, ``speechframe/calls`` in the user's cache folder."""
-    return _user_folder() / "calls"
+    return _find_user_folder() / "calls"
 
 
-def _user_folder() -> Path:
+def _find_user_folder() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "speechframe"
 
 
-def default_ledger_folder() -> Path:
+def find_default_ledger_folder() -> Path:
     """Return the default ledger folder, ``speechframe/ledger`` in the user's state folder."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "speechframe" / "ledger"
@@ -283,14 +283,14 @@ def configure(**values: Any) -> None:
     SettingsError
         If a name is not a setting, or a value is not allowed. No field is set then.
     """
-    given = {name: value for name, value in hide(values).items() if value is not None}
+    given = {name: value for name, value in hide_keys(values).items() if value is not None}
     checked = Settings(**given)
     _configured.update({name: getattr(checked, name) for name in given})
     for name in values.keys() - given.keys():
         _configured.pop(name, None)
 
 
-def resolve(**arguments: Any) -> Settings:
+def resolve_settings(**arguments: Any) -> Settings:
     """Return the settings from all places for a call to a service. Arguments have the highest precedence.
 
     Parameters
@@ -304,7 +304,7 @@ def resolve(**arguments: Any) -> Settings:
         If a key is set without an address, or an address without a key. If a region or profile is unknown, a
         value is not allowed, or a file cannot be read.
     """
-    settings = read(**hide(arguments))
+    settings = read_settings(**hide_keys(arguments))
     address = settings.base_url or settings.region_urls
     if (settings.api_key or settings.dub_api_key) is not None and not address:
         raise SettingsError(
@@ -324,8 +324,8 @@ def resolve(**arguments: Any) -> Settings:
     return settings
 
 
-def read(**arguments: Any) -> Settings:
-    """Return the settings from all places, without the checks of :func:`resolve` for a service.
+def read_settings(**arguments: Any) -> Settings:
+    """Return the settings from all places, without the checks of :func:`resolve_settings` for a service.
 
     Use this function for code that calls no service, such as the cache.
 
@@ -339,11 +339,11 @@ def read(**arguments: Any) -> Settings:
     SettingsError
         If a name or profile is unknown, a value is not allowed, or a file cannot be read.
     """
-    given = {name: value for name, value in hide(arguments).items() if value is not None}
-    return _merge(given, "")[0]
+    given = {name: value for name, value in hide_keys(arguments).items() if value is not None}
+    return _merge_places(given, "")[0]
 
 
-def for_runs_on(service: Any) -> tuple[Settings, Mapping[str, str]]:
+def resolve_for_runs(service: Any) -> tuple[Settings, Mapping[str, str]]:
     """Return the settings for runs on a service, and by name the place that set each setting, in words.
 
     If `service` is a :class:`Settings`, its fields with values other than the defaults have the highest
@@ -352,10 +352,10 @@ def for_runs_on(service: Any) -> tuple[Settings, Mapping[str, str]]:
     given = {f.name: getattr(service, f.name) for f in fields(Settings) if isinstance(service, Settings)}
     own = {name: value for name, value in given.items() if value != getattr(Settings, name)}
     # These settings may have a profile that the file does not contain.
-    return _merge(own, "the settings given as service=", is_any_profile=True)
+    return _merge_places(own, "the settings given as service=", is_any_profile=True)
 
 
-def _merge(
+def _merge_places(
     given: Mapping[str, Any], given_by: str, *, is_any_profile: bool = False
 ) -> tuple[Settings, dict[str, str]]:
     content, profiles = _read_file()
@@ -363,13 +363,13 @@ def _merge(
     of_profile = profiles.get(profile, {}) if isinstance(profile, str) else {}
     # If the file has no profiles, a profile is only the name of the service in run folders.
     if isinstance(profile, str) and profiles and profile not in profiles and not is_any_profile:
-        raise SettingsError(f"{FILE_NAME} has no profile {profile!r}; it has {', '.join(profiles)}")
-    path = Path(FILE_NAME).resolve()
-    variables = [(variable, name) for variable, name in ENVIRONMENT.items() if os.environ.get(variable)]
+        raise SettingsError(f"{SETTINGS_FILE} has no profile {profile!r}; it has {', '.join(profiles)}")
+    path = Path(SETTINGS_FILE).resolve()
+    variables = [(variable, name) for variable, name in FIELD_BY_VARIABLE.items() if os.environ.get(variable)]
     places: list[tuple[str, Mapping[str, Any]]] = [
         (str(path), content),
         (f"{path}, [profiles.{profile}]", of_profile),
-        *((variable, hide({name: os.environ[variable]})) for variable, name in variables),
+        *((variable, hide_keys({name: os.environ[variable]})) for variable, name in variables),
         ("configure()", _configured),
         (given_by, given),
     ]
@@ -384,7 +384,7 @@ def _merge(
     try:
         return TypeAdapter(Settings).validate_python(values), set_in
     except ValidationError as error:
-        raise _settings_error(error, set_in) from None
+        raise _make_settings_error(error, set_in) from None
 
 
 def _hide_in_table(table: dict[str, Any]) -> dict[str, Any]:
@@ -394,7 +394,7 @@ def _hide_in_table(table: dict[str, Any]) -> dict[str, Any]:
         for name, value in table.items()
         if isinstance(value, dict) and name != "region_urls"
     }
-    return hide({name: value for name, value in table.items() if name not in tables}) | tables
+    return hide_keys({name: value for name, value in table.items() if name not in tables}) | tables
 
 
 def _read_file() -> tuple[dict[str, Any], dict[Any, dict[str, Any]]]:
@@ -402,7 +402,7 @@ def _read_file() -> tuple[dict[str, Any], dict[Any, dict[str, Any]]]:
 
     Both are empty if the file does not exist.
     """
-    path, content, problem = Path(FILE_NAME), {}, ""
+    path, content, problem = Path(SETTINGS_FILE), {}, ""
     try:
         with path.open("rb") as file:
             content = _hide_in_table(tomllib.load(file))

@@ -11,17 +11,17 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
-from speechframe.errors import SettingsError, nearest
-from speechframe.settings import Settings, default_ledger_folder, for_runs_on
+from speechframe.errors import SettingsError, suggest_name
+from speechframe.settings import Settings, find_default_ledger_folder, resolve_for_runs
 from speechframe.settings.typed import read_toml
-from speechframe.spec.billing import MOST_CREDITS
+from speechframe.spec.billing import MAX_BUDGET_CREDITS
 
 BUDGETS_FILE = "budgets.toml"
 PRICES_FILE = "prices.toml"
 Period = Literal["day", "week", "month", "year", "total"]
-ALERTS = (0.8, 1.0)
+DEFAULT_ALERTS = (0.8, 1.0)
 """Shares of a limit at which an alert is sent, by default."""
-_RESERVED = ("run", "max_credits", "max_credits_per_month")
+_RESERVED_NAMES = ("run", "max_credits", "max_credits_per_month")
 """Names that a budget must not have, because errors and alerts use them for other limits."""
 OPERATIONS = ("generate", "translate", "change_voice", "dub")
 """Operations of the public functions of speechframe. A user's own backend may have another operation."""
@@ -54,11 +54,11 @@ class BudgetRule:
     """
 
     name: str
-    max_credits: Annotated[float, Field(ge=0, le=MOST_CREDITS)]
+    max_credits: Annotated[float, Field(ge=0, le=MAX_BUDGET_CREDITS)]
     match: Mapping[str, str] = field(default_factory=dict)
     period: Period = "month"
     cycle_day: Annotated[int, Field(ge=1, le=28)] = 1
-    alerts: tuple[Annotated[float, Field(gt=0)], ...] = ALERTS
+    alerts: tuple[Annotated[float, Field(gt=0)], ...] = DEFAULT_ALERTS
     hard: bool = True
     account: tuple[str, str] | None = None
     set_in: str = ""
@@ -79,17 +79,17 @@ class BudgetRule:
         """The limit in thousandths of a credit, rounded down."""
         return math.floor(round(self.max_credits * 1000, 6))
 
-    def matches(self, tags: Mapping[str, Any]) -> bool:
+    def matches_tags(self, tags: Mapping[str, Any]) -> bool:
         """Return whether a call with these tags counts in this budget."""
         return all(name in tags and str(tags[name]) == value for name, value in self.match.items())
 
-    def start(self, unix_time: float) -> date:
+    def find_period_start(self, unix_time: float) -> date:
         """Return the first day of the period that contains a time. For ``total`` return ``date.min``.
 
         Examples
         --------
         >>> rule = BudgetRule("ads", 100, cycle_day=15)
-        >>> rule.start(datetime(2026, 3, 14, tzinfo=UTC).timestamp()).isoformat()
+        >>> rule.find_period_start(datetime(2026, 3, 14, tzinfo=UTC).timestamp()).isoformat()
         '2026-02-15'
         """
         day = datetime.fromtimestamp(unix_time, UTC).date()
@@ -118,7 +118,7 @@ def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
     SettingsError
         If the file cannot be read, has a value that is not allowed, or has two budgets with the same name.
     """
-    taken, found = {*_RESERVED, ""}, []
+    taken, found = {*_RESERVED_NAMES, ""}, []
     for number, rule in enumerate(read_toml(path, _SpendingFile).budget, 1):
         where = f"{path}, budget {number}"
         if rule.name in taken:
@@ -133,7 +133,7 @@ def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
 
 @dataclass(frozen=True)
 class SpendingRules:
-    """The limits on runs from the settings, as :func:`spending_rules` returns them.
+    """The limits on runs from the settings, as :func:`read_spending_rules` returns them.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ class SpendingRules:
                 f'was sent. Give tags={{"{missing[0]}": ...}}'
             )
 
-    def over_runs(self, service: str, key_fingerprint: str) -> list[BudgetRule]:
+    def find_shared_budgets(self, service: str, key_fingerprint: str) -> list[BudgetRule]:
         """Return the budgets that a run with this key on this service shares with other runs.
 
         ``max_credits_per_month`` is one of them.
@@ -176,7 +176,7 @@ class SpendingRules:
         month = BudgetRule(name, self.max_credits_per_month, account=account, set_in=self.month_rule_from)
         return [month, *self.budgets]
 
-    def of_run(self, max_credits: float | None) -> float | None:
+    def compute_run_limit(self, max_credits: float | None) -> float | None:
         """Return the credit limit of a run that was started with `max_credits`.
 
         Raises
@@ -187,22 +187,22 @@ class SpendingRules:
         Examples
         --------
         >>> rules = SpendingRules(500.0, "configure()", None, "", Path("ledger"))
-        >>> rules.of_run(None), rules.of_run(20)
+        >>> rules.compute_run_limit(None), rules.compute_run_limit(20)
         (500.0, 20)
         """
-        most = self.max_credits_per_run
-        if most is None or max_credits is None:
-            return most if max_credits is None else max_credits
-        if max_credits > most:
+        highest = self.max_credits_per_run
+        if highest is None or max_credits is None:
+            return highest if max_credits is None else max_credits
+        if max_credits > highest:
             raise SettingsError(
                 f"max_credits={max_credits:.15g} is above "
-                f"max_credits_per_run={most:.15g} (set in {self.run_rule_from}). Nothing was sent. "
+                f"max_credits_per_run={highest:.15g} (set in {self.run_rule_from}). Nothing was sent. "
                 "Give a smaller max_credits, or have that setting raised."
             )
         return max_credits
 
 
-def spending_rules(service: Settings) -> SpendingRules:
+def read_spending_rules(service: Settings) -> SpendingRules:
     """Return the limits for runs on `service`. Its own values come before those of other places.
 
     Raises
@@ -210,24 +210,24 @@ def spending_rules(service: Settings) -> SpendingRules:
     SettingsError
         If a file cannot be read, or a setting is not allowed.
     """
-    settings, set_in = for_runs_on(service)
+    settings, set_in = resolve_for_runs(service)
     budgets = settings.budgets or Path(BUDGETS_FILE)
     return SpendingRules(
-        _limit(settings.max_credits_per_run),
+        _remove_infinity(settings.max_credits_per_run),
         set_in.get("max_credits_per_run", ""),
-        _limit(settings.max_credits_per_month),
+        _remove_infinity(settings.max_credits_per_month),
         set_in.get("max_credits_per_month", ""),
-        settings.ledger or default_ledger_folder(),
+        settings.ledger or find_default_ledger_folder(),
         budgets=read_budgets(budgets) if settings.budgets or budgets.exists() else (),
         require_tags=settings.require_tags,
     )
 
 
-def _limit(credits: float | None) -> float | None:
+def _remove_infinity(credits: float | None) -> float | None:
     return None if credits == math.inf else credits
 
 
-def cache_rules(service: Settings) -> dict[str, Any]:
+def read_cache_rules(service: Settings) -> dict[str, Any]:
     """Return the folder and the limits of the cache for runs on `service`, as arguments of `open_cache`.
 
     Raises
@@ -235,7 +235,7 @@ def cache_rules(service: Settings) -> dict[str, Any]:
     SettingsError
         If a file cannot be read, or a setting is not allowed.
     """
-    settings, _ = for_runs_on(service)
+    settings, _ = resolve_for_runs(service)
     return {
         "folder": settings.cache,
         "max_gb": settings.cache_max_gb,
@@ -246,13 +246,13 @@ def cache_rules(service: Settings) -> dict[str, Any]:
 # -- prices ----------------------------------------------------------------------------
 
 
-def _operation(name: str) -> str:
-    if name not in OPERATIONS and (guess := nearest(name, OPERATIONS)):
+def _check_operation(name: str) -> str:
+    if name not in OPERATIONS and (guess := suggest_name(name, OPERATIONS)):
         raise ValueError(f"{guess}allowed: {', '.join(OPERATIONS)}")
     return name
 
 
-def _day(value: Any) -> Any:
+def _refuse_time(value: Any) -> Any:
     # Refuse a time, because dropping its offset could change the day.
     if isinstance(value, datetime) or (isinstance(value, str) and len(value) > len("2026-01-01")):
         raise ValueError("allowed: a day without a time, such as 2026-01-01")
@@ -263,15 +263,15 @@ def _day(value: Any) -> Any:
 class DatedPrice:
     """The `price` of `per` units from a day on. An empty operation or service means all of them."""
 
-    valid_from: Annotated[date, BeforeValidator(_day), Field(alias="from")]
+    valid_from: Annotated[date, BeforeValidator(_refuse_time), Field(alias="from")]
     unit: Literal["credit", "character", "second", "minute", "request"]
     price: Annotated[Decimal, Field(ge=0)]
     per: Annotated[Decimal, Field(gt=0)] = Decimal(1)
-    operation: Annotated[str, AfterValidator(_operation)] = ""
+    operation: Annotated[str, AfterValidator(_check_operation)] = ""
     service: str = ""
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    def amount(self, quantities: Mapping[str, Decimal]) -> Decimal | None:
+    def compute_cost(self, quantities: Mapping[str, Decimal]) -> Decimal | None:
         """Return the cost of some quantities, which are given by unit, with minutes as seconds.
 
         Return None if `quantities` lacks the unit of this price.
@@ -280,7 +280,7 @@ class DatedPrice:
         return self.price * quantities[unit] / size if unit in quantities else None
 
 
-def _specificity(entry: DatedPrice) -> tuple[bool, bool, date]:
+def _rank_price(entry: DatedPrice) -> tuple[bool, bool, date]:
     return entry.service != "", entry.operation != "", entry.valid_from
 
 
@@ -292,7 +292,7 @@ class Prices:
     entries: Annotated[tuple[DatedPrice, ...], Field(alias="price")] = ()
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    def of(self, operation: str | None, service: str | None, day: date) -> DatedPrice | None:
+    def find_price(self, operation: str | None, service: str | None, day: date) -> DatedPrice | None:
         """Return the price of an operation on a service on a day, or None if no price applies.
 
         A price for one service comes before a price for all services. Then a price for one operation comes
@@ -306,10 +306,10 @@ class Prices:
             and entry.operation in {"", operation}
             and f"{service}/".startswith(entry.service and f"{entry.service}/")
         ]
-        return max(found, key=_specificity, default=None)
+        return max(found, key=_rank_price, default=None)
 
 
-def prices_in_force(service: Any = None) -> Prices:
+def read_prices(service: Any = None) -> Prices:
     """Return the prices in the file of the settings, or else in ``prices.toml`` in the working directory.
 
     If neither file exists, only the local service has a price, which is zero.
@@ -324,7 +324,7 @@ def prices_in_force(service: Any = None) -> Prices:
     SettingsError
         If the file cannot be read, has a value that is not allowed, or has two prices for the same calls.
     """
-    named = for_runs_on(service)[0].prices
+    named = resolve_for_runs(service)[0].prices
     path = named or Path(PRICES_FILE)
     if named is None and not path.exists():
         return Prices("USD", (DatedPrice(date(2026, 1, 1), "credit", Decimal(0), service="local"),))

@@ -10,10 +10,10 @@ from speechframe.spec.fields._model import Int64, JsonText, Name, Number, OneOf,
 from speechframe.spec.limits import CHANGER_FORMATS, CHANGER_SAMPLE_RATES_HZ
 from speechframe.spec.speech import AudioDuration, Pitch, Pronunciations, Rate, Variation, VoiceId
 
-__all__ = ["ConvertRequest", "ConvertResponse", "one_source"]
+__all__ = ["ConvertRequest", "ConvertResponse", "find_source_problem"]
 
 
-def one_source(given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+def find_source_problem(given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
     """Return a problem unless exactly one of `file` and `file_url` is given (chosen: one-source)."""
     there = [name for name in ("file", "file_url") if given.get(name) is not None]
     if len(there) == 1:
@@ -62,13 +62,13 @@ class ConvertRequest(SnakeModel):
     )
 
     @classmethod
-    def across(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+    def find_conflicts(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
         """Return a problem unless exactly one source is given."""
-        return one_source(given)
+        return find_source_problem(given)
 
     @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        for fields, problem, allowed in one_source({"file": self.file, "file_url": self.file_url}):
+    def _refuse_wrong_source(self) -> Self:
+        for fields, problem, allowed in find_source_problem({"file": self.file, "file_url": self.file_url}):
             refuse(f"{fields} {problem}", allowed)
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 from typing import Self
 
-_SERVER_SIDE = 5
+_SERVER_ERROR_DIGIT = 5
 """First digit of the statuses of server errors (RFC 9110, section 15.6)."""
 
 
@@ -28,9 +28,9 @@ class Status(IntEnum):
 
     Examples
     --------
-    >>> Status.of(429).retryable
+    >>> Status.from_number(429).retryable
     True
-    >>> Status.of(418) is None
+    >>> Status.from_number(418) is None
     True
     """
 
@@ -110,7 +110,7 @@ class Status(IntEnum):
     )
 
     @classmethod
-    def of(cls, status: int) -> Status | None:
+    def from_number(cls, status: int) -> Status | None:
         """Return the member for a number, or None for an unlisted number."""
         try:
             return cls(status)  # type: ignore[call-arg]  # mypy takes the look-up for a call of __new__
@@ -118,15 +118,15 @@ class Status(IntEnum):
             return None
 
     @classmethod
-    def is_gateways(cls, status: int) -> bool:
+    def is_from_gateway(cls, status: int) -> bool:
         """Return whether a status is a 5xx that the service never sends, such as 502 or 504 of a gateway.
 
         Examples
         --------
-        >>> Status.is_gateways(502), Status.is_gateways(503)
+        >>> Status.is_from_gateway(502), Status.is_from_gateway(503)
         (True, False)
         """
-        return status // 100 == _SERVER_SIDE and cls.of(status) is None
+        return status // 100 == _SERVER_ERROR_DIGIT and cls.from_number(status) is None
 
 
 SPEECH_STATUSES = tuple(status for status in Status if status not in {200, 401} and not status.addition)

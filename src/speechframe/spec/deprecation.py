@@ -3,14 +3,14 @@
 import warnings
 from collections.abc import Iterable
 
-from speechframe.spec.facts import field_facts
+from speechframe.spec.facts import read_field_facts
 from speechframe.spec.fields._model import DocumentModel
 
-GEN2_STREAMING = "streaming with gen2 is deprecated; use falcon-2, or generate for gen2 voices"
+GEN2_STREAMING_NOTICE = "streaming with gen2 is deprecated; use falcon-2, or generate for gen2 voices"
 """Message about a stream with the model gen2 (section 9)."""
 
 
-def deprecation_notice(model: type[DocumentModel], field: str) -> str:
+def make_deprecation_notice(model: type[DocumentModel], field: str) -> str:
     """Return the message about a deprecated field.
 
     Parameters
@@ -23,10 +23,10 @@ def deprecation_notice(model: type[DocumentModel], field: str) -> str:
     Examples
     --------
     >>> from speechframe.spec.speech import GenerateRequest
-    >>> deprecation_notice(GenerateRequest, "multiNativeLocale")
+    >>> make_deprecation_notice(GenerateRequest, "multiNativeLocale")
     'multiNativeLocale is deprecated; use locale'
     """
-    instead = field_facts(model)[field].superseded_by
+    instead = read_field_facts(model)[field].superseded_by
     return f"{field} is deprecated" + (f"; use {instead}" if instead else "")
 
 
@@ -43,4 +43,4 @@ def warn_deprecated(model: type[DocumentModel], fields: Iterable[str], *, stackl
         As in `warnings.warn`. 1 is the function that calls this one, 2 (the default) is its caller.
     """
     for field in fields:
-        warnings.warn(deprecation_notice(model, field), DeprecationWarning, stacklevel=stacklevel + 1)
+        warnings.warn(make_deprecation_notice(model, field), DeprecationWarning, stacklevel=stacklevel + 1)

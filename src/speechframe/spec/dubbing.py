@@ -8,31 +8,31 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from speechframe.spec.billing import MOST_CREDITS
-from speechframe.spec.changer import one_source
+from speechframe.spec.billing import MAX_BUDGET_CREDITS
+from speechframe.spec.changer import find_source_problem
 from speechframe.spec.chosen import (
-    MAX_CAST,
-    MAX_CORRECTIONS,
+    DEFAULT_PAGE_PROJECTS,
+    MAX_CAST_SPEAKERS,
+    MAX_CORRECTIONS_PER_CALL,
     MAX_PROJECT_DESCRIPTION_CHARACTERS,
     MAX_PROJECT_NAME_CHARACTERS,
     MAX_TARGET_LOCALES,
-    ORIGINAL_GAIN_DB,
-    PAGE_DEFAULT,
-    PAGE_LIMIT,
+    ORIGINAL_GAIN_DB_RANGE,
+    PAGE_PROJECTS_RANGE,
 )
 from speechframe.spec.fields._model import (
     Int64,
     JsonText,
     Name,
     NotBoolean,
-    Open,
+    OpenWord,
     PlainText,
-    Reported,
+    ReportedCredits,
     SnakeModel,
     Text,
     refuse,
 )
-from speechframe.spec.locales import dubbing_spelling
+from speechframe.spec.locales import convert_to_dubbing_spelling
 
 __all__ = [
     "MEDIA_TYPES",
@@ -104,7 +104,9 @@ class JobStatusValue(StrEnum):
     FAILED = "FAILED"
 
 
-_TERMINAL = frozenset({JobStatusValue.COMPLETED, JobStatusValue.PARTIALLY_COMPLETED, JobStatusValue.FAILED})
+_FINAL_STATUSES = frozenset(
+    {JobStatusValue.COMPLETED, JobStatusValue.PARTIALLY_COMPLETED, JobStatusValue.FAILED}
+)
 
 
 def is_terminal(status: str) -> bool:
@@ -115,7 +117,7 @@ def is_terminal(status: str) -> bool:
     >>> is_terminal("PARTIALLY_COMPLETED"), is_terminal("REVIEWING")
     (True, False)
     """
-    return status in _TERMINAL
+    return status in _FINAL_STATUSES
 
 
 def is_ready(status: str) -> bool:
@@ -141,7 +143,7 @@ class FailureCode(StrEnum):
     SERVER_ERROR = "SERVER_ERROR"
 
 
-def _one_or_many(value: Any) -> Any:
+def _split_locales(value: Any) -> Any:
     # A repeated form field is a list here, and a single field is a string. Commas also separate locales.
     items = [value] if isinstance(value, str) else value
     if isinstance(items, list) and all(isinstance(item, str) for item in items):
@@ -149,37 +151,39 @@ def _one_or_many(value: Any) -> Any:
     return items
 
 
-def _web_address(value: str) -> str:
+def _check_web_address(value: str) -> str:
     try:
         parts = urlsplit(value)
         is_good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_good = False
-    if not is_good or parts.username is not None or len(value) > _LONGEST_ADDRESS:
+    if not is_good or parts.username is not None or len(value) > _MAX_ADDRESS_CHARACTERS:
         refuse("is not an address that can be called", "an http or https address without a user name")
     return value
 
 
-_LONGEST_ADDRESS = 8192
+_MAX_ADDRESS_CHARACTERS = 8192
 """Largest length of a webhook address in characters. Common servers accept about as much."""
-_SUBTITLES: dict[str, Any] = {"addition": True, "chosen_point": "dub-subtitles"}
-_PROGRESS: dict[str, Any] = {"addition": True, "chosen_point": "dub-progress"}
-_SCRIPT: dict[str, Any] = {"addition": True, "chosen_point": "dub-script"}
-_MAX_CREDITS: dict[str, Any] = {"addition": True, "chosen_point": "dub-max-credits"}
+_SUBTITLES_EXTRA: dict[str, Any] = {"addition": True, "chosen_point": "dub-subtitles"}
+_PROGRESS_EXTRA: dict[str, Any] = {"addition": True, "chosen_point": "dub-progress"}
+_SCRIPT_EXTRA: dict[str, Any] = {"addition": True, "chosen_point": "dub-script"}
+_MAX_CREDITS_EXTRA: dict[str, Any] = {"addition": True, "chosen_point": "dub-max-credits"}
 
-Required = Annotated[str, Field(min_length=1, strict=True), PlainText]
-Locale = Annotated[str, AfterValidator(dubbing_spelling)]
-Gain = Annotated[float, Field(ge=ORIGINAL_GAIN_DB.low, le=ORIGINAL_GAIN_DB.high), NotBoolean]
-Count = Annotated[int, Field(ge=0, le=2**31 - 1), NotBoolean]
-Share = Annotated[float, Field(ge=0, le=1000), NotBoolean]
+RequiredText = Annotated[str, Field(min_length=1, strict=True), PlainText]
+Locale = Annotated[str, AfterValidator(convert_to_dubbing_spelling)]
+OriginalGainDb = Annotated[
+    float, Field(ge=ORIGINAL_GAIN_DB_RANGE.low, le=ORIGINAL_GAIN_DB_RANGE.high), NotBoolean
+]
+NonNegativeCount = Annotated[int, Field(ge=0, le=2**31 - 1), NotBoolean]
+NonNegativeNumber = Annotated[float, Field(ge=0, le=1000), NotBoolean]
 TargetLocales = Annotated[
-    list[Locale], BeforeValidator(_one_or_many), Field(min_length=1, max_length=MAX_TARGET_LOCALES)
+    list[Locale], BeforeValidator(_split_locales), Field(min_length=1, max_length=MAX_TARGET_LOCALES)
 ]
 ProjectName = Annotated[
     str, Field(min_length=1, max_length=MAX_PROJECT_NAME_CHARACTERS, strict=True), PlainText
 ]
 Description = Annotated[str, Field(max_length=MAX_PROJECT_DESCRIPTION_CHARACTERS, strict=True), PlainText]
-Cast = Annotated[dict[Name, Name], Field(max_length=MAX_CAST), JsonText]
+VoiceCast = Annotated[dict[Name, Name], Field(max_length=MAX_CAST_SPEAKERS), JsonText]
 
 
 class DestinationLocale(SnakeModel):
@@ -189,7 +193,7 @@ class DestinationLocale(SnakeModel):
 
     locale: str
     language: str
-    supports: list[Open[DubbingType]]
+    supports: list[OpenWord[DubbingType]]
 
 
 class SourceLocale(SnakeModel):
@@ -207,9 +211,9 @@ class DubJob(SnakeModel):
     section: ClassVar[str] = "2.9"
 
     job_id: str
-    dubbing_type: Open[DubbingType]
+    dubbing_type: OpenWord[DubbingType]
     file_name: str = Field(description="Name of the uploaded file.")
-    priority: Open[Priority]
+    priority: OpenWord[Priority]
     target_locales: list[str]
     file_url: str | None = None
     webhook_url: str | None = None
@@ -228,10 +232,10 @@ class DownloadDetail(SnakeModel):
     download_url: str | None = None
     download_srt_url: str | None = None
     download_vtt_url: str | None = Field(
-        None, description="URL of the subtitles as WebVTT.", json_schema_extra=_SUBTITLES
+        None, description="URL of the subtitles as WebVTT.", json_schema_extra=_SUBTITLES_EXTRA
     )
     step: str | None = Field(
-        None, description="Step of the work that is running.", json_schema_extra=_PROGRESS
+        None, description="Step of the work that is running.", json_schema_extra=_PROGRESS_EXTRA
     )
 
 
@@ -244,7 +248,7 @@ class DubJobStatus(SnakeModel):
     status: str
     project_id: str | None = None
     download_details: list[DownloadDetail] | None = None
-    credits_used: Reported | None = None
+    credits_used: ReportedCredits | None = None
     credits_remaining: Int64 | None = None
     failure_reason: str | None = None
     failure_code: str | None = None
@@ -256,7 +260,7 @@ class Project(SnakeModel):
     section: ClassVar[str] = "2.11"
 
     project_id: str
-    dubbing_type: Open[DubbingType]
+    dubbing_type: OpenWord[DubbingType]
     target_locales: list[str]
     name: str | None = None
     description: str | None = None
@@ -277,7 +281,7 @@ class _JobForm(SnakeModel):
 
     file: bytes | None = Field(None, description="Media file.")
     file_url: Text | None = Field(None, description="URL of the media file.")
-    webhook_url: Annotated[Text, AfterValidator(_web_address)] | None = Field(
+    webhook_url: Annotated[Text, AfterValidator(_check_web_address)] | None = Field(
         None, description="Address that receives a webhook when the job ends."
     )
     file_name: Text | None = Field(None, description="Name of the media file.")
@@ -288,35 +292,35 @@ class _JobForm(SnakeModel):
     script: Text | None = Field(
         None,
         description="SRT or WebVTT with speakers, texts and times. It replaces speech recognition.",
-        json_schema_extra=_SCRIPT,
+        json_schema_extra=_SCRIPT_EXTRA,
     )
     script_locale: Locale | None = Field(
         None,
         description="Locale of the script; by default that of the media file.",
-        json_schema_extra=_SCRIPT,
+        json_schema_extra=_SCRIPT_EXTRA,
     )
-    cast: Cast | None = Field(
-        None, description="Voice id of each speaker, as JSON text.", json_schema_extra=_SCRIPT
+    cast: VoiceCast | None = Field(
+        None, description="Voice id of each speaker, as JSON text.", json_schema_extra=_SCRIPT_EXTRA
     )
-    original_gain_db: Gain = Field(
-        ORIGINAL_GAIN_DB.default or 0.0,
+    original_gain_db: OriginalGainDb = Field(
+        ORIGINAL_GAIN_DB_RANGE.default or 0.0,
         description="Level of the original audio under the dub, in dB.",
-        json_schema_extra=_SCRIPT,
+        json_schema_extra=_SCRIPT_EXTRA,
     )
-    max_credits: Annotated[float, Field(ge=0, le=MOST_CREDITS), NotBoolean] | None = Field(
+    max_credits: Annotated[float, Field(ge=0, le=MAX_BUDGET_CREDITS), NotBoolean] | None = Field(
         None,
         description="Highest price in credits. A more expensive job is refused.",
-        json_schema_extra=_MAX_CREDITS,
+        json_schema_extra=_MAX_CREDITS_EXTRA,
     )
 
     @classmethod
-    def across(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+    def find_conflicts(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
         """Return a problem unless exactly one source is given."""
-        return one_source(given)
+        return find_source_problem(given)
 
     @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        for fields, problem, allowed in one_source({"file": self.file, "file_url": self.file_url}):
+    def _refuse_wrong_source(self) -> Self:
+        for fields, problem, allowed in find_source_problem({"file": self.file, "file_url": self.file_url}):
             refuse(f"{fields} {problem}", allowed)
         return self
 
@@ -335,7 +339,7 @@ class JobCreateWithProjectRequest(_JobForm):
 
     section: ClassVar[str] = "4.5"
 
-    project_id: Required = Field(description="Project with the locales of the job.")
+    project_id: RequiredText = Field(description="Project with the locales of the job.")
 
 
 class ProjectCreateRequest(SnakeModel):
@@ -363,8 +367,8 @@ class ProjectListQuery(SnakeModel):
 
     section: ClassVar[str] = "4.5"
 
-    limit: Annotated[int, Field(ge=PAGE_LIMIT.low, le=PAGE_LIMIT.high), NotBoolean] = Field(
-        PAGE_DEFAULT,
+    limit: Annotated[int, Field(ge=PAGE_PROJECTS_RANGE.low, le=PAGE_PROJECTS_RANGE.high), NotBoolean] = Field(
+        DEFAULT_PAGE_PROJECTS,
         description="Largest number of projects on a page.",
         json_schema_extra={"chosen": ["default", "minimum", "maximum"]},
     )
@@ -386,17 +390,19 @@ class DubbedUtterance(SnakeModel):
 
     section: ClassVar[str] = "addition"
 
-    utterance_id: Count = Field(description="Number from 1, in the order of the starts.")
-    start_ms: Count = Field(description="Start of the original sentence.")
-    end_ms: Count = Field(description="End of the original sentence.")
+    utterance_id: NonNegativeCount = Field(description="Number from 1, in the order of the starts.")
+    start_ms: NonNegativeCount = Field(description="Start of the original sentence.")
+    end_ms: NonNegativeCount = Field(description="End of the original sentence.")
     speaker: str
     source_text: str
     text: str = Field(description="Spoken text in the target locale.")
     voice_id: str
-    dub_start_ms: Count
-    dub_end_ms: Count
-    speed: Share = Field(description="Speed of the speech, relative to the normal speed 1 of the voice.")
-    fit: Open[Fit]
+    dub_start_ms: NonNegativeCount
+    dub_end_ms: NonNegativeCount
+    speed: NonNegativeNumber = Field(
+        description="Speed of the speech, relative to the normal speed 1 of the voice."
+    )
+    fit: OpenWord[Fit]
 
 
 class DubUtterances(SnakeModel):
@@ -406,13 +412,15 @@ class DubUtterances(SnakeModel):
 
     job_id: str
     locale: str
-    version: Count = Field(
+    version: NonNegativeCount = Field(
         description="Number of the version. It begins at 1 and grows by 1 with each correction."
     )
-    overlap: Share = Field(
+    overlap: NonNegativeNumber = Field(
         description="Time with speech in both original and dub, divided by the time with speech in either."
     )
-    cues_over: Count = Field(description="Number of cues that miss the targets of reading speed or duration.")
+    cues_over: NonNegativeCount = Field(
+        description="Number of cues that miss the targets of reading speed or duration."
+    )
     warnings: list[str] = Field(description="Values that were replaced or left out.")
     utterances: list[DubbedUtterance]
 
@@ -431,7 +439,7 @@ class UtteranceCorrection(SnakeModel):
     section: ClassVar[str] = "addition"
 
     utterance_id: int
-    text: Required | None = None
+    text: RequiredText | None = None
     voice_id: Annotated[Name, Field(min_length=1)] | None = None
 
 
@@ -441,4 +449,4 @@ class UtterancesUpdateRequest(SnakeModel):
     section: ClassVar[str] = "addition"
 
     locale: Locale = Field(description="One of the job's target locales.")
-    utterances: Annotated[list[UtteranceCorrection], Field(min_length=1, max_length=MAX_CORRECTIONS)]
+    utterances: Annotated[list[UtteranceCorrection], Field(min_length=1, max_length=MAX_CORRECTIONS_PER_CALL)]

@@ -28,8 +28,8 @@ from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import GenerateRequest, GenerateResponse, StreamRequest, Voice, VoicesQuery
 from speechframe.spec.translate import TranslateRequest, TranslateResponse
 
-JSON = "application/json"
-FORM = "multipart/form-data"
+JSON_TYPE = "application/json"
+FORM_TYPE = "multipart/form-data"
 
 
 class Auth(StrEnum):
@@ -100,12 +100,12 @@ class Endpoint:
         return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
 
 
-_PAID = (200, 400, 402, 403, 500, 503)
-_SPEECH = tuple(sorted({*_PAID, *map(int, SPEECH_STATUSES)}))
-_FREE = (200, 400, 403, 500, 503)
-_TOKEN = (200, 400, 401, 503)
+_PAID_CALL_STATUSES = (200, 400, 402, 403, 500, 503)
+_SPEECH_CALL_STATUSES = tuple(sorted({*_PAID_CALL_STATUSES, *map(int, SPEECH_STATUSES)}))
+_FREE_CALL_STATUSES = (200, 400, 403, 500, 503)
+_TOKEN_CALL_STATUSES = (200, 400, 401, 503)
 
-ENDPOINTS: tuple[Endpoint, ...] = (
+DOCUMENT_ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         "stream",
         "POST",
@@ -114,9 +114,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.1",
         StreamRequest,
         None,
-        _SPEECH,
+        _SPEECH_CALL_STATUSES,
         Auth.KEY,
-        JSON,
+        JSON_TYPE,
         summary="Speak a text as a stream of audio",
     ),
     Endpoint(
@@ -127,9 +127,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.1",
         GenerateRequest,
         GenerateResponse,
-        _SPEECH,
+        _SPEECH_CALL_STATUSES,
         Auth.KEY,
-        JSON,
+        JSON_TYPE,
         summary="Speak a text",
     ),
     Endpoint(
@@ -140,7 +140,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.1",
         None,
         Voice,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.KEY_OR_TOKEN,
         query_model=VoicesQuery,
         answers_list=True,
@@ -167,9 +167,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.2",
         ConvertRequest,
         ConvertResponse,
-        _PAID,
+        _PAID_CALL_STATUSES,
         Auth.KEY,
-        FORM,
+        FORM_TYPE,
         summary="Speak a clip in another voice",
     ),
     Endpoint(
@@ -180,9 +180,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.3",
         TranslateRequest,
         TranslateResponse,
-        _PAID,
+        _PAID_CALL_STATUSES,
         Auth.KEY,
-        JSON,
+        JSON_TYPE,
         summary="Translate texts into one language",
     ),
     Endpoint(
@@ -193,7 +193,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.4",
         None,
         AuthToken,
-        _TOKEN,
+        _TOKEN_CALL_STATUSES,
         Auth.KEY_FOR_TOKEN,
         summary="Get a short-lived token",
     ),
@@ -205,7 +205,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         None,
         DestinationLocale,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
         answers_list=True,
         summary="List the locales that can be dubbed into",
@@ -218,7 +218,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         None,
         SourceLocale,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
         answers_list=True,
         summary="List the locales that can be dubbed from",
@@ -231,9 +231,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         JobCreateRequest,
         DubJob,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
-        FORM,
+        FORM_TYPE,
         summary="Dub a media file",
     ),
     Endpoint(
@@ -244,9 +244,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         JobCreateWithProjectRequest,
         DubJob,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
-        FORM,
+        FORM_TYPE,
         summary="Dub a media file in a project",
     ),
     Endpoint(
@@ -257,7 +257,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         None,
         DubJobStatus,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
         summary="Get the status of a job",
     ),
@@ -269,9 +269,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         ProjectCreateRequest,
         Project,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
-        JSON,
+        JSON_TYPE,
         summary="Create a project",
     ),
     Endpoint(
@@ -282,7 +282,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         None,
         ProjectPage,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
         query_model=ProjectListQuery,
         summary="List projects, page by page",
@@ -295,15 +295,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         ProjectUpdateRequest,
         Project,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
-        JSON,
+        JSON_TYPE,
         summary="Change the locales of a project",
     ),
 )
 """All endpoints of the document, in its order."""
 
-ADDITIONS: tuple[Endpoint, ...] = (
+ADDED_ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         "utterances",
         "GET",
@@ -312,7 +312,7 @@ ADDITIONS: tuple[Endpoint, ...] = (
         "addition",
         None,
         DubUtterances,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
         query_model=UtterancesQuery,
         summary="List the utterances of a dub with their times",
@@ -326,9 +326,9 @@ ADDITIONS: tuple[Endpoint, ...] = (
         "addition",
         UtterancesUpdateRequest,
         DubJobStatus,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
-        JSON,
+        JSON_TYPE,
         summary="Correct texts and voices of a dub",
         addition=True,
     ),
@@ -374,10 +374,10 @@ ADDITIONS: tuple[Endpoint, ...] = (
 )
 """Addresses of the local service that the document does not have."""
 
-_BY_NAME = {endpoint.name: endpoint for endpoint in (*ENDPOINTS, *ADDITIONS)}
+_ENDPOINTS_BY_NAME = {endpoint.name: endpoint for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS)}
 
 
-def by_name(name: str) -> Endpoint:
+def get_endpoint(name: str) -> Endpoint:
     """Return the endpoint with a short name. The endpoint may be one of ours.
 
     Raises
@@ -387,7 +387,7 @@ def by_name(name: str) -> Endpoint:
 
     Examples
     --------
-    >>> by_name("generate").path
+    >>> get_endpoint("generate").path
     '/v1/speech/generate'
     """
-    return _BY_NAME[name]
+    return _ENDPOINTS_BY_NAME[name]

@@ -50,25 +50,25 @@ class FieldFact:
 
 
 @lru_cache(maxsize=256)
-def field_facts(model: type[DocumentModel]) -> dict[str, FieldFact]:
+def read_field_facts(model: type[DocumentModel]) -> dict[str, FieldFact]:
     """Return the rules of the fields of a model by wire name, in the order of its table.
 
     Examples
     --------
     >>> from speechframe.spec.speech import GenerateRequest
-    >>> field_facts(GenerateRequest)["pitch"].allowed
+    >>> read_field_facts(GenerateRequest)["pitch"].allowed
     'integer from -50 to 50'
     """
     schema = model.model_json_schema(by_alias=True)
     definitions = schema.get("$defs", {})
     required = schema.get("required", ())
     return {
-        name: _fact(name, _resolved(field, definitions), required=name in required)
+        name: _read_fact(name, _resolve_schema(field, definitions), required=name in required)
         for name, field in schema.get("properties", {}).items()
     }
 
 
-def models() -> Iterator[type[DocumentModel]]:
+def iter_models() -> Iterator[type[DocumentModel]]:
     """Yield the model of each table of the document, chapter by chapter."""
     for chapter in (speech, changer, translate, auth, dubbing, socket):
         for name in chapter.__all__:
@@ -81,10 +81,10 @@ def models() -> Iterator[type[DocumentModel]]:
                 yield value
 
 
-def _fact(name: str, schema: dict[str, Any], *, required: bool) -> FieldFact:
+def _read_fact(name: str, schema: dict[str, Any], *, required: bool) -> FieldFact:
     return FieldFact(
         name=name,
-        type=_type(schema),
+        type=_name_type(schema),
         required=required,
         default=None if required else schema.get("default"),
         default_note=schema.get("default_note", ""),
@@ -102,7 +102,7 @@ def _fact(name: str, schema: dict[str, Any], *, required: bool) -> FieldFact:
     )
 
 
-def _resolved(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+def _resolve_schema(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     """Return a field's schema with resolved references and without the option "or null"."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
@@ -110,11 +110,11 @@ def _resolved(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, 
         if "properties" in target:
             target = {"type": "object", "title": name}
         # The field has its own description, so drop the description of its enum.
-        inner = {k: v for k, v in _resolved(target, definitions).items() if k != "description"}
+        inner = {k: v for k, v in _resolve_schema(target, definitions).items() if k != "description"}
         return {**inner, **{k: v for k, v in schema.items() if k != "$ref"}}
     if "anyOf" in schema:
         options = [
-            _resolved(option, definitions) for option in schema["anyOf"] if option.get("type") != "null"
+            _resolve_schema(option, definitions) for option in schema["anyOf"] if option.get("type") != "null"
         ]
         # A word of an answer may be in its enum or new. The members of the enum are the rule.
         chosen = next((option for option in options if "enum" in option), options[0])
@@ -122,24 +122,26 @@ def _resolved(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, 
     resolved = dict(schema)
     for inside in ("items", "additionalProperties"):
         if isinstance(schema.get(inside), dict):
-            resolved[inside] = _resolved(schema[inside], definitions)
+            resolved[inside] = _resolve_schema(schema[inside], definitions)
     return resolved
 
 
-def _type(schema: dict[str, Any]) -> str:
+def _name_type(schema: dict[str, Any]) -> str:
     kind = schema.get("type", "any")
     if schema.get("format") in {"int64", "binary"}:
         return str(schema["format"])
     if kind == "array":
-        return f"array of {_item(schema['items'])}"
+        return f"array of {_name_item_type(schema['items'])}"
     if (
         kind == "object"
         and "additionalProperties" in schema
         and isinstance(schema["additionalProperties"], dict)
     ):
-        return f"map to {_item(schema['additionalProperties'])}"
+        return f"map to {_name_item_type(schema['additionalProperties'])}"
     return "double" if kind == "number" else str(kind)
 
 
-def _item(schema: dict[str, Any]) -> str:
-    return str(schema["title"]) if schema.get("type") == "object" and "title" in schema else _type(schema)
+def _name_item_type(schema: dict[str, Any]) -> str:
+    return (
+        str(schema["title"]) if schema.get("type") == "object" and "title" in schema else _name_type(schema)
+    )

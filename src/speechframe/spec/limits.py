@@ -26,7 +26,7 @@ __all__ = [
     "Pool",
     "Range",
     "Region",
-    "default_sample_rate_hz",
+    "get_default_sample_rate_hz",
 ]
 
 PITCH = Range(-50, 50, 0)
@@ -108,18 +108,23 @@ REGIONS: dict[str, Region] = {
 }
 """Regions by short name. The name is the placeholder without `_url`, and with hyphens."""
 
-_STREAMING = [region.streaming_concurrency for region in REGIONS.values() if region.streaming_concurrency]
+_STREAMING_CONCURRENCIES = [
+    region.streaming_concurrency for region in REGIONS.values() if region.streaming_concurrency
+]
 
-LEAST_CONCURRENCY, LARGEST_CONCURRENCY = min(_STREAMING), max(_STREAMING)
+MIN_STREAMING_CONCURRENCY, MAX_STREAMING_CONCURRENCY = (
+    min(_STREAMING_CONCURRENCIES),
+    max(_STREAMING_CONCURRENCIES),
+)
 """Smallest and largest limit of concurrent streams over all regions (section 8)."""
 
 
-def default_sample_rate_hz(model: Model) -> int:
+def get_default_sample_rate_hz(model: Model) -> int:
     """Return the sample rate in Hz of a stream whose request has no sample rate (section 2.2).
 
     Examples
     --------
-    >>> default_sample_rate_hz(Model.FALCON_2), default_sample_rate_hz(Model.GEN2)
+    >>> get_default_sample_rate_hz(Model.FALCON_2), get_default_sample_rate_hz(Model.GEN2)
     (24000, 44100)
     """
     return 24000 if model is Model.FALCON_2 else 44100

@@ -8,12 +8,21 @@ from pydantic import BeforeValidator, Field, StrictBool
 
 from speechframe.spec.codes import ErrorCode, WarningCode
 from speechframe.spec.fields._enums import ChannelType, Format, Model
-from speechframe.spec.fields._model import CamelModel, Name, NotBoolean, Number, OneOf, Open, SnakeModel, Text
+from speechframe.spec.fields._model import (
+    CamelModel,
+    Name,
+    NotBoolean,
+    Number,
+    OneOf,
+    OpenWord,
+    SnakeModel,
+    Text,
+)
 from speechframe.spec.limits import BUFFER_DELAY_MS, BUFFER_SIZE, STREAM_SAMPLE_RATES_HZ
 from speechframe.spec.speech import Pitch, Pronunciations, Rate, Variation
 
 __all__ = [
-    "TRANSITIONS",
+    "CONTEXT_TRANSITIONS",
     "AudioFrame",
     "ClientFrame",
     "ContextState",
@@ -34,7 +43,7 @@ class PredictiveChunking(StrEnum):
     LENIENT = "lenient"
 
 
-def _marked(value: Any) -> Any:
+def _read_marker(value: Any) -> Any:
     # The document allows a boolean or a marker. Some public clients send an empty object or a word, which
     # count as true.
     return value if isinstance(value, bool) else True
@@ -42,7 +51,7 @@ def _marked(value: Any) -> Any:
 
 BufferSize = Annotated[int, Field(ge=BUFFER_SIZE.low, le=BUFFER_SIZE.high), NotBoolean]
 BufferDelay = Annotated[int, Field(ge=BUFFER_DELAY_MS.low, le=BUFFER_DELAY_MS.high), NotBoolean]
-Marker = Annotated[bool, BeforeValidator(_marked)]
+Marker = Annotated[bool, BeforeValidator(_read_marker)]
 
 
 class VoiceConfig(CamelModel):
@@ -117,7 +126,7 @@ class ErrorFrame(SnakeModel):
     section: ClassVar[str] = "6"
 
     error: str
-    error_code: Open[ErrorCode]
+    error_code: OpenWord[ErrorCode]
     fatal: bool = False
     context_id: str | None = None
     trace_id: str | None = None
@@ -129,7 +138,7 @@ class WarningFrame(SnakeModel):
     section: ClassVar[str] = "6"
 
     warning: str
-    warning_code: Open[WarningCode]
+    warning_code: OpenWord[WarningCode]
     context_id: str | None = None
     trace_id: str | None = Field(
         None,
@@ -174,7 +183,7 @@ class Transition:
     also: str = ""
 
 
-TRANSITIONS: tuple[Transition, ...] = (
+CONTEXT_TRANSITIONS: tuple[Transition, ...] = (
     Transition(
         ContextState.NONE,
         "first frame",

@@ -16,7 +16,7 @@ from speechframe.spec.fields._model import (
     NotBoolean,
     Number,
     OneOf,
-    Open,
+    OpenWord,
     PlainText,
     SpokenText,
     refuse,
@@ -71,11 +71,11 @@ class Pronunciation(CamelModel):
     pronunciation: Annotated[str, Field(min_length=1, max_length=500, strict=True), PlainText]
 
 
-_LOOKED_AT = 20
+_GROUP_ENTRIES = 20
 """Number of dictionary entries in a group. The groups are validated one after the other."""
 
 
-def _until_wrong(
+def _validate_in_groups(
     value: Any, validated: Callable[[Any], dict[str, Pronunciation]]
 ) -> dict[str, Pronunciation]:
     # Stop after the first invalid group, because building thousands of errors is slow.
@@ -85,13 +85,13 @@ def _until_wrong(
         refuse(f"has {len(value):,} words", f"at most {MAX_PRONUNCIATIONS:,} words")
     entries = iter(value.items())
     found: dict[str, Any] = {}
-    while some := dict(islice(entries, _LOOKED_AT)):
+    while some := dict(islice(entries, _GROUP_ENTRIES)):
         found |= validated(some)
     return found
 
 
 _Word = Annotated[str, Field(max_length=MAX_PRONUNCIATION_CHARACTERS, strict=True), PlainText]
-Pronunciations = Annotated[dict[_Word, Pronunciation], WrapValidator(_until_wrong)]
+Pronunciations = Annotated[dict[_Word, Pronunciation], WrapValidator(_validate_in_groups)]
 
 
 class GenerateRequest(CamelModel):
@@ -231,7 +231,7 @@ class StyleDetails(CamelModel):
     detail: str | None = None
 
 
-_VOICE_FACT: dict[str, Any] = {"addition": True, "chosen_point": "voice-facts"}
+_VOICE_FACT_EXTRA: dict[str, Any] = {"addition": True, "chosen_point": "voice-facts"}
 
 
 class Voice(CamelModel):
@@ -242,7 +242,7 @@ class Voice(CamelModel):
     voice_id: str
     display_name: str | None = None
     description: str | None = None
-    gender: Open[Gender] | None = None
+    gender: OpenWord[Gender] | None = None
     locale: str | None = None
     supported_locales: dict[str, StyleDetails] = Field(default_factory=dict)
     accent: str | None = Field(
@@ -254,17 +254,19 @@ class Voice(CamelModel):
     available_styles: list[str] | None = Field(
         None, json_schema_extra={"deprecated": True, "superseded_by": "supportedLocales.availableStyles"}
     )
-    engine: str | None = Field(None, description="Speech engine of the voice.", json_schema_extra=_VOICE_FACT)
-    kind: Open[VoiceKind] | None = Field(
-        None, description="Kind of the engine: neural or formant.", json_schema_extra=_VOICE_FACT
+    engine: str | None = Field(
+        None, description="Speech engine of the voice.", json_schema_extra=_VOICE_FACT_EXTRA
+    )
+    kind: OpenWord[VoiceKind] | None = Field(
+        None, description="Kind of the engine: neural or formant.", json_schema_extra=_VOICE_FACT_EXTRA
     )
     licence: str | None = Field(
-        None, description="Licence of the voice, not of its audio.", json_schema_extra=_VOICE_FACT
+        None, description="Licence of the voice, not of its audio.", json_schema_extra=_VOICE_FACT_EXTRA
     )
     clarity: dict[str, float] | None = Field(
         None,
         description="Share of words (in Japanese, of characters) that a recogniser gets wrong, by locale.",
-        json_schema_extra=_VOICE_FACT,
+        json_schema_extra=_VOICE_FACT_EXTRA,
     )
 
 

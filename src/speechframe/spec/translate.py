@@ -10,15 +10,15 @@ from speechframe.spec.fields._model import CamelModel, Name, SnakeModel, Text, r
 __all__ = ["CharacterCount", "TranslateMetadata", "TranslateRequest", "TranslateResponse", "Translation"]
 
 
-def _not_blank(texts: list[str]) -> list[str]:
+def _refuse_blank_texts(texts: list[str]) -> list[str]:
     blank = [str(place) for place, text in enumerate(texts) if not text or text.isspace()]
     if blank:
-        shown = ", ".join(blank[:_SHOWN_PLACES]) + (", …" if len(blank) > _SHOWN_PLACES else "")
+        shown = ", ".join(blank[:_MAX_SHOWN_POSITIONS]) + (", …" if len(blank) > _MAX_SHOWN_POSITIONS else "")
         refuse(f"has empty texts (places {shown}, counted from 0)", "texts with more than whitespace")
     return texts
 
 
-def _not_too_long(texts: list[str]) -> list[str]:
+def _refuse_long_texts(texts: list[str]) -> list[str]:
     characters = sum(map(len, texts))
     if characters > MAX_TRANSLATE_CHARACTERS:
         refuse(
@@ -28,7 +28,7 @@ def _not_too_long(texts: list[str]) -> list[str]:
     return texts
 
 
-_SHOWN_PLACES = 10
+_MAX_SHOWN_POSITIONS = 10
 """Largest number of positions of empty texts in a message."""
 
 
@@ -43,8 +43,8 @@ class TranslateRequest(CamelModel):
     texts: Annotated[
         list[Text],
         Field(min_length=1, max_length=MAX_TEXTS_PER_CALL),
-        AfterValidator(_not_blank),
-        AfterValidator(_not_too_long),
+        AfterValidator(_refuse_blank_texts),
+        AfterValidator(_refuse_long_texts),
     ] = Field(description="Texts to translate.")
     source_language: Annotated[Name, Field(min_length=1)] | None = Field(
         None,

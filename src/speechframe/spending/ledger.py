@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.errors import AnalysisError, StoreError
-from speechframe.settings import fingerprint, read
-from speechframe.settings.spending import spending_rules
-from speechframe.spec.billing import CREDIT, MOST_CREDITS
+from speechframe.settings import fingerprint_key, read_settings
+from speechframe.settings.spending import read_spending_rules
+from speechframe.spec.billing import MAX_BUDGET_CREDITS, MILLICREDITS_PER_CREDIT
 from speechframe.store import ledger
 from speechframe.store.folder import RUN_FILE, Folder
-from speechframe.store.open_runs import find_open, in_journal
+from speechframe.store.open_runs import find_open_attempts, read_journal
 from speechframe.store.reader import StoredRun, open_folder
 
-NONE = "(none)"
+NO_VALUE = "(none)"
 """Text in a table for attempts that lack the tag or the value of the column."""
 
 
@@ -60,11 +60,11 @@ class Ledgers:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the given columns of all attempts sent from `start` on and before `end`, in any order."""
         for folder, files in zip(self.folders, self.files, strict=True):
-            yield from ledger.scan(folder, columns, start, end, files=files)
+            yield from ledger.read_attempts(folder, columns, start, end, files=files)
         for batch in self.recent:
-            yield batch.filter(ledger.within(start, end)).select(list(columns))
+            yield batch.filter(ledger.make_time_filter(start, end)).select(list(columns))
 
-    def completeness(self) -> str:
+    def describe_completeness(self) -> str:
         """Return a text with the time until which the ledgers are complete, and the runs they wait for."""
         until = f"complete until {self.complete_until:%Y-%m-%d %H:%M:%S} UTC"
         return until + (f" (more is to come from {', '.join(self.waits_for)})" if self.waits_for else "")
@@ -75,18 +75,18 @@ class Ledgers:
         # the two steps is then found twice, not missed, and dropped below.
         recent: dict[str, pa.RecordBatch] = {}
         is_run = folder.exists(RUN_FILE)
-        for run in [in_journal(folder, str(folder.path))] if is_run else find_open(folder):
+        for run in [read_journal(folder, str(folder.path))] if is_run else find_open_attempts(folder):
             recent |= run.ended
             if run.since is not None:
                 self.complete_until = min(self.complete_until, run.since)
                 self.waits_for += [run.where] if run.where not in self.waits_for else []
-        files = folder.names(ledger.ATTEMPTS)
+        files = folder.list_names(ledger.ATTEMPTS_FOLDER)
         self.recent += [batch for name, batch in recent.items() if name not in files]
         self.folders.append(folder)
         self.files.append(files)
 
 
-def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | None]:
+def parse_window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | None]:
     """Return the start and end of a window as times in UTC.
 
     `start` and `end` are dates, times, texts or None (no limit). They are in the time zone `tz`, unless they
@@ -99,7 +99,7 @@ def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | N
 
     Examples
     --------
-    >>> [str(moment) for moment in window("2026-07-01", "2026-08-01", "Europe/Berlin")]
+    >>> [str(parse_moment) for parse_moment in parse_window("2026-07-01", "2026-08-01", "Europe/Berlin")]
     ['2026-06-30 22:00:00+00:00', '2026-07-31 22:00:00+00:00']
     """
     try:
@@ -108,20 +108,20 @@ def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | N
         raise AnalysisError(
             f"the time zone {tz!r} is unknown; use a name such as Europe/Berlin or UTC"
         ) from None
-    first, last = (None if one is None else moment(one, zone) for one in (start, end))
+    first, last = (None if one is None else parse_moment(one, zone) for one in (start, end))
     if first is not None and last is not None and last <= first:
         raise AnalysisError(f"end={end} is not after start={start}; the end itself is not in the window")
     return first, last
 
 
-def shown_window(start: Any, end: Any, tz: str) -> str:
+def describe_window(start: Any, end: Any, tz: str) -> str:
     """Return a window (the time range of a table) as text, for the line below the table."""
     if start is None and end is None:
         return f"Window: all times ({tz})"
     return f"Window: {start or 'the beginning'} to {end or 'now'} ({tz}), without the end"
 
 
-def moment(given: Any, zone: ZoneInfo) -> datetime:
+def parse_moment(given: Any, zone: ZoneInfo) -> datetime:
     """Convert a date or time, or the text of a date or time, into a time in UTC.
 
     `given` is in the time zone `zone`, unless it contains an offset. Anything else raises AnalysisError.
@@ -133,23 +133,23 @@ def moment(given: Any, zone: ZoneInfo) -> datetime:
         raise AnalysisError(f"{given!r} is not a time; write 2026-11-25 or 2026-11-25T08:30") from None
 
 
-def key_among(fingerprints: Any, key: Any) -> str:
+def find_fingerprint(fingerprints: Any, key: Any) -> str:
     """Return the fingerprint of `key`, which may be a key or already a fingerprint.
 
     If `fingerprints` does not contain the result, raise AnalysisError.
     """
     keys = sorted(pc.unique(fingerprints).drop_null().to_pylist())
-    wanted = key if key in keys else fingerprint(key)
+    wanted = key if key in keys else fingerprint_key(key)
     if wanted not in keys:
         raise AnalysisError(
             "the ledger contains no calls of this key in this window. It contains calls of the keys with the "
-            f"fingerprints {', '.join(keys) or NONE}. Choose one of these, or the ledger of the "
+            f"fingerprints {', '.join(keys) or NO_VALUE}. Choose one of these, or the ledger of the "
             "key's runs"
         )
     return str(wanted)
 
 
-def thousandths(credits: Any) -> int:
+def convert_to_thousandths(credits: Any) -> int:
     """Convert a number of credits, or its text, into thousandths of a credit.
 
     Anything else, and a number that is too large, raises AnalysisError.
@@ -158,9 +158,9 @@ def thousandths(credits: Any) -> int:
         amount = Decimal(str(credits).strip())
     except InvalidOperation:
         amount = Decimal("nan")
-    if not amount.is_finite() or abs(amount) > MOST_CREDITS:
+    if not amount.is_finite() or abs(amount) > MAX_BUDGET_CREDITS:
         raise AnalysisError(f"{credits!r} is not a number of credits; write a number such as 1500 or 12.5")
-    return int((amount * CREDIT).to_integral_value())
+    return int((amount * MILLICREDITS_PER_CREDIT).to_integral_value())
 
 
 def open_ledgers(source: Any = None) -> Ledgers:
@@ -182,12 +182,12 @@ def open_ledgers(source: Any = None) -> Ledgers:
         return source
     found = Ledgers()
     if source is None:
-        found.add(open_folder(str(spending_rules(read()).ledger)))
+        found.add(open_folder(str(read_spending_rules(read_settings()).ledger)))
         return found
     several = isinstance(source, Iterable) and not isinstance(source, (str, PathLike, StoredRun))
     for one in source if several else [source]:
         folder = one.folder if isinstance(one, StoredRun) else open_folder(one)
-        if not any(map(folder.exists, (RUN_FILE, ledger.ATTEMPTS, ledger.OPEN))):
+        if not any(map(folder.exists, (RUN_FILE, ledger.ATTEMPTS_FOLDER, ledger.OPEN_FOLDER))):
             raise StoreError(
                 f"{folder.path} contains neither a run nor a ledger; give the folder of a run, or a ledger "
                 "folder (SPEECHFRAME_LEDGER)"

@@ -19,33 +19,38 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.errors import AnalysisError
-from speechframe.spec.billing import CREDIT
+from speechframe.spec.billing import MILLICREDITS_PER_CREDIT
 from speechframe.spending.ledger import (
-    NONE,
-    key_among,
-    moment,
+    NO_VALUE,
+    convert_to_thousandths,
+    describe_window,
+    find_fingerprint,
     open_ledgers,
-    shown_window,
-    thousandths,
-    window,
+    parse_moment,
+    parse_window,
 )
-from speechframe.store.ledger import millis
-from speechframe.store.schema import DONE, LEDGER, SUSPECT
-from speechframe.writing.words import counted, printable
+from speechframe.store.ledger import convert_to_millicredits
+from speechframe.store.schema import DONE, LEDGER_SCHEMA, SUSPECT
+from speechframe.writing.words import format_count, replace_unprintable
 
-OURS, FAILED, UNKNOWN = "ours", "billed but failed", "charged_unknown"
-OTHERS, PRICE, UNEXPLAINED = "other users of the key", "billed at another price", "unexplained"
-_COLUMNS = (
+OURS_LINE, FAILED_LINE, UNKNOWN_LINE = "ours", "billed but failed", "charged_unknown"
+OTHERS_LINE, PRICE_LINE, UNEXPLAINED_LINE = "other users of the key", "billed at another price", "unexplained"
+_LEDGER_COLUMNS = (
     "time", "run_id", "request_key", "attempt", "operation", "voice_id", "locale", "status", "credits",
     "credits_basis", "computed", "reported", "balance_after", "latency_ms", "error_code", "trace_id", "user",
     "host", "key_fingerprint", "tags",
 )  # fmt: skip
-_AMOUNTS = ["computed", "reported", "credits", "low", "high"]
-_PRICED_ROWS, _PRICED_SHARE, _PRICE_MARGIN, _LEAST_COST = 10, 0.8, 0.02, 10 * CREDIT
-"""Conditions for the line `PRICE`. They are the smallest number of calls, the share of these calls whose
+_AMOUNT_COLUMNS = ["computed", "reported", "credits", "low", "high"]
+_MIN_PRICED_CALLS, _MIN_AGREEING_SHARE, _PRICE_MARGIN, _MIN_PRICED_COST = (
+    10,
+    0.8,
+    0.02,
+    10 * MILLICREDITS_PER_CREDIT,
+)
+"""Conditions for the line `PRICE_LINE`. They are the smallest number of calls, the share of these calls whose
 price ratios must agree, the largest relative difference of ratios that agree, and the smallest cost of these
 calls in thousandths of a credit. Cheaper calls give no exact ratio, because balances are whole characters."""
-_MOST_APART_US = 12 * 3600 * 10**6
+_MAX_CLOCK_DIFFERENCE_US = 12 * 3600 * 10**6
 """Assumed largest difference between the clocks of two hosts, in microseconds."""
 
 
@@ -83,15 +88,17 @@ class Bridge:
         AnalysisError
             If the line does not sum up rows of the ledger.
         """
-        if line not in {OURS, FAILED, UNKNOWN}:
-            raise AnalysisError(f"the line {line!r} has no rows; allowed: {OURS}, {FAILED}, {UNKNOWN}")
+        if line not in {OURS_LINE, FAILED_LINE, UNKNOWN_LINE}:
+            raise AnalysisError(
+                f"the line {line!r} has no rows; allowed: {OURS_LINE}, {FAILED_LINE}, {UNKNOWN_LINE}"
+            )
         chosen: Any = (self._calls["line"] == line) & (team is None or self._calls["team"] == team)
         found: pd.DataFrame = self._table.filter(pa.array(chosen)).to_pandas(maps_as_pydicts="strict")
         return found
 
     def __repr__(self) -> str:
         """Return the heading and the lines as text."""
-        return printable(f"{self.heading}\n{self.lines.to_string(index=False, na_rep='')}")
+        return replace_unprintable(f"{self.heading}\n{self.lines.to_string(index=False, na_rep='')}")
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -144,50 +151,56 @@ def reconcile(
     --------
     >>> reconcile(1_204_331, start="2026-11-01", end="2026-12-01")  # doctest: +SKIP
     """
-    first, last = window(start, end, tz)
+    first, last = parse_window(start, end, tz)
     report, found = None, []
     try:
-        total = thousandths(reported)
+        total = convert_to_thousandths(reported)
     except AnalysisError:
         if not isinstance(reported, (str, PathLike)):
             raise
         report = _read_report(Path(reported), ZoneInfo(tz))
         is_inside = _is_inside(report["date"], first, last, tz)
         if others := int((~is_inside).sum()):
-            found.append(_line("report", note=f"{counted(others, 'line')} outside the window, not counted"))
+            found.append(
+                _make_line("report", note=f"{format_count(others, 'line')} outside the window, not counted")
+            )
         report = report[is_inside]
         total = int(report["reported"].sum())
     ledgers = open_ledgers(source)
-    schema = pa.schema([LEDGER.field(name) for name in _COLUMNS])
-    table = pa.Table.from_batches(ledgers.batches(_COLUMNS, first, last), schema).sort_by("time")
+    schema = pa.schema([LEDGER_SCHEMA.field(name) for name in _LEDGER_COLUMNS])
+    table = pa.Table.from_batches(ledgers.batches(_LEDGER_COLUMNS, first, last), schema).sort_by("time")
     if key is not None:
         column = table.column("key_fingerprint")
-        table = table.filter(pc.equal(column, pa.scalar(key_among(column, key))))
-    calls = _calls(table, by)
+        table = table.filter(pc.equal(column, pa.scalar(find_fingerprint(column, key))))
+    calls = _classify_calls(table, by)
     keys: Any = calls.groupby("key_fingerprint")
-    lines = [*_ours(calls)]
-    found += [line for _, of_key in keys for line in _balance_lines(of_key)]
+    lines = [*_make_own_lines(calls)]
+    found += [line for _, of_key in keys for line in _make_balance_lines(of_key)]
     if len(keys) > 1:
         found.append(
-            _line("keys", note=f"calls of {len(keys)} keys: {', '.join(keys.groups)}; choose one with key=")
+            _make_line(
+                "keys", note=f"calls of {len(keys)} keys: {', '.join(keys.groups)}; choose one with key="
+            )
         )
-    days = None if report is None else _days(calls, report, tz)
+    days = None if report is None else _sum_days(calls, report, tz)
     if days is not None and len(calls) and not (days["reported"] * days["ours"]).any():
-        found.append(_line("report", note="the ledger has no calls on the report's days; check its key"))
+        found.append(_make_line("report", note="the ledger has no calls on the report's days; check its key"))
     left = total - sum(line["credits"] for line in (*lines, *found))
-    if len(unknown := calls[calls["line"] == UNKNOWN]):
+    if len(unknown := calls[calls["line"] == UNKNOWN_LINE]):
         high = int(unknown["credits"].sum())
         billed = max(0, min(high, left))
-        lines.append(_line(UNKNOWN, unknown, credits=billed, low=0, high=high))
+        lines.append(_make_line(UNKNOWN_LINE, unknown, credits=billed, low=0, high=high))
         left -= billed
-    lines += [*found, _line(UNEXPLAINED, credits=left)]
-    frame = pd.DataFrame(lines, columns=["line", "team", "rows", *_AMOUNTS, "note"])
-    frame[_AMOUNTS] = frame[_AMOUNTS].astype(float) / CREDIT
+    lines += [*found, _make_line(UNEXPLAINED_LINE, credits=left)]
+    frame = pd.DataFrame(lines, columns=["line", "team", "rows", *_AMOUNT_COLUMNS, "note"])
+    frame[_AMOUNT_COLUMNS] = frame[_AMOUNT_COLUMNS].astype(float) / MILLICREDITS_PER_CREDIT
     frame = frame.astype({"rows": "Int64"})
-    return Bridge(frame, days, f"{shown_window(start, end, tz)}; {ledgers.completeness()}", table, calls)
+    return Bridge(
+        frame, days, f"{describe_window(start, end, tz)}; {ledgers.describe_completeness()}", table, calls
+    )
 
 
-def _line(name: str, calls: Any = None, **more: Any) -> dict[str, Any]:
+def _make_line(name: str, calls: Any = None, **more: Any) -> dict[str, Any]:
     """Return a line of a bridge. With `calls`, the line contains their number and their sums."""
     line: dict[str, Any] = {"line": name, "team": "", "credits": 0, "note": ""}
     if calls is not None:
@@ -196,20 +209,20 @@ def _line(name: str, calls: Any = None, **more: Any) -> dict[str, Any]:
     return line | more
 
 
-def _calls(table: Any, by: str) -> pd.DataFrame:
+def _classify_calls(table: Any, by: str) -> pd.DataFrame:
     """Return a DataFrame of attempts with the name of the line to which each attempt belongs.
 
     The columns ``sent``, ``took`` and ``ended`` are in microseconds.
     """
     get = table.column
     columns: dict[str, Any] = {
-        **{name: pc.fill_null(get(name), NONE) for name in ("operation", "host", "key_fingerprint")},
+        **{name: pc.fill_null(get(name), NO_VALUE) for name in ("operation", "host", "key_fingerprint")},
         **{name: get(name) for name in ("request_key", "status", "credits_basis")},
-        **{name: millis(get(name)) for name in ("credits", "computed", "reported")},
+        **{name: convert_to_millicredits(get(name)) for name in ("credits", "computed", "reported")},
         "is_reported": get("reported").is_valid(),
-        "team": pc.fill_null(pc.map_lookup(get("tags"), pa.scalar(by), "last"), NONE),
+        "team": pc.fill_null(pc.map_lookup(get("tags"), pa.scalar(by), "last"), NO_VALUE),
         "sent": get("time").cast(pa.int64()),
-        "took": millis(get("latency_ms")),
+        "took": convert_to_millicredits(get("latency_ms")),
         "balance": get("balance_after").cast(pa.float64()),
     }
     calls = pa.table(columns).to_pandas()
@@ -219,46 +232,46 @@ def _calls(table: Any, by: str) -> pd.DataFrame:
     # If a call got no answer and its repeat was free, the first call was billed. It then counts as failed.
     is_repeated = calls["request_key"].isin(calls["request_key"][is_answered & is_free])
     which = [is_unknown & ~is_repeated, is_answered | is_cached | is_unknown, ~is_free]
-    calls["line"] = np.select(which, [UNKNOWN, OURS, FAILED], "")
+    calls["line"] = np.select(which, [UNKNOWN_LINE, OURS_LINE, FAILED_LINE], "")
     return calls
 
 
-def _ours(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for team, of_team in calls[calls["line"] == OURS].groupby("team"):
-        yield _line(OURS, of_team, team=team)
-    if len(failed := calls[calls["line"] == FAILED]):
-        yield _line(FAILED, failed)
+def _make_own_lines(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for team, of_team in calls[calls["line"] == OURS_LINE].groupby("team"):
+        yield _make_line(OURS_LINE, of_team, team=team)
+    if len(failed := calls[calls["line"] == FAILED_LINE]):
+        yield _make_line(FAILED_LINE, failed)
     priced = calls[calls["is_reported"] & (calls["computed"] > 0)]
     computed, reported = priced["computed"].sum(), priced["reported"].sum()
     if computed != reported:
         words = f"the service reported {reported / computed:.4g} times the computed price of these calls"
-        yield _line("reported differs from computed", priced, credits=0, note=words)
+        yield _make_line("reported differs from computed", priced, credits=0, note=words)
 
 
 # -- the balances of a key ---------------------------------------------------------------------
 
 
-def _balance_lines(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _make_balance_lines(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield lines for other users of the key, another price, resets (rises of the balance), and wrong clocks.
 
     `calls` are the calls of one key.
     """
-    resets = _resets(calls.dropna(subset="balance"))
+    resets = _find_resets(calls.dropna(subset="balance"))
     for reset in resets:
         when, rise = pd.Timestamp(reset.sent, unit="us"), reset.balance - reset.balance_before
         words = f"the balance rose by at least {rise:,.0f} at {when:%Y-%m-%d %H:%M} UTC"
-        yield _line("balance", note=f"{words}, by a new cycle or a top-up")
+        yield _make_line("balance", note=f"{words}, by a new cycle or a top-up")
     passed = 0 * calls["sent"]
     for reset in resets:
         passed += _is_after(reset, calls["sent"], calls["balance"])
     clocks: list[dict[str, Any]] = []
     for _, span in calls.groupby(passed):
-        yield from _unexplained_fall(span)
-        clocks += _clocks(span.dropna(subset="balance"))
+        yield from _find_unexplained_fall(span)
+        clocks += _find_clock_differences(span.dropna(subset="balance"))
     yield from clocks[:1]
 
 
-def _pairs(calls: Any, by: str | None = None) -> Any:
+def _find_rises(calls: Any, by: str | None = None) -> Any:
     """Pair each call with the last call that ended before it was sent. Return pairs whose balance rose.
 
     With `by`, both calls of a pair have the same value in this column.
@@ -270,14 +283,14 @@ def _pairs(calls: Any, by: str | None = None) -> Any:
     return pairs[pairs["balance"] > pairs["balance_before"]]
 
 
-def _resets(calls: pd.DataFrame) -> list[Any]:
+def _find_resets(calls: pd.DataFrame) -> list[Any]:
     """Return, for each rise of the balance, the first call after it, paired with a call before it."""
     # The clocks of hosts may differ. So use only pairs of calls on one host, and pairs of calls that are
     # further apart than clocks may differ.
-    late = _pairs(calls)
-    late = late[late["sent"] - late["ended_before"] > _MOST_APART_US]
+    late = _find_rises(calls)
+    late = late[late["sent"] - late["ended_before"] > _MAX_CLOCK_DIFFERENCE_US]
     found: list[Any] = []
-    for rise in pd.concat([_pairs(calls, "host"), late]).sort_values("sent").itertuples():
+    for rise in pd.concat([_find_rises(calls, "host"), late]).sort_values("sent").itertuples():
         # Skip pairs of concurrent calls and of other hosts that show a rise that was found already.
         if not found or _is_after(found[-1], rise.sent_before, rise.balance_before):
             found.append(rise)
@@ -292,7 +305,7 @@ def _is_after(reset: Any, sent: Any, balance: Any) -> Any:
     return (sent >= reset.ended) | ((sent >= reset.sent) & (balance > reset.balance_before))
 
 
-def _unexplained_fall(span: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _find_unexplained_fall(span: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield a line if the balance fell by more than the cost of our calls.
 
     `span` contains calls between two resets, so the balance only falls. So a call with a higher balance was
@@ -302,25 +315,31 @@ def _unexplained_fall(span: pd.DataFrame) -> Iterator[dict[str, Any]]:
     if known.empty:
         return
     unknown = span[span["balance"].isna() & (span["sent"] >= known["sent"].iloc[0])]
-    billed = (-CREDIT * known["balance"].diff()).iloc[1:]
+    billed = (-MILLICREDITS_PER_CREDIT * known["balance"].diff()).iloc[1:]
     costs, is_reported = known["credits"].iloc[1:], known["is_reported"].iloc[1:]
     more = round(billed.sum()) - int(costs.sum() + unknown["credits"].sum())
-    if more < CREDIT:  # smaller differences are rounding, because balances are whole characters
+    if (
+        more < MILLICREDITS_PER_CREDIT
+    ):  # smaller differences are rounding, because balances are whole characters
         return
-    is_clear = (costs >= _LEAST_COST) & ~is_reported
+    is_clear = (costs >= _MIN_PRICED_COST) & ~is_reported
     ratios = billed[is_clear] / costs[is_clear]
     ratio = ratios.median()
-    agree = (ratios - ratio).abs() <= _PRICE_MARGIN + CREDIT / costs[is_clear]
-    if len(ratios) >= _PRICED_ROWS and abs(ratio - 1) > _PRICE_MARGIN and agree.mean() >= _PRICED_SHARE:
+    agree = (ratios - ratio).abs() <= _PRICE_MARGIN + MILLICREDITS_PER_CREDIT / costs[is_clear]
+    if (
+        len(ratios) >= _MIN_PRICED_CALLS
+        and abs(ratio - 1) > _PRICE_MARGIN
+        and agree.mean() >= _MIN_AGREEING_SHARE
+    ):
         words = f"the balance fell by {ratio:.3g} times the computed price of each call"
-        yield _line(PRICE, credits=more, note=words)
+        yield _make_line(PRICE_LINE, credits=more, note=words)
     else:
-        yield _line(OTHERS, credits=more, note="the balance fell by more than our calls cost")
+        yield _make_line(OTHERS_LINE, credits=more, note="the balance fell by more than our calls cost")
 
 
-def _clocks(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _find_clock_differences(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield a line that names hosts whose clocks differ, and the difference if it is at least a minute."""
-    odd = _pairs(calls)
+    odd = _find_rises(calls)
     odd = odd[odd["host"] != odd["host_before"]]
     if odd.empty:
         return
@@ -331,7 +350,7 @@ def _clocks(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
     minutes = (passed.max() - passed.min()) / 2 / 60e6
     hosts = " and ".join(sorted({*odd["host"], *odd["host_before"]}))
     by = f" by about {minutes:,.0f} minutes" if minutes >= 1 else ""
-    yield _line(
+    yield _make_line(
         "clocks", note=f"the clocks of {hosts} differ{by}, so days and hours of calls are not comparable"
     )
 
@@ -355,10 +374,10 @@ def _read_report(path: Path, zone: ZoneInfo) -> pd.DataFrame:
                 )
             for row in reader:
                 try:
-                    day = moment((row["date"] or "").strip(), zone).astimezone(zone).date()
+                    day = parse_moment((row["date"] or "").strip(), zone).astimezone(zone).date()
                     # The reader splits an unquoted 1,204 into two fields. Join them, so that it is refused.
                     credits = ",".join([str(row["credits"]), *row.get("more", [])])
-                    found.append((day, (row.get("operation") or "").strip(), thousandths(credits)))
+                    found.append((day, (row.get("operation") or "").strip(), convert_to_thousandths(credits)))
                 except (ValueError, AnalysisError) as error:
                     raise AnalysisError(
                         f"{path}, line {reader.line_num}: {error}; a line needs a date such as 2026-11-25 "
@@ -375,7 +394,7 @@ def _is_inside(days: Any, first: Any, last: Any, tz: str) -> Any:
     return days.between(first.astimezone(zone).date(), (last - timedelta.resolution).astimezone(zone).date())
 
 
-def _days(calls: pd.DataFrame, report: pd.DataFrame, tz: str) -> pd.DataFrame:
+def _sum_days(calls: pd.DataFrame, report: pd.DataFrame, tz: str) -> pd.DataFrame:
     days = pd.to_datetime(calls["sent"], unit="us", utc=True).dt.tz_convert(tz).dt.date
     names = ["date", "operation"] if report["operation"].any() else ["date"]
     amounts = {
@@ -384,4 +403,4 @@ def _days(calls: pd.DataFrame, report: pd.DataFrame, tz: str) -> pd.DataFrame:
     }
     frame = pd.DataFrame(amounts).fillna(0).sort_index()
     frame["difference"] = frame["reported"] - frame["ours"]
-    return (frame / CREDIT).reset_index()
+    return (frame / MILLICREDITS_PER_CREDIT).reset_index()

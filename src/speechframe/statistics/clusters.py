@@ -16,20 +16,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from speechframe.extras import needed
+from speechframe.extras import import_library
 from speechframe.statistics.intake import Codes
 
 Array = NDArray[np.float64]
 
-FEWEST_CLUSTERS = 2
+MIN_CLUSTERS = 2
 """Smallest number of listeners, and of items, for which a variance can be estimated."""
 
-_ROUNDING = 1e-12
+_ROUNDING_SHARE = 1e-12
 """A variance below this share of the variance by listener and item together counts as 0."""
 
 
 @dataclass(frozen=True, slots=True)
-class Clustered:
+class ClusteredVariance:
     """The sampling variance of one estimate.
 
     Parameters
@@ -53,7 +53,9 @@ class Clustered:
         return min(self.listeners, self.items) - 1
 
 
-def clustered(influence: Array, listeners: Codes, items: Codes, *, parameters: int = 1) -> Clustered:
+def estimate_clustered_variance(
+    influence: Array, listeners: Codes, items: Codes, *, parameters: int = 1
+) -> ClusteredVariance:
     """Return the variance of an estimate for votes that are clustered by listener and by item.
 
     Parameters
@@ -70,77 +72,82 @@ def clustered(influence: Array, listeners: Codes, items: Codes, *, parameters: i
     --------
     >>> scores = np.array([1.0, 2.0, 3.0, 4.0])
     >>> who, what = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    >>> clustered((scores - scores.mean()) / 4, who, what).variance
+    >>> estimate_clustered_variance((scores - scores.mean()) / 4, who, what).variance
     1.0
     """
     votes = len(influence)
-    by_listener, listener_count = _squares(influence, listeners)
-    by_item, item_count = _squares(influence, items)
+    by_listener, listener_count = _sum_squares(influence, listeners)
+    by_item, item_count = _sum_squares(influence, items)
     reason = ""
     if not votes:
         reason = "no votes"
-    elif listener_count < FEWEST_CLUSTERS:
+    elif listener_count < MIN_CLUSTERS:
         reason = "one listener: an interval needs two or more"
-    elif item_count < FEWEST_CLUSTERS:
+    elif item_count < MIN_CLUSTERS:
         reason = "one item: an interval needs two or more"
     elif votes <= parameters:
         reason = "too few votes"
     if reason:
-        return Clustered(float("nan"), listener_count, item_count, reason)
+        return ClusteredVariance(float("nan"), listener_count, item_count, reason)
     # Count only combinations of listener and item that occur, because a table of all could be too large.
     _, both = np.unique(listeners * (int(items.max()) + 1) + items, return_inverse=True)
-    by_both, cells = _squares(influence, both)
+    by_both, cells = _sum_squares(influence, both)
     factor = (votes - 1) / (votes - parameters)
     by_listener *= listener_count / (listener_count - 1)
     by_item *= item_count / (item_count - 1)
     by_both *= cells / (cells - 1)
     variance = max(by_listener + by_item - by_both, by_listener, by_item)
-    if variance <= _ROUNDING * by_both:
+    if variance <= _ROUNDING_SHARE * by_both:
         # The contributions of votes may add up to 0 for every listener and item, by coincidence. The estimate
         # is not exact then, so do not return 0.
         variance = by_both
-    return Clustered(factor * variance, listener_count, item_count)
+    return ClusteredVariance(factor * variance, listener_count, item_count)
 
 
-def _squares(influence: Array, codes: Codes) -> tuple[float, int]:
+def _sum_squares(influence: Array, codes: Codes) -> tuple[float, int]:
     sums = np.bincount(codes, influence)
     return float(sums @ sums), int(np.count_nonzero(np.bincount(codes)))
 
 
-def critical(degrees: Array, confidence: float) -> Array:
+def compute_critical_t(degrees: Array, confidence: float) -> Array:
     """Return half the width of a t confidence interval in standard errors.
 
     With fewer than one degree of freedom, return NaN.
 
     Examples
     --------
-    >>> critical(np.array([9.0]), 0.95).round(3).tolist()
+    >>> compute_critical_t(np.array([9.0]), 0.95).round(3).tolist()
     [2.262]
     """
-    return np.asarray(needed("scipy.special").stdtrit(_usable(degrees), (1 + confidence) / 2), np.float64)
+    return np.asarray(
+        import_library("scipy.special").stdtrit(_mask_unusable_degrees(degrees), (1 + confidence) / 2),
+        np.float64,
+    )
 
 
-def two_sided(t: Array, degrees: Array) -> Array:
+def compute_two_sided_p(t: Array, degrees: Array) -> Array:
     """Return the two-sided p values of t values. NaN for fewer than one degree of freedom.
 
     Examples
     --------
-    >>> two_sided(np.array([2.262]), np.array([9.0])).round(3).tolist()
+    >>> compute_two_sided_p(np.array([2.262]), np.array([9.0])).round(3).tolist()
     [0.05]
     """
-    return np.asarray(2 * needed("scipy.special").stdtr(_usable(degrees), -np.abs(t)), np.float64)
+    return np.asarray(
+        2 * import_library("scipy.special").stdtr(_mask_unusable_degrees(degrees), -np.abs(t)), np.float64
+    )
 
 
-def _usable(degrees: Array) -> Array:
+def _mask_unusable_degrees(degrees: Array) -> Array:
     return np.where(degrees >= 1, degrees, np.nan)
 
 
-def holm(p: Array) -> Array:
+def adjust_holm(p: Array) -> Array:
     """Adjust p values for the number of tests (Holm 1979). NaN values stay NaN and do not count as tests.
 
     Examples
     --------
-    >>> holm(np.array([0.01, 0.04, 0.03, np.nan])).tolist()
+    >>> adjust_holm(np.array([0.01, 0.04, 0.03, np.nan])).tolist()
     [0.03, 0.06, 0.06, nan]
     """
     adjusted = np.full(len(p), np.nan)

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechframe.statistics.clusters import holm
+from speechframe.statistics.clusters import adjust_holm
 from speechframe.statistics.intake import Votes
-from speechframe.statistics.proportions import share_of
+from speechframe.statistics.proportions import estimate_share
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ALL = "all"
+ALL_CONDITIONS = "all"
 """Name of both conditions in the row for all pairs together."""
 
 
@@ -37,7 +37,7 @@ class Discrimination:
     listeners: "pd.DataFrame"
 
 
-def discrimination(votes: Votes, *, confidence: float = 0.95) -> Discrimination:
+def analyse_discrimination(votes: Votes, *, confidence: float = 0.95) -> Discrimination:
     """Return the shares of correct answers, by pair of conditions and by listener, with tests.
 
     Parameters
@@ -52,7 +52,7 @@ def discrimination(votes: Votes, *, confidence: float = 0.95) -> Discrimination:
     >>> from speechframe.statistics.intake import check_votes
     >>> rows = [{"listener": "l1", "item": f"s{n}", "condition_a": "x", "condition_b": "y",
     ...          "truth": "a", "answer": "a" if n < 12 else "b"} for n in range(16)]
-    >>> found = discrimination(check_votes(rows, method="abx"))
+    >>> found = analyse_discrimination(check_votes(rows, method="abx"))
     >>> found.listeners[["correct", "votes", "p_exact"]].round(3).values.tolist()
     [[12.0, 16.0, 0.038]]
     """
@@ -60,31 +60,36 @@ def discrimination(votes: Votes, *, confidence: float = 0.95) -> Discrimination:
 
     frame = votes.frame
     correct = (frame["answer"] == frame["truth"]).to_numpy(float)
-    who, what = votes.codes("listener", votes.listeners), votes.codes("item", votes.items)
-    a, b = (votes.codes(name, votes.conditions) for name in ("condition_a", "condition_b"))
+    who, what = votes.encode_column("listener", votes.listeners), votes.encode_column("item", votes.items)
+    a, b = (votes.encode_column(name, votes.conditions) for name in ("condition_a", "condition_b"))
     pair = np.minimum(a, b) * len(votes.conditions) + np.maximum(a, b)
     pairs: list[dict[str, Any]] = []
     for code in np.unique(pair):
         first, second = divmod(int(code), len(votes.conditions))
         names = (votes.conditions[first], votes.conditions[second])
-        pairs.append(_row(names, correct, who, what, pair == code, confidence))
+        pairs.append(_make_row(names, correct, who, what, pair == code, confidence))
     of_pairs = pd.DataFrame(pairs)
-    of_pairs["p_holm"] = holm(of_pairs["p_exact"].to_numpy(float))
-    everything = _row((ALL, ALL), correct, who, what, np.ones(len(frame), bool), confidence)
+    of_pairs["p_holm"] = adjust_holm(of_pairs["p_exact"].to_numpy(float))
+    everything = _make_row(
+        (ALL_CONDITIONS, ALL_CONDITIONS), correct, who, what, np.ones(len(frame), bool), confidence
+    )
     listeners = pd.DataFrame(
         [
-            {"listener": name, **_row((ALL, ALL), correct, who, what, who == code, confidence)}
+            {
+                "listener": name,
+                **_make_row((ALL_CONDITIONS, ALL_CONDITIONS), correct, who, what, who == code, confidence),
+            }
             for code, name in enumerate(votes.listeners)
         ]
     )
-    listeners["p_holm"] = holm(listeners["p_exact"].to_numpy(float))
+    listeners["p_holm"] = adjust_holm(listeners["p_exact"].to_numpy(float))
     if len(of_pairs) > 1:
         of_pairs = pd.concat([of_pairs, pd.DataFrame([everything])], ignore_index=True)
     names_of_listeners = ["listener", "correct", "votes", "share", "low", "high", "p_exact", "p_holm"]
     return Discrimination(of_pairs, listeners[names_of_listeners])
 
 
-def _row(
+def _make_row(
     names: tuple[str, str],
     correct: Any,
     who: Any,
@@ -92,7 +97,7 @@ def _row(
     rows: Any,
     confidence: float,
 ) -> dict[str, Any]:
-    found = share_of(correct[rows], who[rows], what[rows], confidence=confidence, alternative="greater")
+    found = estimate_share(correct[rows], who[rows], what[rows], confidence=confidence, alternative="greater")
     return {
         "condition_a": names[0],
         "condition_b": names[1],

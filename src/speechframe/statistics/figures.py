@@ -25,19 +25,19 @@ class Figures:
     listeners, items, votes
         Number of listeners, items and votes.
     scores
-        Mean score of each condition, from :func:`~speechframe.statistics.scores.score_frame`.
+        Mean score of each condition, from :func:`~speechframe.statistics.scores.compute_scores`.
     pairs
         Differences of the mean scores of every two conditions, from
-        :func:`~speechframe.statistics.scores.pair_frame`.
+        :func:`~speechframe.statistics.scores.compare_pairs`.
     spread
-        Deviations of listeners and items, from :func:`~speechframe.statistics.spread.spread_frame`.
+        Deviations of listeners and items, from :func:`~speechframe.statistics.spread.compute_deviations`.
     preference
         Share of votes for each condition of a pair, from
-        :func:`~speechframe.statistics.preference.preference_frame`.
+        :func:`~speechframe.statistics.preference.compute_preferences`.
     strengths
-        Strength of each condition, from :func:`~speechframe.statistics.preference.strengths`.
+        Strength of each condition, from :func:`~speechframe.statistics.preference.fit_strengths`.
     discrimination
-        Shares of correct answers, from :func:`~speechframe.statistics.discrimination.discrimination`.
+        Shares of correct answers, from :func:`~speechframe.statistics.discrimination.analyse_discrimination`.
     """
 
     listeners: int
@@ -87,7 +87,7 @@ class Findings:
         object as `everyone`. If all listeners were screened out, `kept` is None.
     screening
         A DataFrame with one row for each listener, from
-        :func:`~speechframe.statistics.screening.screen`.
+        :func:`~speechframe.statistics.screening.screen_listeners`.
     practice
         Number of votes on practice pages, which were left out.
     untouched

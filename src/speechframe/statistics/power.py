@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from speechframe.errors import AnalysisError
-from speechframe.extras import needed
-from speechframe.statistics.clusters import holm
-from speechframe.statistics.intake import Codes, method_of
-from speechframe.statistics.proportions import exact_p, share_of, wilson
-from speechframe.statistics.scores import ScoreTable, p_of_pairs
+from speechframe.extras import import_library
+from speechframe.statistics.clusters import adjust_holm
+from speechframe.statistics.intake import Codes, get_method
+from speechframe.statistics.proportions import compute_exact_p, compute_wilson_interval, estimate_share
+from speechframe.statistics.scores import ScoreTable, compute_p_of_pairs
 from speechframe.statistics.spread import Spread
 from speechframe.statistics.votes import ABX, MOS, Method
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,15 +30,15 @@ Measure the spread of your own tests with :meth:`Spread.of`.
 ASSUMED_LOGIT_SD = 0.5
 """Assumed standard deviation of preferences between listeners, and between items, in natural log odds."""
 
-SIMULATIONS = 500
+DEFAULT_SIMULATIONS = 500
 """Default number of simulated studies."""
 
-_FEWEST = 2
+_MIN_STUDY_SIZE = 2
 """Smallest number of listeners, items and conditions of a study."""
-_NO_EFFECT = 0.5
+_NO_EFFECT_SHARE = 0.5
 """Share of votes in ab and abx that means no effect."""
 
-MOST_LISTENERS = 1_000
+MAX_LISTENERS = 1_000
 """Default of the largest number of listeners that `listeners_needed` tries."""
 
 
@@ -78,8 +78,8 @@ class Power:
         return (
             f"{self.power:.0%} of {self.simulations} simulated {self.method} studies found an effect of "
             f"{self.effect:g} {what} (95 % interval {self.low:.0%} to {self.high:.0%}): "
-            f"{counted(self.listeners, 'listener')}, {counted(self.trials_per_listener, 'trial')} each, "
-            f"{counted(self.items, 'item')}, {counted(self.conditions, 'condition')}, alpha {self.alpha:g}"
+            f"{format_count(self.listeners, 'listener')}, {format_count(self.trials_per_listener, 'trial')} each, "
+            f"{format_count(self.items, 'item')}, {format_count(self.conditions, 'condition')}, alpha {self.alpha:g}"
         )
 
 
@@ -94,7 +94,7 @@ def power(
     spread: Spread | None = None,
     design: "pd.DataFrame | None" = None,
     alpha: float = 0.05,
-    simulations: int = SIMULATIONS,
+    simulations: int = DEFAULT_SIMULATIONS,
     seed: int = 0,
 ) -> Power:
     """Estimate the probability that a study finds an effect.
@@ -141,24 +141,26 @@ def power(
     >>> found.power > 0.5
     True
     """
-    kind = method_of(method)
+    kind = get_method(method)
     _refuse_effect(kind, effect)
-    plan = _from_frame(design, kind) if design is not None else None
+    plan = _make_plan_from_frame(design, kind) if design is not None else None
     if plan is None:
-        plan = _balanced(kind, listeners, items, trials_per_listener, conditions)
-    if min(plan.listeners, plan.items, plan.conditions) < _FEWEST or simulations < 1:
+        plan = _make_balanced_plan(kind, listeners, items, trials_per_listener, conditions)
+    if min(plan.listeners, plan.items, plan.conditions) < _MIN_STUDY_SIZE or simulations < 1:
         raise AnalysisError(
             "a study needs at least two listeners, two items, two conditions and one simulation"
         )
     rng = np.random.default_rng(seed)
     if kind.has_scores:
-        spread = spread if spread is not None else _assumed(kind)
-        found = [_score_study(plan, kind, effect, spread, rng) < alpha for _ in range(simulations)]
+        spread = spread if spread is not None else _scale_assumed_spread(kind)
+        found = [_simulate_score_study(plan, kind, effect, spread, rng) < alpha for _ in range(simulations)]
     else:
         spread = None
-        found = [_pair_study(plan, kind, effect, rng) < alpha for _ in range(simulations)]
+        found = [_simulate_pair_study(plan, kind, effect, rng) < alpha for _ in range(simulations)]
     hits = int(np.count_nonzero(found))
-    low, high = wilson(hits / simulations, simulations, float(needed("scipy.special").ndtri(0.975)))
+    low, high = compute_wilson_interval(
+        hits / simulations, simulations, float(import_library("scipy.special").ndtri(0.975))
+    )
     return Power(
         power=hits / simulations,
         low=low,
@@ -177,7 +179,7 @@ def power(
 
 
 def listeners_needed(
-    method: str, *, effect: float, wished_power: float = 0.8, most: int = MOST_LISTENERS, **study: Any
+    method: str, *, effect: float, wished_power: float = 0.8, most: int = MAX_LISTENERS, **study: Any
 ) -> Power:
     """Return the power of the smallest study that finds an effect with at least `wished_power`.
 
@@ -258,17 +260,17 @@ def _refuse_effect(kind: Method, effect: float) -> None:
         if not 0 <= effect <= kind.highest - kind.lowest:
             allowed = f"0 to {kind.highest - kind.lowest:g} points"
             raise AnalysisError(f"the effect of {kind.name} must be {allowed}, not {effect:g}")
-    elif not _NO_EFFECT <= effect < 1:
+    elif not _NO_EFFECT_SHARE <= effect < 1:
         raise AnalysisError(f"the effect of {kind.name} must be a share from 0.5 to below 1, not {effect:g}")
 
 
-def _assumed(kind: Method) -> Spread:
+def _scale_assumed_spread(kind: Method) -> Spread:
     width = float(kind.highest or 0) - float(kind.lowest or 0)
     parts = {name: getattr(ASSUMED_SPREAD, name) * width for name in Spread.__dataclass_fields__}
     return replace(ASSUMED_SPREAD, **parts)
 
 
-def _balanced(kind: Method, listeners: int, items: int, trials: int, conditions: int) -> _Plan:
+def _make_balanced_plan(kind: Method, listeners: int, items: int, trials: int, conditions: int) -> _Plan:
     if min(listeners, items, trials, conditions) < 1:
         raise AnalysisError("listeners, items, trials_per_listener and conditions must be 1 or more")
     pairs = np.array(list(combinations(range(conditions), 2)) or [(0, 0)], np.intp)
@@ -285,7 +287,7 @@ def _balanced(kind: Method, listeners: int, items: int, trials: int, conditions:
     return _Plan(who, what, first, second, listeners, items, conditions, pages)
 
 
-def _from_frame(design: "pd.DataFrame", kind: Method) -> _Plan:
+def _make_plan_from_frame(design: "pd.DataFrame", kind: Method) -> _Plan:
     columns = ["condition"] if kind.has_scores else ["condition_a", "condition_b"]
     missing = [name for name in ("listener", "item", *columns) if name not in design.columns]
     if missing or not len(design):
@@ -305,7 +307,9 @@ def _from_frame(design: "pd.DataFrame", kind: Method) -> _Plan:
     return _Plan(who, what, first, second, len(listeners), len(items), len(names), max(1, trials))
 
 
-def _score_study(plan: _Plan, kind: Method, effect: float, spread: Spread, rng: np.random.Generator) -> float:
+def _simulate_score_study(
+    plan: _Plan, kind: Method, effect: float, spread: Spread, rng: np.random.Generator
+) -> float:
     lowest, highest = float(kind.lowest or 0), float(kind.highest or 0)
     middle = (lowest + highest) / 2
     normal = rng.standard_normal
@@ -320,14 +324,14 @@ def _score_study(plan: _Plan, kind: Method, effect: float, spread: Spread, rng: 
     if kind.step is not None:
         scores = lowest + kind.step * np.round((scores - lowest) / kind.step)
     table = ScoreTable(np.clip(scores, lowest, highest), plan.first, plan.who, plan.what, plan.conditions)
-    p = holm(p_of_pairs(table, list(combinations(range(plan.conditions), 2))))
+    p = adjust_holm(compute_p_of_pairs(table, list(combinations(range(plan.conditions), 2))))
     return float(p[0])
 
 
-def _pair_study(plan: _Plan, kind: Method, effect: float, rng: np.random.Generator) -> float:
+def _simulate_pair_study(plan: _Plan, kind: Method, effect: float, rng: np.random.Generator) -> float:
     if kind.name == ABX:
         correct = rng.random(len(plan.who)) < effect
-        return exact_p(int(correct.sum()), len(correct), alternative="greater")
+        return compute_exact_p(int(correct.sum()), len(correct), alternative="greater")
     second = plan.second if plan.second is not None else plan.first
     pair = plan.first * plan.conditions + second
     leaning = rng.standard_normal((plan.listeners, plan.conditions**2))[plan.who, pair]
@@ -338,5 +342,5 @@ def _pair_study(plan: _Plan, kind: Method, effect: float, rng: np.random.Generat
     p: list[float] = []
     for first, other in combinations(range(plan.conditions), 2):
         rows = np.flatnonzero(pair == first * plan.conditions + other)
-        p.append(share_of(yes[rows], plan.who[rows], plan.what[rows]).p_clustered)
-    return float(holm(np.array(p))[0])
+        p.append(estimate_share(yes[rows], plan.who[rows], plan.what[rows]).p_clustered)
+    return float(adjust_holm(np.array(p))[0])

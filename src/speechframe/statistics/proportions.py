@@ -5,8 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-from speechframe.extras import needed
-from speechframe.statistics.clusters import Array, clustered
+from speechframe.extras import import_library
+from speechframe.statistics.clusters import Array, estimate_clustered_variance
 from speechframe.statistics.intake import Codes
 
 NAN = float("nan")
@@ -44,22 +44,24 @@ class Share:
     reason: str
 
 
-def exact_p(yes: int, votes: int, *, alternative: Literal["two-sided", "greater"] = "two-sided") -> float:
+def compute_exact_p(
+    yes: int, votes: int, *, alternative: Literal["two-sided", "greater"] = "two-sided"
+) -> float:
     """Return the p value of the exact binomial test of a share (`yes` of `votes`) against one half.
 
     Without votes, return NaN.
 
     Examples
     --------
-    >>> round(exact_p(12, 16, alternative="greater"), 4)
+    >>> round(compute_exact_p(12, 16, alternative="greater"), 4)
     0.0384
     """
     if not votes:
         return NAN
-    return float(needed("scipy.stats").binomtest(yes, votes, alternative=alternative).pvalue)
+    return float(import_library("scipy.stats").binomtest(yes, votes, alternative=alternative).pvalue)
 
 
-def wilson(share: float, votes: float, reach: float) -> tuple[float, float]:
+def compute_wilson_interval(share: float, votes: float, reach: float) -> tuple[float, float]:
     """Return the Wilson interval of a share, as its low and high end. Both are NaN without votes.
 
     Parameters
@@ -73,7 +75,7 @@ def wilson(share: float, votes: float, reach: float) -> tuple[float, float]:
 
     Examples
     --------
-    >>> [round(end, 3) for end in wilson(0.75, 16, 1.96)]
+    >>> [round(end, 3) for end in compute_wilson_interval(0.75, 16, 1.96)]
     [0.505, 0.898]
     """
     if not votes:
@@ -84,7 +86,7 @@ def wilson(share: float, votes: float, reach: float) -> tuple[float, float]:
     return max(0.0, float(middle - half)), min(1.0, float(middle + half))
 
 
-def share_of(
+def estimate_share(
     yes: Array,
     listeners: Codes,
     items: Codes,
@@ -113,25 +115,25 @@ def share_of(
     Examples
     --------
     >>> votes = np.repeat([1.0, 0.0], [12, 4])
-    >>> found = share_of(votes, np.arange(16) % 4, np.arange(16) // 4, alternative="greater")
+    >>> found = estimate_share(votes, np.arange(16) % 4, np.arange(16) // 4, alternative="greater")
     >>> found.share, round(found.p_exact, 3)
     (0.75, 0.038)
     """
-    special = needed("scipy.special")
+    special = import_library("scipy.special")
     votes, count = len(yes), int(yes.sum())
     if not votes:
         return Share(NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0, 0, "no votes")
     share = count / votes
-    low, high = wilson(share, votes, float(special.ndtri((1 + confidence) / 2)))
-    p_exact = exact_p(count, votes, alternative=alternative)
-    spread = clustered((yes - share) / votes, listeners, items)
+    low, high = compute_wilson_interval(share, votes, float(special.ndtri((1 + confidence) / 2)))
+    p_exact = compute_exact_p(count, votes, alternative=alternative)
+    spread = estimate_clustered_variance((yes - share) / votes, listeners, items)
     if spread.reason:
         return Share(share, low, high, p_exact, NAN, NAN, NAN, count, votes, spread.reason)
     effective_n = float(min(spread.listeners, spread.items))
     if spread.variance > 0:
         # Never use more than the number of votes, even if votes vary less than independent votes would.
         effective_n = min(float(votes), share * (1 - share) / spread.variance)
-    clustered_low, clustered_high = wilson(
+    clustered_low, clustered_high = compute_wilson_interval(
         share, effective_n, float(special.stdtrit(spread.degrees, (1 + confidence) / 2))
     )
     t = (share - 0.5) / np.sqrt(0.25 / effective_n)

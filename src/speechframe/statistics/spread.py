@@ -79,22 +79,27 @@ class Spread:
         if not read.method.has_scores:
             raise AnalysisError(f"{method} has no scores, so no spread in points; use mos, multi or mushra")
         frame = read.frame
-        conditions = read.codes("condition", read.conditions)
+        conditions = read.encode_column("condition", read.conditions)
         rest = frame["score"].to_numpy(float)
         rest = rest - (np.bincount(conditions, rest) / np.maximum(np.bincount(conditions), 1))[conditions]
-        return cls(**_components(rest, read, conditions))
+        return cls(**_estimate_components(rest, read, conditions))
 
 
-def _components(rest: Array, votes: Votes, conditions: Codes) -> dict[str, float]:
-    listeners, items = votes.codes("listener", votes.listeners), votes.codes("item", votes.items)
+def _estimate_components(rest: Array, votes: Votes, conditions: Codes) -> dict[str, float]:
+    listeners, items = (
+        votes.encode_column("listener", votes.listeners),
+        votes.encode_column("item", votes.items),
+    )
     pairs = {
-        names: _pairs(rest, [{"l": listeners, "i": items, "c": conditions}[name] for name in names])
+        names: _sum_pair_products(
+            rest, [{"l": listeners, "i": items, "c": conditions}[name] for name in names]
+        )
         for names in ("l", "i", "lc", "ic", "li", "lic")
     }
-    listener = _common(pairs, ("l", 1), ("lc", -1), ("li", -1), ("lic", 1))
-    item = _common(pairs, ("i", 1), ("ic", -1), ("li", -1), ("lic", 1))
-    with_condition = _common(pairs, ("lc", 1), ("lic", -1))
-    item_condition = _common(pairs, ("ic", 1), ("lic", -1))
+    listener = _average_common_products(pairs, ("l", 1), ("lc", -1), ("li", -1), ("lic", 1))
+    item = _average_common_products(pairs, ("i", 1), ("ic", -1), ("li", -1), ("lic", 1))
+    with_condition = _average_common_products(pairs, ("lc", 1), ("lic", -1))
+    item_condition = _average_common_products(pairs, ("ic", 1), ("lic", -1))
     parts = {
         "listener": listener,
         "item": item,
@@ -111,14 +116,14 @@ def _components(rest: Array, votes: Votes, conditions: Codes) -> dict[str, float
     return {name: round(float(np.sqrt(value)), 3) for name, value in parts.items()}
 
 
-def _pairs(rest: Array, codes: Sequence[Codes]) -> tuple[float, float]:
+def _sum_pair_products(rest: Array, codes: Sequence[Codes]) -> tuple[float, float]:
     """Return the sum of the products of all ordered pairs of votes with equal codes, and their number."""
     _, cells = np.unique(np.stack(codes), axis=1, return_inverse=True)
     sums, counts = np.bincount(cells, rest), np.bincount(cells).astype(float)
     return float(sums @ sums), float(counts @ counts)
 
 
-def _common(pairs: dict[str, tuple[float, float]], *terms: tuple[str, int]) -> float:
+def _average_common_products(pairs: dict[str, tuple[float, float]], *terms: tuple[str, int]) -> float:
     """Return the mean product of pairs that share certain codes and no others, or NaN if there are none.
 
     Each term adds (1) or subtracts (-1) the pairs of an entry of `pairs`.
@@ -128,7 +133,7 @@ def _common(pairs: dict[str, tuple[float, float]], *terms: tuple[str, int]) -> f
     return products / count if count > 0 else float("nan")
 
 
-def spread_frame(votes: Votes) -> "pd.DataFrame":
+def compute_deviations(votes: Votes) -> "pd.DataFrame":
     """Return how much each listener and each item deviates from the mean scores of the conditions.
 
     From each vote, the mean score of its condition is subtracted. The deviation is the mean of these

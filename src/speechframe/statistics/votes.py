@@ -2,7 +2,7 @@
 
 A *vote* is a listener's score of one clip (``mos``, ``multi``, ``mushra``) or choice between two clips
 (``ab``, ``abx``). A listening test writes all columns of :data:`VOTE_SCHEMA`. An analysis requires only the
-columns of :data:`NEEDED`, so it accepts votes from other tools. An analysis ignores further
+columns of :data:`REQUIRED_COLUMNS`, so it accepts votes from other tools. An analysis ignores further
 columns, such as answers to questions.
 
 Columns of every method
@@ -52,9 +52,9 @@ MOS, MULTI, MUSHRA, AB, ABX = "mos", "multi", "mushra", "ab", "abx"
 
 A, B, TIE = "a", "b", "tie"
 
-_TIME: pa.DataType = pa.timestamp("us", tz="UTC")
+_UTC_TIME: pa.DataType = pa.timestamp("us", tz="UTC")
 
-_WHO: tuple[tuple[str, pa.DataType], ...] = (
+_TRIAL_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("test_id", pa.string()),
     ("listener", pa.string()),
     ("seed", pa.int64()),
@@ -62,36 +62,36 @@ _WHO: tuple[tuple[str, pa.DataType], ...] = (
     ("training", pa.bool_()),
     ("item", pa.string()),
 )
-_SCORE: tuple[tuple[str, pa.DataType], ...] = (
+_SCORE_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("slot", pa.int32()),
     ("condition", pa.string()),
     ("score", pa.float64()),
 )
-_PAIR: tuple[tuple[str, pa.DataType], ...] = (
+_PAIR_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("condition_a", pa.string()),
     ("condition_b", pa.string()),
     ("left", pa.string()),
 )
-_CHOICE: tuple[tuple[str, pa.DataType], ...] = (("choice", pa.string()),)
-_ANSWER: tuple[tuple[str, pa.DataType], ...] = (
+_CHOICE_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (("choice", pa.string()),)
+_ANSWER_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("answer", pa.string()),
     ("truth", pa.string()),
     ("correct", pa.bool_()),
 )
-_HOW: tuple[tuple[str, pa.DataType], ...] = (
+_PLAYBACK_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("plays", pa.int32()),
     ("listened_s", pa.float64()),
-    ("first_play_utc", _TIME),
-    ("voted_utc", _TIME),
+    ("first_play_utc", _UTC_TIME),
+    ("voted_utc", _UTC_TIME),
 )
 
 VOTE_SCHEMA: Mapping[str, pa.Schema] = MappingProxyType(
     {
-        MOS: pa.schema([*_WHO, *_SCORE, *_HOW]),
-        MULTI: pa.schema([*_WHO, *_SCORE, *_HOW]),
-        MUSHRA: pa.schema([*_WHO, *_SCORE, *_HOW]),
-        AB: pa.schema([*_WHO, *_PAIR, *_CHOICE, *_HOW]),
-        ABX: pa.schema([*_WHO, *_PAIR, *_ANSWER, *_HOW]),
+        MOS: pa.schema([*_TRIAL_COLUMNS, *_SCORE_COLUMNS, *_PLAYBACK_COLUMNS]),
+        MULTI: pa.schema([*_TRIAL_COLUMNS, *_SCORE_COLUMNS, *_PLAYBACK_COLUMNS]),
+        MUSHRA: pa.schema([*_TRIAL_COLUMNS, *_SCORE_COLUMNS, *_PLAYBACK_COLUMNS]),
+        AB: pa.schema([*_TRIAL_COLUMNS, *_PAIR_COLUMNS, *_CHOICE_COLUMNS, *_PLAYBACK_COLUMNS]),
+        ABX: pa.schema([*_TRIAL_COLUMNS, *_PAIR_COLUMNS, *_ANSWER_COLUMNS, *_PLAYBACK_COLUMNS]),
     }
 )
 """Columns of a vote, by method. The module's docstring explains each column."""
@@ -107,7 +107,7 @@ VOTE_KEY: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Columns that identify a vote of a test, by method. Two votes must not be equal in all of these."""
 
-NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+REQUIRED_COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         MOS: ("listener", "item", "condition", "score"),
         MULTI: ("listener", "item", "condition", "score"),
@@ -154,14 +154,14 @@ class Method:
         return self.lowest is not None
 
 
-_QUALITY = ("Bad", "Poor", "Fair", "Good", "Excellent")
+_QUALITY_LABELS = ("Bad", "Poor", "Fair", "Good", "Excellent")
 """Labels of the scale in all methods with scores, the lowest first."""
 
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
-        MOS: Method(MOS, "mean opinion score (MOS)", "ITU-T P.800", 1.0, 5.0, 1.0, _QUALITY),
-        MULTI: Method(MULTI, "multi-stimulus rating", "ITU-R BS.2132", 0.0, 100.0, labels=_QUALITY),
-        MUSHRA: Method(MUSHRA, "MUSHRA", "ITU-R BS.1534", 0.0, 100.0, labels=_QUALITY),
+        MOS: Method(MOS, "mean opinion score (MOS)", "ITU-T P.800", 1.0, 5.0, 1.0, _QUALITY_LABELS),
+        MULTI: Method(MULTI, "multi-stimulus rating", "ITU-R BS.2132", 0.0, 100.0, labels=_QUALITY_LABELS),
+        MUSHRA: Method(MUSHRA, "MUSHRA", "ITU-R BS.1534", 0.0, 100.0, labels=_QUALITY_LABELS),
         AB: Method(AB, "paired preference (A/B)", "Bradley and Terry 1952"),
         ABX: Method(ABX, "discrimination (ABX)", "Munson and Gardner 1950"),
     }

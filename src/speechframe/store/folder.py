@@ -20,12 +20,12 @@ from filelock import FileLock, Timeout
 from speechframe.errors import NotARun, RunLocked, RunMismatch, StoreError
 from speechframe.writing.files import parse_json
 
-LAYOUT = 3
+RUN_LAYOUT = 3
 """Number of the layout of run folders. A folder with another number is refused."""
-RUN_FILE, LOCK, HOLDER = "run.json", "lock", "holder.json"
-PLANNED = "planned"
+RUN_FILE, LOCK_FILE, HOLDER_FILE = "run.json", "lock", "holder.json"
+PLANNED_STATE = "planned"
 """State of a run that has sent nothing yet."""
-_LOOK_S = 0.1
+_MAX_LOCK_WAIT_S = 0.1
 """Longest wait in seconds for the lock of a run."""
 
 
@@ -42,7 +42,7 @@ class Folder:
     def __str__(self) -> str:
         return str(self.path)
 
-    def inside(self, name: str | Path) -> Path:
+    def find_path(self, name: str | Path) -> Path:
         """Return the path of a file in the part of the folder that is on this machine.
 
         Use this method for each name that comes from stored data, because another person may have written the
@@ -55,7 +55,7 @@ class Folder:
             pipe or socket.
         """
         path = self.work
-        for step in self.steps(name):
+        for step in self.split_name(name):
             path /= step
             try:
                 mode = path.lstat().st_mode
@@ -69,7 +69,7 @@ class Folder:
                 raise StoreError(f"{path} is neither a file nor a folder: remove it, and run again")
         return self.work / name
 
-    def steps(self, name: str | Path) -> tuple[str, ...]:
+    def split_name(self, name: str | Path) -> tuple[str, ...]:
         """Return the components of a name. Raise StoreError if the name leads out of the folder."""
         steps = PurePosixPath(name)
         if steps.is_absolute() or ".." in steps.parts or "\0" in str(name):
@@ -81,16 +81,16 @@ class Folder:
 
     def exists(self, name: str = "") -> bool:
         """Return whether a file or folder with this name exists. An empty name means the run's folder."""
-        self.steps(name)
-        with storing(self, f"looking for {name}"):
+        self.split_name(name)
+        with convert_os_errors(self, f"looking for {name}"):
             return (self.path / name).exists()
 
-    def names(self, folder: str, suffix: str = ".parquet") -> list[str]:
+    def list_names(self, folder: str, suffix: str = ".parquet") -> list[str]:
         """Return the sorted names of the files in `folder` that end with `suffix`.
 
         Hidden files are left out. For a missing folder, return an empty list.
         """
-        with storing(self, f"reading {folder}"):
+        with convert_os_errors(self, f"reading {folder}"):
             try:
                 found = self._list(folder)
             except (FileNotFoundError, NotADirectoryError):
@@ -98,91 +98,94 @@ class Folder:
         return sorted(name for name in found if name.endswith(suffix) and not name.startswith("."))
 
     def _list(self, folder: str) -> list[str]:
-        return [path.name for path in self.inside(folder).iterdir()]
+        return [path.name for path in self.find_path(folder).iterdir()]
 
-    def numbers(self, folder: str) -> list[int]:
+    def list_numbers(self, folder: str) -> list[int]:
         """Return the numbers of the Parquet files in a folder, such as 1 for ``000001.parquet``."""
-        stems = [name.partition(".")[0] for name in self.names(folder)]
+        stems = [name.partition(".")[0] for name in self.list_names(folder)]
         return list(map(int, filter(str.isdecimal, stems)))
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file. Raise FileNotFoundError if the file is missing."""
-        return self.inside(name).read_bytes()
+        return self.find_path(name).read_bytes()
 
-    def source(self, name: str) -> Any:
+    def get_source(self, name: str) -> Any:
         """Return what pyarrow needs to open a file, here its path."""
-        return self.inside(name)
+        return self.find_path(name)
 
-    def temporary(self, name: str) -> Path:
+    def make_temporary_path(self, name: str) -> Path:
         """Return the path where a file is written before :meth:`publish`, in its folder, which is created.
 
         The name begins with a dot, so that no glob finds an unfinished file.
         """
-        final = self.inside(name)
+        final = self.find_path(name)
         final.parent.mkdir(parents=True, exist_ok=True)
-        return self.inside(Path(name).with_name(f".{final.name}.tmp"))
+        return self.find_path(Path(name).with_name(f".{final.name}.tmp"))
 
     def publish(self, name: str) -> None:
         """Give the temporary file its final name. Afterwards the file survives a power cut."""
-        temporary = self.temporary(name)
+        temporary = self.make_temporary_path(name)
         final = temporary.with_name(Path(name).name)
-        sync(temporary)
+        sync_to_disk(temporary)
         temporary.replace(final)
-        sync(final.parent)
+        sync_to_disk(final.parent)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file as a whole. Readers see either the old or the new content."""
-        self.temporary(name).write_bytes(content)
+        self.make_temporary_path(name).write_bytes(content)
         self.publish(name)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it exists."""
-        self.inside(name).unlink(missing_ok=True)
+        self.find_path(name).unlink(missing_ok=True)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the run for this writer. Raise RunLocked, naming the holder, if the lock is taken."""
         with ExitStack() as stack:
-            with storing(self, "taking the run's lock"):
+            with convert_os_errors(self, "taking the run's lock"):
                 self.work.mkdir(parents=True, exist_ok=True)
                 # The lock must not belong to a thread, because another thread may release it.
                 lock = FileLock(
-                    self.inside(LOCK), timeout=_LOOK_S, poll_interval=_LOOK_S / 5, thread_local=False
+                    self.find_path(LOCK_FILE),
+                    timeout=_MAX_LOCK_WAIT_S,
+                    poll_interval=_MAX_LOCK_WAIT_S / 5,
+                    thread_local=False,
                 )
                 try:
                     stack.enter_context(lock)
                 except Timeout:
-                    raise RunLocked(self._held_by()) from None
-                self.inside(HOLDER).write_text(json.dumps(this_process()))
+                    raise RunLocked(self._describe_holder()) from None
+                self.find_path(HOLDER_FILE).write_text(json.dumps(describe_process()))
             yield
 
     @property
     def is_locked(self) -> bool:
         """True if a living process of this machine writes to the run."""
         try:
-            with (self.work / LOCK).open("rb") as file:
+            with (self.work / LOCK_FILE).open("rb") as file:
                 # Use a shared lock, so that two readers do not take each other for a writer.
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
             return isinstance(error, BlockingIOError)
         return False
 
-    def _holder(self) -> dict[str, Any]:
+    def _read_holder(self) -> dict[str, Any]:
         """Return the facts about the holder of the lock, or an empty dict if they cannot be read."""
         try:
-            return holder_in((self.work / HOLDER).read_bytes())
+            return parse_holder((self.work / HOLDER_FILE).read_bytes())
         except OSError:
             return {}
 
-    def _held_by(self) -> str:
+    def _describe_holder(self) -> str:
         who = "another process"
         with suppress(LookupError):
-            holder = self._holder()
+            holder = self._read_holder()
             who = f"process {holder['pid']} of {holder['user']} on {holder['host']} since {holder['since']}"
         return f"{self.path} is being written by {who}: wait for its end, or choose another run_dir"
 
 
-def sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Wait until the content of a file, or the list of names of a folder, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -192,19 +195,19 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def storing(place: Folder | Path, doing: str) -> Iterator[None]:
+def convert_os_errors(place: Folder | Path, action: str) -> Iterator[None]:
     """Convert an OSError to a StoreError that names the folder or file, what failed (`doing`), and advice."""
     try:
         yield
     except OSError as error:
         raise StoreError(
-            f"{place}: {doing} failed ({error}); repair the folder or free disk space, and run again: "
+            f"{place}: {action} failed ({error}); repair the folder or free disk space, and run again: "
             "everything that was paid is still there. Or choose another folder"
         ) from error
 
 
 @contextmanager
-def reading(folder: Folder, name: str) -> Iterator[None]:
+def convert_read_errors(folder: Folder, name: str) -> Iterator[None]:
     """Convert the error of a damaged or missing file of a run to a StoreError that names the file."""
     try:
         yield
@@ -215,19 +218,19 @@ def reading(folder: Folder, name: str) -> Iterator[None]:
         ) from error
 
 
-def holder_in(content: bytes) -> dict[str, Any]:
+def parse_holder(content: bytes) -> dict[str, Any]:
     """Return the facts that the holder of a lock wrote about itself.
 
     Return an empty dict if the content has another format.
     """
     with suppress(ValueError):
         found = parse_json(content)
-        if isinstance(found, dict) and this_process().keys() <= found.keys():
+        if isinstance(found, dict) and describe_process().keys() <= found.keys():
             return found
     return {}
 
 
-def user_name() -> str:
+def get_user_name() -> str:
     """Return the name of the user who runs this process, or the user's number if there is no name."""
     try:
         return getpass.getuser()
@@ -235,10 +238,10 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-def this_process() -> dict[str, Any]:
+def describe_process() -> dict[str, Any]:
     """Return the facts about this process for the holder file of a lock."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"pid": os.getpid(), "user": user_name(), "host": socket.gethostname(), "since": since}
+    return {"pid": os.getpid(), "user": get_user_name(), "host": socket.gethostname(), "since": since}
 
 
 @dataclass
@@ -266,12 +269,12 @@ class Manifest:
     run_id: str  # unique name of the run in idempotency keys and in the ledger
     operation: str  # what the backend does, in one word
     service: str  # identity of the service
-    columns: str  # the backend's columns, serialised by `described`
+    columns: str  # the backend's columns, serialised by `serialise_schema`
     key_fingerprint: str = ""  # short hash that distinguishes the API key without revealing it
     is_local: bool = False  # True if an embedded local service made the answers
     created_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     version: str = ""  # version of speechframe that planned the run
-    state: str = PLANNED  # planned, running, finished or stopped
+    state: str = PLANNED_STATE  # planned, running, finished or stopped
     stopped_because: str | None = None  # reason of an early end, as a word (see `StopReason`)
     stopped_words: str | None = None  # reason of an early end, as a sentence with advice
     max_credits: float | None = None  # limit of the run in credits, over all its calls
@@ -280,7 +283,7 @@ class Manifest:
     facts: Mapping[str, Any] = field(default_factory=dict)  # facts about the service, from the backend
     remark: str | None = None  # remark of the backend for people
     tables: list[TableEntry] = field(default_factory=list)  # the newest table is the last
-    layout: int = LAYOUT
+    layout: int = RUN_LAYOUT
 
     @property
     def table(self) -> TableEntry:
@@ -294,11 +297,11 @@ class Manifest:
 
     def write(self, folder: Folder) -> None:
         """Replace run.json. Readers see either the old or the new content."""
-        with storing(folder, f"writing {RUN_FILE}"):
+        with convert_os_errors(folder, f"writing {RUN_FILE}"):
             folder.write(RUN_FILE, json.dumps(asdict(self), indent=2).encode())
 
 
-def described(schema: pa.Schema) -> str:
+def serialise_schema(schema: pa.Schema) -> str:
     """Return a schema as text for :attr:`Manifest.columns`: serialised by Arrow, in Base64."""
     return base64.b64encode(schema.remove_metadata().serialize()).decode()
 
@@ -312,10 +315,10 @@ def read_manifest(folder: Folder) -> Manifest:
     try:
         content = parse_json(folder.read(RUN_FILE))
         layout = content.get("layout") if isinstance(content, dict) else None
-        if layout == LAYOUT:
+        if layout == RUN_LAYOUT:
             content["tables"] = [TableEntry(**entry) for entry in content.get("tables", ())]
             found = Manifest(**{f.name: content[f.name] for f in fields(Manifest) if f.name in content})
-            _check(found)
+            _check_manifest(found)
             return found
     except (FileNotFoundError, NotADirectoryError):
         raise NotARun(
@@ -326,12 +329,12 @@ def read_manifest(folder: Folder) -> Manifest:
     except (ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise StoreError(f"{folder.path}: {RUN_FILE} is damaged ({error}); restore it from a copy") from None
     raise RunMismatch(
-        f"{folder.path} has layout {layout!r}, this version reads layout {LAYOUT}: open it with the version "
+        f"{folder.path} has layout {layout!r}, this version reads layout {RUN_LAYOUT}: open it with the version "
         "that made it, or make the run anew in another folder"
     )
 
 
-def _check(manifest: Manifest) -> None:
+def _check_manifest(manifest: Manifest) -> None:
     """Raise ValueError, TypeError or AttributeError if a value in run.json has the wrong type."""
     if not isinstance(manifest.schema, pa.Schema):
         raise TypeError("columns")

@@ -23,28 +23,28 @@ from pathlib import Path
 from typing import Any
 
 from speechframe.errors import SpeechframeError
-from speechframe.spec.billing import CREDIT, MOST_CALL_CREDITS
-from speechframe.store.folder import Folder, storing
-from speechframe.store.schema import AUDIO, FINISHED, Row
+from speechframe.spec.billing import MAX_CALL_CREDITS, MILLICREDITS_PER_CREDIT
+from speechframe.store.folder import Folder, convert_os_errors
+from speechframe.store.schema import AUDIO_COLUMN, FINISHED_STATUSES, Row
 
 
 def _to_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-dumps: Callable[[Any], bytes]
-loads: Callable[[bytes | str], Any]
+dump_json: Callable[[Any], bytes]
+load_json: Callable[[bytes | str], Any]
 try:
     import orjson
 except ImportError:  # orjson is faster, and comes only with the extra `speed`
-    dumps, loads = _to_json, json.loads
+    dump_json, load_json = _to_json, json.loads
 else:
-    dumps, loads = orjson.dumps, orjson.loads
+    dump_json, load_json = orjson.dumps, orjson.loads
 
-MOST_ROWS, MOST_BYTES = 2048, 64 << 20
+MAX_SEGMENT_ROWS, MAX_SEGMENT_BYTES = 2048, 64 << 20
 """Number of records, and size of the audio in bytes, with which a segment is full."""
 
-LOG, LINES, BYTES = "log", "jsonl", "bytes"
+LOG_FOLDER, LINES_SUFFIX, BYTES_SUFFIX = "log", "jsonl", "bytes"
 """Folder of the journal, and the endings of the two files of a segment."""
 
 
@@ -80,20 +80,20 @@ class Journal:
     def _begin(self, number: int) -> None:
         self._number, self._records, self._audio_bytes = number, 0, 0
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
-        with storing(self._folder, "writing the journal"):
-            self._folder.inside(LOG).mkdir(parents=True, exist_ok=True)
+        with convert_os_errors(self._folder, "writing the journal"):
+            self._folder.find_path(LOG_FOLDER).mkdir(parents=True, exist_ok=True)
             # A segment exists if its file of lines exists. So this file is created first and removed last.
-            self._lines = os.open(file_of(self._folder, number, LINES), flags, 0o644)
-            self._blobs = os.open(file_of(self._folder, number, BYTES), flags, 0o644)
+            self._lines = os.open(get_segment_file(self._folder, number, LINES_SUFFIX), flags, 0o644)
+            self._blobs = os.open(get_segment_file(self._folder, number, BYTES_SUFFIX), flags, 0o644)
         # Sync in this order, so that bytes are on disk before the lines that name them.
         self._files: tuple[int, ...] = self._blobs, self._lines
-        header = dumps({"header": self._header}) + b"\n"
+        header = dump_json({"header": self._header}) + b"\n"
         self._write(self._lines, b"".join([header, *chain.from_iterable(self._open.values())]))
 
     @property
     def is_full(self) -> bool:
         """True if the current segment is full and should become a part."""
-        return self._records >= MOST_ROWS or self._audio_bytes >= MOST_BYTES
+        return self._records >= MAX_SEGMENT_ROWS or self._audio_bytes >= MAX_SEGMENT_BYTES
 
     def write_sent(
         self, call: str, attempt: int, lane: str, time: float, entries: Sequence[Row], **facts: Any
@@ -106,13 +106,13 @@ class Journal:
         rows.
         """
         sent = {"call": call, "attempt": attempt, "lane": lane, "time": time, **facts, "entries": entries}
-        line = dumps({"sent": sent}) + b"\n"
+        line = dump_json({"sent": sent}) + b"\n"
         self._open[call] = [line]
         self._write(self._lines, line)
 
     def write_note(self, call: str, data: bytes) -> None:
         """Write data with which a later attempt can continue. After :meth:`sync` it survives a power cut."""
-        line = dumps({"noted": {"call": call, "data": base64.b64encode(data).decode()}}) + b"\n"
+        line = dump_json({"noted": {"call": call, "data": base64.b64encode(data).decode()}}) + b"\n"
         self._open[call].append(line)
         self._write(self._lines, line)
 
@@ -127,19 +127,19 @@ class Journal:
             rows.append(None if end.row is None else self._write_audio(end.row, end.audio))
             costs.append([end.millicredits, end.basis])
         ended = {"call": call, "status": status, **facts, "costs": costs}
-        self._write(self._lines, dumps({"ended": ended, "rows": rows}) + b"\n")
+        self._write(self._lines, dump_json({"ended": ended, "rows": rows}) + b"\n")
         self._open.pop(call, None)
 
-    def cached(self, row: Row, audio: bytes | None, entry: Row) -> None:
+    def write_cached(self, row: Row, audio: bytes | None, entry: Row) -> None:
         """Write the record of a row whose answer is from the cache, and its `entry` for the ledger."""
-        self._write(self._lines, dumps({"kept": self._write_audio(row, audio), "entry": entry}) + b"\n")
+        self._write(self._lines, dump_json({"kept": self._write_audio(row, audio), "entry": entry}) + b"\n")
 
     def _write_audio(self, row: Row, audio: bytes | None) -> Row:
         """Write the audio of a record. Return the record with the position of its audio, and count it."""
         self._records += 1
         if audio is None:
             return row
-        row = {**row, AUDIO: [self._audio_bytes, len(audio), row.get(AUDIO)]}
+        row = {**row, AUDIO_COLUMN: [self._audio_bytes, len(audio), row.get(AUDIO_COLUMN)]}
         self._write(self._blobs, audio)
         self._audio_bytes += len(audio)
         return row
@@ -149,17 +149,17 @@ class Journal:
             while data:
                 data = data[os.write(file, data) :]
         except OSError:
-            # Use `storing` only after an error, because entering it at each write takes time.
-            with storing(self._folder, "writing the journal"):
+            # Use `convert_os_errors` only after an error, because entering it at each write takes time.
+            with convert_os_errors(self._folder, "writing the journal"):
                 raise
 
     def sync(self) -> None:
         """Wait until all lines so far are on disk, so that they survive a power cut."""
-        with storing(self._folder, "writing the journal"):
+        with convert_os_errors(self._folder, "writing the journal"):
             for file in self._files:
                 os.fsync(file)
 
-    def roll(self) -> Callable[[], int]:
+    def begin_next_segment(self) -> Callable[[], int]:
         """Begin a new segment. Return a function that closes the old segment and returns its number.
 
         Any thread may call this function.
@@ -174,7 +174,7 @@ class Journal:
         return self._close(self._number, files)
 
     def _close(self, number: int, files: tuple[int, ...]) -> int:
-        with storing(self._folder, "writing the journal"):
+        with convert_os_errors(self._folder, "writing the journal"):
             for file in files:
                 os.fsync(file)
                 os.close(file)
@@ -199,18 +199,18 @@ def read_contents(folder: Folder, *numbers: int) -> Contents:
     """Return the contents of some segments together. Raise FileNotFoundError if one has become a part."""
     contents, header = Contents(), {}
     for number in numbers:
-        with file_of(folder, number, LINES).open("rb") as file:
+        with get_segment_file(folder, number, LINES_SUFFIX).open("rb") as file:
             for line in file:
                 if not line.endswith(b"\n"):
                     break  # the line was not written completely, or is still being written
-                written = loads(line)
+                written = load_json(line)
                 if "header" in written:
                     header = written["header"]
                 elif "sent" in written:
                     contents.open[written["sent"]["call"]] = ({**header, **written["sent"]}, None)
                 elif "kept" in written:
                     contents.rows.append(written["kept"])
-                    contents.attempts.append(_entry(header, written["entry"]))
+                    contents.attempts.append(_make_ledger_row(header, written["entry"]))
                 elif "noted" in written:
                     sent, _ = contents.open[written["noted"]["call"]]
                     contents.open[sent["call"]] = (sent, base64.b64decode(written["noted"]["data"]))
@@ -220,11 +220,11 @@ def read_contents(folder: Folder, *numbers: int) -> Contents:
     return contents
 
 
-def if_billed(sent: Row) -> list[Row]:
+def make_unended_entries(sent: Row) -> list[Row]:
     """Return the ledger rows of an attempt without an end, with the cost that it has if it was billed."""
     cost = {"status": "charged_unknown", "credits_basis": "unknown"}
     return [
-        {**_entry({**sent, **cost}, known), "credits": known["millicredits"] / 1000}
+        {**_make_ledger_row({**sent, **cost}, known), "credits": known["millicredits"] / 1000}
         for known in sent["entries"]
     ]
 
@@ -237,12 +237,12 @@ def _add_ended(contents: Contents, sent: Row, ended: Row, rows: Sequence[Row | N
     for known, cost, row in zip(entries, costs, rows, strict=True):
         millicredits, basis = _correct_cost(known, *cost)
         if row is not None and basis != cost[1]:
-            row["credits"] = known["price"] / CREDIT
-        entry = _entry(attempt, known)
+            row["credits"] = known["price"] / MILLICREDITS_PER_CREDIT
+        entry = _make_ledger_row(attempt, known)
         entry["credits"], entry["credits_basis"] = millicredits / 1000, basis
         entry["reported"] = entry["credits"] if basis == "reported" else None
         entry["computed"] = known["millicredits"] / 1000 if basis == "reported" else entry["credits"]
-        if row is not None and row["status"] in FINISHED:
+        if row is not None and row["status"] in FINISHED_STATUSES:
             entry["saved"] = (known.get("rows", 1) - 1) * known["price"] / 1000
         entry["audio_seconds"] = None if row is None else row.get("audio_seconds")
         contents.attempts.append(entry)
@@ -257,28 +257,28 @@ def _correct_cost(known: Row, millicredits: int, basis: str) -> tuple[int, str]:
     """
     # If the price was booked with an earlier attempt, the cost of this attempt may be negative.
     least = known["millicredits"] - known["price"]
-    if basis == "reported" and not least <= millicredits <= MOST_CALL_CREDITS * CREDIT:
+    if basis == "reported" and not least <= millicredits <= MAX_CALL_CREDITS * MILLICREDITS_PER_CREDIT:
         return known["millicredits"], "computed"
     return millicredits, basis
 
 
-def _entry(attempt: Row, known: Row) -> Row:
+def _make_ledger_row(attempt: Row, known: Row) -> Row:
     """Return the ledger row for one row of a call. Its tags are those of the run and those of the row."""
     tags = {**(attempt.get("tags") or {}), **(known.get("tags") or {})}
     return {**attempt, **known, "tags": [*tags.items()]}
 
 
-def segments(folder: Folder) -> list[int]:
+def list_segments(folder: Folder) -> list[int]:
     """Return the numbers of the segments in the journal, in ascending order."""
-    return sorted(int(path.stem) for path in folder.inside(LOG).glob(f"*.{LINES}"))
+    return sorted(int(path.stem) for path in folder.find_path(LOG_FOLDER).glob(f"*.{LINES_SUFFIX}"))
 
 
 def remove_segment(folder: Folder, number: int) -> None:
     """Remove a segment that has become a part."""
-    for kind in (BYTES, LINES):
-        file_of(folder, number, kind).unlink(missing_ok=True)
+    for kind in (BYTES_SUFFIX, LINES_SUFFIX):
+        get_segment_file(folder, number, kind).unlink(missing_ok=True)
 
 
-def file_of(folder: Folder, number: int, kind: str) -> Path:
-    """Return the path of one file of a segment. `kind` is :data:`LINES` or :data:`BYTES`."""
-    return folder.inside(f"{LOG}/{number:06d}.{kind}")
+def get_segment_file(folder: Folder, number: int, kind: str) -> Path:
+    """Return the path of one file of a segment. `kind` is :data:`LINES_SUFFIX` or :data:`BYTES_SUFFIX`."""
+    return folder.find_path(f"{LOG_FOLDER}/{number:06d}.{kind}")

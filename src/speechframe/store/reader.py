@@ -16,24 +16,24 @@ import pyarrow.parquet as pq
 
 from speechframe.audio.clip import Clip
 from speechframe.errors import StoreError
-from speechframe.settings.typed import expanded, is_address
+from speechframe.settings.typed import expand_home, is_address
 from speechframe.spec.speech import Format
 from speechframe.store import parts, records, reviews
 from speechframe.store.cache import Cache
-from speechframe.store.folder import Folder, Manifest, read_manifest, reading
-from speechframe.store.records import Snapshot, hex_keys, read_snapshot
-from speechframe.store.remote import folder_on, remote_folder
-from speechframe.store.rows import OUR_ROW_ID, Joined, Rows, Selection
-from speechframe.store.schema import AUDIO, FINISHED, PENDING, STATUSES, WORDS
+from speechframe.store.folder import Folder, Manifest, convert_read_errors, read_manifest
+from speechframe.store.records import Snapshot, convert_to_hex, read_snapshot
+from speechframe.store.remote import open_folder_on, open_remote_folder
+from speechframe.store.rows import ROW_ID_COLUMN, Joined, Rows, Selection
+from speechframe.store.schema import AUDIO_COLUMN, FINISHED_STATUSES, PENDING, STATUSES, WORDS_COLUMN
 from speechframe.store.verify import Problem, verify
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow.dataset as ds
 
 _NUMBER_OR_QUOTATION = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,:]*")
-_KIND_LENGTH = 60
+_MAX_KIND_LENGTH = 60
 """Longest kind of a warning in characters. A longer kind is cut off."""
 _ALWAYS_COUNTED = {"done", "failed", PENDING}
 """Statuses that :attr:`StoredRun.stats` contains even if no row has them."""
@@ -48,7 +48,7 @@ def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
         return path
     given: Any = path
     if not isinstance(given, Path) and hasattr(given, "fs"):  # a UPath
-        return folder_on(given.fs, given.path)
+        return open_folder_on(given.fs, given.path)
     text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
     is_whole = isinstance(text, str) and text.encode("utf-8", "ignore").decode() == text
     if not text or not is_whole or "\0" in text:
@@ -57,14 +57,14 @@ def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
             "or an address"
         )
     if "://" in text:
-        return remote_folder(text)
+        return open_remote_folder(text)
     if is_address(text):
         raise StoreError(
             f"{text!r} is an address without its second slash, which a Path removes: pass it as a string"
         )
     try:
         # Use an absolute path, because a notebook may change its working directory during a run.
-        return Folder(expanded(text).absolute())
+        return Folder(expand_home(text).absolute())
     except ValueError as error:
         raise StoreError(f"{text}: {error}") from None
 
@@ -78,7 +78,7 @@ class StoredRun(Rows):
         self.run_id, self.operation = self.manifest.run_id, self.manifest.operation
         self.service = self.manifest.service
         # The columns of the run's results.
-        self.record_schema = parts.part_schema(self.manifest.schema).remove_metadata()
+        self.record_schema = parts.make_part_schema(self.manifest.schema).remove_metadata()
         self._snapshot: Snapshot | None = None
         # The columns and the row ids of the run's tables, by file. Each file is read only once.
         self._schemas: dict[str, pa.Schema] = {}
@@ -105,14 +105,14 @@ class StoredRun(Rows):
     @property
     def columns(self) -> list[str]:
         """Names of all columns: those of the caller's table, then those of speechframe, audio included."""
-        return self.joined(None, audio=True).schema.names
+        return self.join_records(None, audio=True).schema.names
 
     def name_of(self, column: str) -> str:
         """Return the name that a column of speechframe has in this run.
 
         The name is ``speech_...`` if the caller's table already has a column with this name.
         """
-        return self.joined(None, audio=False).name_of(column)
+        return self.join_records(None, audio=False).name_of(column)
 
     def snapshot(self) -> Snapshot:
         """Return an index of the calls that have ended so far, with the positions of their records."""
@@ -130,12 +130,12 @@ class StoredRun(Rows):
     def newest(self, count: int) -> list[str]:
         """Return the ``request_key`` of the `count` calls that were answered last, the newest first."""
         index = self.snapshot().index
-        return hex_keys(index.keys[index.with_status(FINISHED)[::-1][:count]])
+        return convert_to_hex(index.keys[index.find_with_status(FINISHED_STATUSES)[::-1][:count]])
 
     @property
     def part_files(self) -> list[Path]:
         """The Parquet files of finished calls, for tools that read files."""
-        return [self.path / parts.PARTS / name for name in self.folder.names(parts.PARTS)]
+        return [self.path / parts.PARTS_FOLDER / name for name in self.folder.list_names(parts.PARTS_FOLDER)]
 
     @property
     def dataset(self) -> "ds.Dataset":
@@ -163,7 +163,7 @@ class StoredRun(Rows):
             If no row has this id, or if the row has no audio. The message contains the reason.
         """
         names = [self.name_of("request_key"), self.name_of("status")]
-        (key, status) = (c[0].as_py() for c in self.rows_at([self._place_of(row_id)], names).columns)
+        (key, status) = (c[0].as_py() for c in self.rows_at([self._find_position(row_id)], names).columns)
         try:
             return self.clip_of_call(key)
         except KeyError:
@@ -172,43 +172,43 @@ class StoredRun(Rows):
     def clip_of_call(self, request_key: str) -> Clip:
         """Return the clip of the call with this ``request_key``. Raise KeyError if the call has no audio."""
         snapshot = self.snapshot()
-        (found,) = snapshot.take(snapshot.index.find([request_key]), self.record_schema).to_pylist()
-        audio = found.get(AUDIO)
+        (found,) = snapshot.read_records(snapshot.index.find([request_key]), self.record_schema).to_pylist()
+        audio = found.get(AUDIO_COLUMN)
         if not audio or audio["bytes"] is None:
             raise KeyError(f"the call {request_key!r} has no audio")
-        told = found.get(WORDS)
-        if told is None:
-            told = snapshot.words_of([request_key])[0].as_py()
+        words = found.get(WORDS_COLUMN)
+        if words is None:
+            words = snapshot.get_aligned_words([request_key])[0].as_py()
         return Clip(
             audio=audio["bytes"],
             format=Format(found.get("format") or str(audio["path"]).rpartition(".")[2].upper()),
             sample_rate=found.get("sample_rate") or 0,
             channels=found.get("channels") or 1,
             text=found.get("text") or "",
-            words=tuple((w["word"], w["start_ms"], w["end_ms"]) for w in told or ()),
+            words=tuple((w["word"], w["start_ms"], w["end_ms"]) for w in words or ()),
             voice_id=found.get("voice_id"),
             credits=found.get("credits") or 0.0,
             warnings=tuple(found.get("warnings") or ()),
         )
 
-    def _place_of(self, row_id: str | int) -> int:
-        ids = self._row_ids()
+    def _find_position(self, row_id: str | int) -> int:
+        ids = self._read_row_ids()
         place: int = pc.index(ids, str(row_id)).as_py()
         if place < 0:
-            such = ", ".join(map(repr, ids[:3].to_pylist()))
-            raise KeyError(f"no row has the id {row_id!r}; some ids of this run are {such}")
+            examples = ", ".join(map(repr, ids[:3].to_pylist()))
+            raise KeyError(f"no row has the id {row_id!r}; some ids of this run are {examples}")
         return place
 
-    def _row_ids(self) -> Any:
+    def _read_row_ids(self) -> Any:
         if (file := self.manifest.table.file) not in self._ids:
-            self._ids[file] = self.to_arrow([self.name_of(OUR_ROW_ID)]).column(0)
+            self._ids[file] = self.to_arrow([self.name_of(ROW_ID_COLUMN)]).column(0)
         return self._ids[file]
 
     # -- statuses, warnings and costs ------------------------------------------------
 
     def statuses(self) -> list[str]:
         """Return the status of each row, in the order of the table. Results are not read."""
-        return [status for (status,) in self._values("status")]
+        return [status for (status,) in self._read_values("status")]
 
     def call_counts(self) -> dict[str, int]:
         """Return the number of different calls of the table by status. Invalid rows have no call."""
@@ -223,7 +223,7 @@ class StoredRun(Rows):
         Suspect rows are not included, because they have an answer. Find them with
         ``frame[frame["status"] == "suspect"]``.
         """
-        others = {*FINISHED, PENDING}
+        others = {*FINISHED_STATUSES, PENDING}
         places = [place for place, status in enumerate(self.statuses()) if status not in others]
         return Selection(self, places).to_pandas()
 
@@ -235,11 +235,11 @@ class StoredRun(Rows):
         """
         import pandas as pd
 
-        rows = self._values(OUR_ROW_ID, "warnings")
-        found = [(row_id, warning_kind(words), words) for row_id, said in rows for words in said or ()]
+        rows = self._read_values(ROW_ID_COLUMN, "warnings")
+        found = [(row_id, find_warning_kind(words), words) for row_id, said in rows for words in said or ()]
         return pd.DataFrame(found, columns=["row_id", "kind", "words"])
 
-    def _values(self, *columns: str) -> Iterator[tuple[Any, ...]]:
+    def _read_values(self, *columns: str) -> Iterator[tuple[Any, ...]]:
         """Yield the values of each row in these columns of speechframe."""
         for batch in self.batches([self.name_of(name) for name in columns]):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
@@ -247,7 +247,7 @@ class StoredRun(Rows):
     @property
     def ledger(self) -> "pd.DataFrame":
         """All attempts of the run with their costs, in order of time. The ledger contains no text."""
-        frame: pd.DataFrame = records.ledger(self.snapshot()).to_pandas(maps_as_pydicts="strict")
+        frame: pd.DataFrame = records.read_ledger(self.snapshot()).to_pandas(maps_as_pydicts="strict")
         return frame
 
     @property
@@ -260,17 +260,17 @@ class StoredRun(Rows):
         counts = Counter(self.statuses())
         sizes: dict[str, Any] = {}
         if "audio_seconds" in self.record_schema.names:
-            heard = self._values("audio_seconds")
+            heard = self._read_values("audio_seconds")
             sizes["audio_seconds"] = round(sum(seconds or 0.0 for (seconds,) in heard), 3)
         elif "translated_text" in self.record_schema.names:
-            texts = self._values("translated_text")
+            texts = self._read_values("translated_text")
             sizes["translated_characters"] = sum(len(text or "") for (text,) in texts)
         snapshot = self.snapshot()
-        spent = records.ledger(snapshot, ["time", "status", "credits"])
+        spent = records.read_ledger(snapshot, ["time", "status", "credits"])
         states: Any = spent.column("status").value_counts()
         attempts = Counter({state["values"]: state["counts"] for state in states.to_pylist()})
-        calls = snapshot.index.counts()
-        lost = sum(calls[status] for status in STATUSES if status not in FINISHED)
+        calls = snapshot.index.count_by_status()
+        lost = sum(calls[status] for status in STATUSES if status not in FINISHED_STATUSES)
         return {
             "rows": counts.total(),
             **{name: counts[name] for name in STATUSES if counts[name] or name in _ALWAYS_COUNTED},
@@ -295,11 +295,13 @@ class StoredRun(Rows):
         ``is_current`` (True if the row still has this audio). ``reviews.parquet`` in the folder contains all
         reviews, earlier ones included.
         """
-        newest = reviews.last_words(self.folder)
-        now = dict(self._values(OUR_ROW_ID, "sha256")) if len(newest) else {}
-        said = zip(newest.index, newest["sha256"], strict=True)
-        newest["is_current"] = [sha256 == now.get(row_id) for row_id, sha256 in said]
-        return newest.astype({"is_current": bool}).reset_index()[[*reviews.SCHEMA.names, "is_current"]]
+        newest = reviews.read_latest_reviews(self.folder)
+        now = dict(self._read_values(ROW_ID_COLUMN, "sha256")) if len(newest) else {}
+        verdicts = zip(newest.index, newest["sha256"], strict=True)
+        newest["is_current"] = [sha256 == now.get(row_id) for row_id, sha256 in verdicts]
+        return newest.astype({"is_current": bool}).reset_index()[
+            [*reviews.REVIEWS_SCHEMA.names, "is_current"]
+        ]
 
     def review(
         self,
@@ -339,22 +341,22 @@ class StoredRun(Rows):
         >>> resume(run, redo="rejected")  # doctest: +SKIP
         """
         if sha256 is None:
-            sha256, _ = self._audio_of(row_id)
-        said = {"verdict": verdict, "comment": comment, "corrected_text": corrected_text}
-        said |= {"row_id": str(row_id), "sha256": sha256, "reviewer": reviewer}
-        reviews.add_review(self.folder, said)
+            sha256, _ = self._find_audio(row_id)
+        values = {"verdict": verdict, "comment": comment, "corrected_text": corrected_text}
+        values |= {"row_id": str(row_id), "sha256": sha256, "reviewer": reviewer}
+        reviews.add_review(self.folder, values)
         if verdict == reviews.REJECT and (cache := read_manifest(self.folder).cache) is not None:
             # Remove the answer from the cache only if the row still has the rejected audio. The row may have
             # other audio by now, or may be missing in the run's table.
             with suppress(KeyError):
-                now, key = self._audio_of(row_id)
+                now, key = self._find_audio(row_id)
                 if now == sha256:
                     Cache(cache).remove(key)
 
-    def _audio_of(self, row_id: str | int) -> tuple[str, str]:
+    def _find_audio(self, row_id: str | int) -> tuple[str, str]:
         """Return the SHA-256 of a row's current audio, and the ``request_key`` of its call."""
         names = [self.name_of("sha256"), self.name_of("request_key")]
-        found = self.rows_at([self._place_of(row_id)], names)
+        found = self.rows_at([self._find_position(row_id)], names)
         return found.column(0)[0].as_py(), found.column(1)[0].as_py()
 
     # -- some of the rows ------------------------------------------------------------
@@ -385,7 +387,7 @@ class StoredRun(Rows):
         if callable(rows):
             rows = rows(self.to_pandas())
         if isinstance(rows, pd.DataFrame):
-            name = self.name_of(OUR_ROW_ID)
+            name = self.name_of(ROW_ID_COLUMN)
             if name not in rows.columns:
                 raise KeyError(f"the frame has no column {name!r}: keep this column, which has the row ids")
             rows = rows[name]
@@ -394,14 +396,17 @@ class StoredRun(Rows):
                 words = "the index of this mask is not the run's: make it of run.to_pandas(), or give a list"
                 raise ValueError(f"{words} in the run's order (mask.tolist())")
             rows = rows.fillna(value=False)
-        values, ids = list(rows), self._row_ids().to_pylist()
+        values, ids = list(rows), self._read_row_ids().to_pylist()
         if values and all(isinstance(value, (bool, np.bool_)) for value in values):
             if len(values) != len(ids):
-                sizes = f"a mask of {counted(len(values), 'value')}", f"a run of {counted(len(ids), 'row')}"
+                sizes = (
+                    f"a mask of {format_count(len(values), 'value')}",
+                    f"a run of {format_count(len(ids), 'row')}",
+                )
                 raise ValueError(" does not fit ".join(sizes))
             return Selection(self, np.flatnonzero(values).tolist())
         place_of = {row_id: place for place, row_id in enumerate(ids)}
-        found = {place_of[str(v)] if str(v) in place_of else self._place_of(v) for v in values}
+        found = {place_of[str(v)] if str(v) in place_of else self._find_position(v) for v in values}
         return Selection(self, sorted(found))
 
     def sample(self, count: int, *, seed: int = 0) -> "Selection":
@@ -412,29 +417,29 @@ class StoredRun(Rows):
         count, seed
             Number of rows (all rows with an answer if there are fewer), and the seed of the random choice.
         """
-        places = [place for place, status in enumerate(self.statuses()) if status in FINISHED]
+        places = [place for place, status in enumerate(self.statuses()) if status in FINISHED_STATUSES]
         drawn = random.Random(seed).sample(places, min(count, len(places)))  # noqa: S311 - nothing is secret
         return Selection(self, sorted(drawn))
 
-    def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
+    def join_records(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
         """Return a reader of all rows, each with the current result of its call."""
         return Joined(self, columns, audio=audio, places=None)
 
-    def table_schema(self) -> pa.Schema:
+    def read_table_schema(self) -> pa.Schema:
         """Return the columns of the run's table. Each table file is read only once."""
         if (file := self.manifest.table.file) not in self._schemas:
-            with reading(self.folder, file):
-                self._schemas[file] = pq.read_schema(self.folder.source(file))
+            with convert_read_errors(self.folder, file):
+                self._schemas[file] = pq.read_schema(self.folder.get_source(file))
         return self._schemas[file]
 
 
-def warning_kind(words: str) -> str:
+def find_warning_kind(words: str) -> str:
     """Return the kind of a warning: its words without numbers and quotations, cut off after 60 characters.
 
     Examples
     --------
-    >>> warning_kind("pause 'x' of 70 s was clamped to 60 s")
+    >>> find_warning_kind("pause 'x' of 70 s was clamped to 60 s")
     'pause … of … s was clamped to … s'
     """
     kind = _NUMBER_OR_QUOTATION.sub("…", words)
-    return kind if len(kind) <= _KIND_LENGTH else kind[: _KIND_LENGTH - 1] + "…"
+    return kind if len(kind) <= _MAX_KIND_LENGTH else kind[: _MAX_KIND_LENGTH - 1] + "…"

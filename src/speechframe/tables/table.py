@@ -21,20 +21,23 @@ import pyarrow.parquet as pq
 
 from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.tables.column import Column
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 BATCH_ROWS = 4096
 """Largest number of rows of a batch without audio."""
 CARRIED_ROWS = 64
 """Largest number of rows of a batch that carries audio."""
 
-HALF = "half a character (a lone surrogate)"
+SURROGATE_WORDS = "half a character (a lone surrogate)"
 """Words for a character that no file in UTF-8 can contain."""
 
-UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
+ARROW_TYPE_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 """Errors that Arrow raises for values without an Arrow type."""
 
-_VIEWS: dict[Any, pa.DataType] = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+_TYPE_OF_VIEW: dict[Any, pa.DataType] = {
+    pa.string_view(): pa.large_string(),
+    pa.binary_view(): pa.large_binary(),
+}
 """The plain type for each Arrow type of views."""
 
 
@@ -61,11 +64,11 @@ class Source:
         InvalidRows.
         """
         if "values" in kept:
-            return cls(values=_of_another_table(argument))
+            return cls(values=_refuse_stored_list(argument))
         return cls(kept.get("constant"), kept.get("column"))
 
 
-def column_of(value: Any, *, is_data: bool) -> str | None:
+def get_column_name(value: Any, *, is_data: bool) -> str | None:
     """Return the name of the column from which an argument gets its values, or None if it has no column."""
     if isinstance(value, Column):
         return value.name
@@ -74,7 +77,7 @@ def column_of(value: Any, *, is_data: bool) -> str | None:
     return value if is_data and isinstance(value, str) else None
 
 
-def rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
+def make_rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
     """Return the arguments of each row of a batch. Arguments whose value is None or NaN are left out.
 
     Call this function once for each batch of a table, in order, because each call takes the next values of
@@ -88,7 +91,7 @@ def rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> list[dict[str,
             # A list may be too short. Then `Table.batches` raises InvalidRows at the end of the table.
             columns[name] = values + [None] * (batch.num_rows - len(values))
         elif source.column is not None:
-            columns[name] = values_of(batch.column(source.column), source.column)
+            columns[name] = convert_to_python(batch.column(source.column), source.column)
             if pa.types.is_floating(batch.column(source.column).type):
                 columns[name] = [None if is_missing(value) else value for value in columns[name]]
         else:
@@ -103,12 +106,12 @@ def rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> list[dict[str,
     return found
 
 
-def our_names(schema: pa.Schema, ours: Iterable[str]) -> dict[str, str]:
+def choose_column_names(schema: pa.Schema, ours: Iterable[str]) -> dict[str, str]:
     """Return, for the names `ours` of columns of speechframe, names that the caller's columns do not have.
 
     Examples
     --------
-    >>> our_names(pa.schema([("status", pa.string())]), ["status", "audio"])
+    >>> choose_column_names(pa.schema([("status", pa.string())]), ["status", "audio"])
     {'status': 'speech_status', 'audio': 'audio'}
     """
     taken, ours = set(schema.names), list(ours)
@@ -121,7 +124,7 @@ def our_names(schema: pa.Schema, ours: Iterable[str]) -> dict[str, str]:
     return named
 
 
-def problem(
+def make_problem(
     name: str,
     words: str,
     *,
@@ -158,27 +161,27 @@ def is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ in {"NAType", "NaTType"}
 
 
-def holds_bytes(kind: pa.DataType) -> bool:
+def contains_bytes(kind: pa.DataType) -> bool:
     """Return whether a column of this type contains bytes, such as audio with its path."""
     if pa.types.is_struct(kind):
-        return any(holds_bytes(inner.type) for inner in kind)
+        return any(contains_bytes(inner.type) for inner in kind)
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
-def as_list(values: Any) -> list[Any]:
+def convert_to_list(values: Any) -> list[Any]:
     """Return a Series, list or array as a list of Python values."""
     convert = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)
     return list(convert() if convert else values)
 
 
-def _of_another_table(argument: str) -> Iterator[Any]:
+def _refuse_stored_list(argument: str) -> Iterator[Any]:
     words = "was a list with a value for each row of the former table"
     allowed = f"the verb once more, with the new table and {argument}=[...] of its length"
-    raise InvalidRows([problem(argument, words, allowed=allowed)])
+    raise InvalidRows([make_problem(argument, words, allowed=allowed)])
     yield
 
 
-def plain(value: Any) -> Any:
+def convert_to_json_types(value: Any) -> Any:
     """Return a constant converted to JSON types. Return a value that JSON cannot contain unchanged."""
     try:
         return json.loads(json.dumps(value, default=lambda v: v.item() if hasattr(v, "item") else float(v)))
@@ -186,7 +189,7 @@ def plain(value: Any) -> Any:
         return value
 
 
-def resolve(
+def resolve_sources(
     arguments: Mapping[str, Any],
     data_arguments: Iterable[str],
     whole_table_arguments: Iterable[str],
@@ -204,26 +207,26 @@ def resolve(
     for name, value in arguments.items():
         if value is None:
             continue
-        if (column := column_of(value, is_data=name in data_arguments)) is not None:
+        if (column := get_column_name(value, is_data=name in data_arguments)) is not None:
             sources[name] = Source(column=column, values=table.carried.get(column))
             words = "names a column the table does not have"
             if column in table.schema.names:
                 words = "names a column that holds bytes, not text"
-                if not holds_bytes(table.schema.field(column).type):
+                if not contains_bytes(table.schema.field(column).type):
                     continue
             if column not in table.carried:
                 # pandas calls an index without a name __index_level_0__.
                 known = [one for one in table.schema.names if not one.startswith("__index_level_")]
                 allowed = ", ".join([*known, *table.carried])
-                problems.append(problem(name, words, value=column, allowed=allowed))
+                problems.append(make_problem(name, words, value=column, allowed=allowed))
         elif isinstance(value, Source):
             sources[name] = value
         elif is_per_row(value) and name not in whole_table_arguments:
-            values = as_list(value)
+            values = convert_to_list(value)
             sources[name] = Source(values=iter(values))
             table.lengths[name] = len(values)
         else:
-            sources[name] = Source(plain(value))
+            sources[name] = Source(convert_to_json_types(value))
     if problems:
         raise InvalidRows(problems)
     return sources
@@ -267,7 +270,7 @@ class Table:
         self.is_numbered = ids is None and id_column is None  # True if ids are numbers, so all differ
         self.notes = [] if notes is None else notes
         self.lengths: dict[str, int] = {}  # lengths of lists by argument, checked at the end of the table
-        self._batches = _read(source, name)
+        self._batches = _read_batches(source, name)
         if schema is None:
             first = next(self._batches, None)
             schema = pa.schema([]) if first is None else first.schema
@@ -280,25 +283,25 @@ class Table:
         for name_ in carry.intersection(schema.names):
             if not is_text(schema.field(name_).type):
                 self._queues[name_] = deque()
-                self.carried[name_] = drained(self._queues[name_])
+                self.carried[name_] = drain_queue(self._queues[name_])
         kept = []
         for column in schema:
             if column.name not in self._queues:
-                kept.append(column.with_type(_plain_type(column.type)))
+                kept.append(column.with_type(_find_stored_type(column.type)))
                 try:
                     pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([kept[-1]])).close()
                 except pa.ArrowException as error:
-                    raise InvalidRows([not_stored(column.name, first_line(error))]) from None
+                    raise InvalidRows([make_storage_problem(column.name, get_first_line(error))]) from None
         metadata: dict[Any, Any] = dict(schema.metadata or {})
         if b"pandas" in metadata:
             # pandas writes names of nested types into the metadata that it cannot read later. Replace them.
-            odd = rb'("numpy_type": )"[^"]*[<(][^"]*\[pyarrow\]"'
-            metadata[b"pandas"] = re.sub(odd, rb'\1"object"', metadata[b"pandas"])
+            unreadable_type = rb'("numpy_type": )"[^"]*[<(][^"]*\[pyarrow\]"'
+            metadata[b"pandas"] = re.sub(unreadable_type, rb'\1"object"', metadata[b"pandas"])
         self.schema = pa.schema(kept, metadata=metadata or None)
         if id_column is not None and id_column not in self.schema.names:
             allowed = ", ".join(self.schema.names)
             words = "names a column the table does not have"
-            raise InvalidRows([problem("id", words, value=id_column, allowed=allowed)])
+            raise InvalidRows([make_problem("id", words, value=id_column, allowed=allowed)])
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, list[str]]]:
         """Yield batches of at most 4096 rows, or 64 rows if audio is carried, with the id of each row.
@@ -312,22 +315,22 @@ class Table:
             if self._names.symmetric_difference(whole.schema.names):
                 differ = ", ".join(sorted(self._names.symmetric_difference(whole.schema.names)))
                 words = f"has batches with different columns: {differ} is not in all of them"
-                raise InvalidRows([problem("table", words, allowed="batches with the same columns")])
+                raise InvalidRows([make_problem("table", words, allowed="batches with the same columns")])
             for start in range(0, whole.num_rows, size):
                 batch = whole.slice(start, size)
                 for name, queue in self._queues.items():
-                    queue.extend(values_of(batch.column(name), name))
-                batch = self._in_types(batch)
-                yield batch, self._ids_of(batch, count)
+                    queue.extend(convert_to_python(batch.column(name), name))
+                batch = self._convert_types(batch)
+                yield batch, self._get_row_ids(batch, count)
                 count += batch.num_rows
         if not count:
             yield pa.RecordBatch.from_pylist([], self.schema), []
         for name, length in self.lengths.items():
             if length != count:
-                words = f"has {counted(length, 'value')} for {counted(count, 'row')}"
-                raise InvalidRows([problem(name, words, allowed="one value a row")])
+                words = f"has {format_count(length, 'value')} for {format_count(count, 'row')}"
+                raise InvalidRows([make_problem(name, words, allowed="one value a row")])
 
-    def _in_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _convert_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         batch = batch.select(self.schema.names)
         for place, kind in enumerate(self.schema):
             column = batch.column(place)
@@ -340,12 +343,12 @@ class Table:
                     # Arrow would convert the text 007 to the number 7.
                     raise TypeError(f"it is {column.type} here, and {kind.type} in the rows before")
                 batch = batch.set_column(place, kind, column.cast(kind.type))
-            except UNFIT as error:
+            except ARROW_TYPE_ERRORS as error:
                 allowed = f"one type in all rows, such as read_csv(..., dtype={{{kind.name!r}: str}})"
-                raise InvalidRows([not_stored(kind.name, first_line(error), allowed)]) from None
+                raise InvalidRows([make_storage_problem(kind.name, get_first_line(error), allowed)]) from None
         return batch
 
-    def _ids_of(self, batch: pa.RecordBatch, start: int) -> list[str]:
+    def _get_row_ids(self, batch: pa.RecordBatch, start: int) -> list[str]:
         if self._ids is not None:
             return list(islice(self._ids, batch.num_rows))
         if self.id_column is None:
@@ -355,20 +358,22 @@ class Table:
         empty: list[Any] = pc.indices_nonzero(pc.is_null(column, nan_is_null=True)).to_pylist()
         if empty:
             rows = [start + place for place in empty]
-            raise InvalidRows([problem("id", words, allowed=allowed, row=n, row_id=str(n)) for n in rows])
-        return list(map(str, values_of(column, self.id_column)))
+            raise InvalidRows(
+                [make_problem("id", words, allowed=allowed, row=n, row_id=str(n)) for n in rows]
+            )
+        return list(map(str, convert_to_python(column, self.id_column)))
 
 
-def values_of(column: "pa.Array[Any]", name: str) -> list[Any]:
+def convert_to_python(column: "pa.Array[Any]", name: str) -> list[Any]:
     """Return the values of a column as Python objects. Raise InvalidRows for a date that Python lacks."""
     try:
         return column.to_pylist()
     except (OverflowError, ValueError):
         words, allowed = "holds a date before the year 1 or after 9999", "dates of these years, or text"
-        raise InvalidRows([problem(name, words, allowed=allowed)]) from None
+        raise InvalidRows([make_problem(name, words, allowed=allowed)]) from None
 
 
-def _read(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
+def _read_batches(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a source. If the source fails, raise InvalidRows with the number of the row."""
     count = 0
     try:
@@ -379,16 +384,16 @@ def _read(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
     except SpeechframeError:
         raise
     except Exception as error:
-        raise unreadable(name, error, count) from error
+        raise make_read_error(name, error, count) from error
 
 
-def drained(queue: deque[Any]) -> Iterator[Any]:
+def drain_queue(queue: deque[Any]) -> Iterator[Any]:
     """Yield and remove the values of a queue. The generator ends for good once the queue is empty."""
     while queue:
         yield queue.popleft()
 
 
-def unreadable(name: str, error: Exception, row: int = 0) -> InvalidRows:
+def make_read_error(name: str, error: Exception, row: int = 0) -> InvalidRows:
     """Return the error for a source that failed at a row, with advice if possible."""
     allowed = ""
     if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
@@ -397,16 +402,16 @@ def unreadable(name: str, error: Exception, row: int = 0) -> InvalidRows:
         allowed = (
             'as many fields in every line: set sep= to their separator, or quoting="none" to keep quotes'
         )
-    words = f"{name} cannot be read at row {row:,}: {type(error).__name__}: {first_line(error)}"
-    return InvalidRows([problem("table", words, allowed=allowed, row=row, row_id=str(row))])
+    words = f"{name} cannot be read at row {row:,}: {type(error).__name__}: {get_first_line(error)}"
+    return InvalidRows([make_problem("table", words, allowed=allowed, row=row, row_id=str(row))])
 
 
-def not_stored(column: str, why: str, allowed: str = "", row: int | None = None) -> dict[str, Any]:
+def make_storage_problem(column: str, why: str, allowed: str = "", row: int | None = None) -> dict[str, Any]:
     """Return the problem of a column that cannot be stored without a change of its values."""
     words = f"column {column!r} cannot be stored: {why}"
     row_id = None if row is None else str(row)
     allowed = allowed or "texts, numbers, times, bytes, and lists or structs of them"
-    return problem("table", words, allowed=allowed, row=row, row_id=row_id)
+    return make_problem("table", words, allowed=allowed, row=row, row_id=row_id)
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -414,14 +419,16 @@ def check_names(names: Sequence[str]) -> None:
     for name, count in Counter(names).items():
         if count > 1 and not name.strip():
             words = f"has {count:,} columns with values and without a name"
-            raise InvalidRows([problem("table", words, allowed="a name for each column with values")])
+            raise InvalidRows([make_problem("table", words, allowed="a name for each column with values")])
         if count > 1:
-            raise InvalidRows([problem("table", f"has two columns named {name!r}")])
+            raise InvalidRows([make_problem("table", f"has two columns named {name!r}")])
         if name != name.encode("utf-8", "ignore").decode():
-            raise InvalidRows([problem("table", f"has a column {name!a}, whose name holds {HALF}")])
+            raise InvalidRows(
+                [make_problem("table", f"has a column {name!a}, whose name holds {SURROGATE_WORDS}")]
+            )
 
 
-def first_line(error: BaseException) -> str:
+def get_first_line(error: BaseException) -> str:
     """Return the first line of an error's message."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
@@ -432,11 +439,11 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
+def _find_stored_type(kind: pa.DataType) -> pa.DataType:
     """Return the type in which a Parquet file keeps the values of a column of type `kind`."""
     if pa.types.is_dictionary(kind):
-        value: Any = _plain_type(kind.value_type)
+        value: Any = _find_stored_type(kind.value_type)
         # A file keeps a dictionary type only for texts. For other types it returns the plain values.
         return pa.dictionary(kind.index_type, value, kind.ordered) if is_text(value) else value
     # Some Arrow versions cannot filter columns of views or take rows from them, so use the plain type.
-    return _VIEWS.get(kind, kind)
+    return _TYPE_OF_VIEW.get(kind, kind)

@@ -3,13 +3,13 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from speechframe.settings import fingerprint
+from speechframe.settings import fingerprint_key
 from speechframe.testing.books import Counters, InFlightMeter
 from speechframe.testing.journal import Bill, BillsFile
 
 __all__ = ["Account", "Bank", "OtherBodyError", "QuotaUsedUpError"]
 
-UNLIMITED = 10**12
+UNLIMITED_QUOTA = 10**12
 """Characters from which answers count down if no quota is set. More than any test uses."""
 _MARK_BYTES = 16
 """Size in bytes of the hashes of idempotency keys and requests, large enough that hashes do not collide."""
@@ -39,18 +39,18 @@ class Account:
     """
 
     def __init__(self, key: str, meters: dict[str, InFlightMeter]) -> None:
-        self.fingerprint = fingerprint(key)
+        self.fingerprint = fingerprint_key(key)
         self.meters = meters
         self.used = 0
         self.marks: dict[str, str] = {}
         self._tokens = 0.0
         self._at_s: float | None = None
 
-    def remaining(self, quota: int | None) -> int:
-        """Return the characters left of `quota`, at least 0. None as `quota` means `UNLIMITED`."""
-        return max(0, (UNLIMITED if quota is None else quota) - self.used)
+    def count_remaining_characters(self, quota: int | None) -> int:
+        """Return the characters left of `quota`, at least 0. None as `quota` means `UNLIMITED_QUOTA`."""
+        return max(0, (UNLIMITED_QUOTA if quota is None else quota) - self.used)
 
-    def may_pass(self, rate: float, burst: int, now_s: float) -> bool:
+    def take_rate_token(self, rate: float, burst: int, now_s: float) -> bool:
         """Take one token from the token bucket of the rate limit. Return False if the bucket is empty.
 
         The bucket starts full and gains `rate` tokens a second, up to `burst` tokens. `now_s` is a monotonic
@@ -93,23 +93,25 @@ class Bank:
         self._regions = tuple(regions)
         self._journal = journal
         self._counters = counters
-        for bill in journal.bills():
+        for bill in journal.read_bills():
             self._count(bill)
 
-    def account(self, key: str | None) -> Account | None:
+    def find_account(self, key: str | None) -> Account | None:
         """Return the account of a key, or None if the key is missing or wrong."""
         return self._by_key.get(key) if key is not None else None
 
-    def meters(self) -> dict[str, list[InFlightMeter]]:
+    def group_meters(self) -> dict[str, list[InFlightMeter]]:
         """Return, for each region, the meters of all keys."""
         accounts = self._by_key.values()
         return {region: [account.meters[region] for account in accounts] for region in self._regions}
 
-    def remaining(self, quota: int | None) -> dict[str, int]:
+    def count_remaining_characters(self, quota: int | None) -> dict[str, int]:
         """Return the characters left for each key, by key fingerprint. Without a quota, return nothing."""
         if quota is None:
             return {}
-        return {name: account.remaining(quota) for name, account in self._by_fingerprint.items()}
+        return {
+            name: account.count_remaining_characters(quota) for name, account in self._by_fingerprint.items()
+        }
 
     def pay(
         self,
@@ -125,7 +127,9 @@ class Bank:
         ``Idempotency-Key`` and the content of the request. None means a request without this key. If the
         method returns False or raises OtherBodyError or QuotaUsedUpError, nothing is billed.
         """
-        name, body = ("", "") if mark is None else (_digest(mark[0].encode("latin-1")), _digest(mark[1]))
+        name, body = (
+            ("", "") if mark is None else (_hash_bytes(mark[0].encode("latin-1")), _hash_bytes(mark[1]))
+        )
         if name:
             known = account.marks.get(name)
             if known == body:
@@ -141,7 +145,7 @@ class Bank:
         return True
 
     def _count(self, bill: Bill) -> None:
-        self._counters.bill(bill.tag, bill.characters)
+        self._counters.count_bill(bill.tag, bill.characters)
         account = self._by_fingerprint.get(bill.key)
         # The journal may contain keys of an earlier service in the same folder.
         if account is not None:
@@ -150,5 +154,5 @@ class Bank:
                 account.marks[bill.mark] = bill.body
 
 
-def _digest(data: bytes) -> str:
+def _hash_bytes(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=_MARK_BYTES).hexdigest()

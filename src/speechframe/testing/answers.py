@@ -13,13 +13,21 @@ from speechframe.spec.limits import Pool
 from speechframe.spec.speech import Gender, Model, StyleDetails, Voice
 from speechframe.spec.texts import strip_pauses
 
-__all__ = ["chunked", "error", "http", "limits_page", "spoken", "voice_listing", "word_durations"]
+__all__ = [
+    "make_chunked_answer",
+    "make_error_answer",
+    "make_http_answer",
+    "make_limits_page",
+    "make_speech_body",
+    "make_voice_listing",
+    "make_word_durations",
+]
 
-JSON = "application/json"
+JSON_TYPE = "application/json"
 
-Piece = bytes | memoryview
+BodyPiece = bytes | memoryview
 
-_CODES = {code.status: code for code in HttpErrorCode}
+_CODE_BY_STATUS = {code.status: code for code in HttpErrorCode}
 _VOICES = {
     Model.GEN2: (
         ("en-US-nora", "Nora", Gender.FEMALE, {"en-US": "English (US)", "de-DE": "German"}),
@@ -36,8 +44,8 @@ _CHUNK_BYTES = 16 * 1024
 _STYLES = ["Conversational", "Narration"]
 
 
-def http(
-    status: int, body: Sequence[Piece], *, trace: str, content_type: str = JSON, headers: str = ""
+def make_http_answer(
+    status: int, body: Sequence[BodyPiece], *, trace: str, content_type: str = JSON_TYPE, headers: str = ""
 ) -> bytes:
     r"""Return an HTTP answer as bytes.
 
@@ -45,17 +53,17 @@ def http(
 
     Examples
     --------
-    >>> http(200, [b"{}"], trace="7").split(b"\r\n")[0]
+    >>> make_http_answer(200, [b"{}"], trace="7").split(b"\r\n")[0]
     b'HTTP/1.1 200 OK'
     """
     head = (
-        f"HTTP/1.1 {status} {_reason(status)}\r\nContent-Type: {content_type}\r\n"
+        f"HTTP/1.1 {status} {_find_reason_phrase(status)}\r\nContent-Type: {content_type}\r\n"
         f"{TRACE_HEADER}: {trace}\r\n{headers}Content-Length: {sum(map(len, body))}\r\n\r\n"
     )
     return b"".join((head.encode("latin-1"), *body))
 
 
-def chunked(body: bytes, *, trace: str, content_type: str, headers: str = "") -> bytes:
+def make_chunked_answer(body: bytes, *, trace: str, content_type: str, headers: str = "") -> bytes:
     r"""Return an answer with status 200 in chunked transfer encoding, as streams send it.
 
     `trace` is the trace id. `headers` contains further header lines, each with its line break. The last five
@@ -63,7 +71,7 @@ def chunked(body: bytes, *, trace: str, content_type: str, headers: str = "") ->
 
     Examples
     --------
-    >>> chunked(b"abc", trace="7", content_type="audio/wav").partition(b"\r\n\r\n")[2]
+    >>> make_chunked_answer(b"abc", trace="7", content_type="audio/wav").partition(b"\r\n\r\n")[2]
     b'3\r\nabc\r\n0\r\n\r\n'
     """
     head = (
@@ -76,31 +84,31 @@ def chunked(body: bytes, *, trace: str, content_type: str, headers: str = "") ->
 
 
 @functools.cache
-def _reason(status: int) -> str:
+def _find_reason_phrase(status: int) -> str:
     try:
         return HTTPStatus(status).phrase
     except ValueError:
         return "Unknown"
 
 
-def error(status: int, message: str, *, trace: str, headers: str = "") -> bytes:
+def make_error_answer(status: int, message: str, *, trace: str, headers: str = "") -> bytes:
     """Return an error answer. Its JSON body has the fields of our service (chosen: http-error-body)."""
-    known = Status.of(status)
-    code = _CODES.get(known, HttpErrorCode.INTERNAL_ERROR) if known is not None else "SCRIPTED"
+    known = Status.from_number(status)
+    code = _CODE_BY_STATUS.get(known, HttpErrorCode.INTERNAL_ERROR) if known is not None else "SCRIPTED"
     fields = {"error_message": message, "error_code": str(code), "trace_id": trace}
-    return http(status, [json.dumps(fields).encode()], trace=trace, headers=headers)
+    return make_http_answer(status, [json.dumps(fields).encode()], trace=trace, headers=headers)
 
 
-def spoken(
+def make_speech_body(
     *,
     audio_url: str = "",
-    encoded_audio: Sequence[Piece] = (),
+    encoded_audio: Sequence[BodyPiece] = (),
     audio_seconds: float,
     remaining: int,
     used: int,
     words: str,
     warning: str | None,
-) -> list[Piece]:
+) -> list[BodyPiece]:
     """Return the body of a successful answer with speech (section 2.3), in pieces.
 
     `audio_url` is the value of ``audioFile``. `encoded_audio` is the Base64 of ``encodedAudio`` in pieces. If
@@ -117,12 +125,12 @@ def spoken(
     return [b"{", *encoded, rest.encode()]
 
 
-def word_durations(text: str, audio_seconds: float) -> str:
+def make_word_durations(text: str, audio_seconds: float) -> str:
     """Return the JSON of ``wordDurations``. The duration of a word is proportional to its length in letters.
 
     Examples
     --------
-    >>> word_durations("Oh no!", 1.0)
+    >>> make_word_durations("Oh no!", 1.0)
     '[{"word":"Oh","startMs":0,"endMs":400},{"word":"no!","startMs":400,"endMs":1000}]'
     """
     words = strip_pauses(text).split()
@@ -137,7 +145,7 @@ def word_durations(text: str, audio_seconds: float) -> str:
 
 
 @functools.cache
-def voice_listing(model: Model) -> bytes:
+def make_voice_listing(model: Model) -> bytes:
     """Return the JSON list of the voices of a model (section 2.4). Most voices have several locales."""
     voices = [
         Voice.model_validate(
@@ -158,7 +166,7 @@ def voice_listing(model: Model) -> bytes:
     return TypeAdapter(list[Voice]).dump_json(voices, by_alias=True, exclude_none=True)
 
 
-def limits_page(
+def make_limits_page(
     *, identity: str, cap: int | None, remaining: int | None, idempotent: bool, takes: bool, region: str
 ) -> bytes:
     """Return the JSON page of limits. The API document does not contain this page.

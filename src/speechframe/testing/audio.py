@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
-__all__ = ["Shape", "clip", "clip_base64", "shape_of", "streamed_clip", "tag_in", "tag_of"]
+__all__ = ["Shape", "encode_clip_base64", "make_clip", "make_shape", "make_streamed_clip", "tag_in", "tag_of"]
 
 SECONDS_PER_CHARACTER = 0.06
 """Length of the audio for each billed character in seconds, about as in real speech."""
-VARIANTS = 8
+VARIANT_COUNT = 8
 """Number of pitches. The text selects the pitch, and each further take uses the next pitch."""
 
 _PERIOD_S = 3
@@ -36,33 +36,33 @@ _QUANTUM_S = 0.15
 """Clips are multiples of this many seconds, which is a multiple of three frames at every allowed rate."""
 _SAMPLE_BYTES = 2
 _FULL_SCALE = 32767
-_PEAK = 0.5
+_PEAK_SHARE = 0.5
 """Peak of the sound as a share of full scale."""
-_LEAST_FRAMES = 300
+_MIN_FRAMES = 300
 """Length in frames of the shortest clip, a multiple of three."""
 
-_TAG = struct.Struct("<QIH")
+_TAG_LAYOUT = struct.Struct("<QIH")
 """Layout of the data in the head: tag, take, variant."""
-_WAV_TAG = b"spfT"
+_WAV_TAG_NAME = b"spfT"
 """Name of the RIFF chunk with the tag."""
-_WAV_HEAD = struct.Struct("<4sI4s 4sIHHIIHH 4sI14s 4sI")
+_WAV_HEAD_LAYOUT = struct.Struct("<4sI4s 4sIHHIIHH 4sI14s 4sI")
 """Layout of the head of a WAV file: RIFF header, format, tag, and the header of the samples."""
-_CHUNK = struct.Struct("<4sI")
+_CHUNK_LAYOUT = struct.Struct("<4sI")
 """Layout of the header of a RIFF chunk: name, size in bytes."""
 _FLAC_MAGIC = b"fLaC"
-_FLAC_TAG = b"spfT"
+_FLAC_TAG_ID = b"spfT"
 """Application id of the FLAC metadata block with the tag."""
-_FLAC_APPLICATION = 2
+_FLAC_APPLICATION_TYPE = 2
 """Type of a FLAC metadata block for application data."""
-_FLAC_LAST = 0x80
+_FLAC_LAST_BIT = 0x80
 """Bit in the type of the last FLAC metadata block."""
 _FLAC_INFO_BYTES = 42
 """Size of the magic bytes and the STREAMINFO block, which is always the first block."""
-_FLAC_FILL = b"\0\0"
+_FLAC_PADDING = b"\0\0"
 """Zeros after the tag that make the size of a FLAC head a multiple of three."""
-_FLAC_FRAMES_AT, _FLAC_FRAMES_BITS = 18, (1 << 36) - 1
+_FLAC_FRAMES_OFFSET, _FLAC_FRAMES_MASK = 18, (1 << 36) - 1
 """Offset of the eight bytes that contain the number of frames, and the mask of its 36 bits."""
-_UNKNOWN = b"\xff\xff\xff\xff"
+_UNKNOWN_LENGTH = b"\xff\xff\xff\xff"
 """Size in a WAV header that means an unknown length, as in a stream."""
 
 
@@ -115,20 +115,20 @@ def tag_in(audio: bytes) -> int:
 
     Examples
     --------
-    >>> shape = shape_of(Format.FLAC, 24000, 1, characters=5, audio_bytes=None, variant=0)
-    >>> tag_in(clip(shape, tag_of("Hello"), take=0)) == tag_of("Hello")
+    >>> shape = make_shape(Format.FLAC, 24000, 1, characters=5, audio_bytes=None, variant=0)
+    >>> tag_in(make_clip(shape, tag_of("Hello"), take=0)) == tag_of("Hello")
     True
     """
-    payload = _flac_tag(audio) if audio.startswith(_FLAC_MAGIC) else _wav_tag(audio)
-    if payload is None or len(payload) < _TAG.size:
+    payload = _find_flac_tag(audio) if audio.startswith(_FLAC_MAGIC) else _find_wav_tag(audio)
+    if payload is None or len(payload) < _TAG_LAYOUT.size:
         raise AudioError(
             "the audio has no tag. Give the WAV or FLAC bytes exactly as a FaultyService sent them."
         )
-    tag: int = _TAG.unpack_from(payload)[0]
+    tag: int = _TAG_LAYOUT.unpack_from(payload)[0]
     return tag
 
 
-def shape_of(
+def make_shape(
     format: Format, rate_hz: int, channels: int, *, characters: int, audio_bytes: int | None, variant: int
 ) -> Shape:
     """Return the shape of a clip.
@@ -138,72 +138,76 @@ def shape_of(
 
     Examples
     --------
-    >>> shape_of(Format.WAV, 8000, 1, characters=100, audio_bytes=None, variant=0).seconds
+    >>> make_shape(Format.WAV, 8000, 1, characters=100, audio_bytes=None, variant=0).seconds
     6.0
-    >>> len(clip(shape_of(Format.WAV, 44100, 2, characters=9, audio_bytes=60_000, variant=0), 1, 0))
+    >>> len(make_clip(make_shape(Format.WAV, 44100, 2, characters=9, audio_bytes=60_000, variant=0), 1, 0))
     59994
     """
     if audio_bytes is None:
         quanta = max(1, round(characters * SECONDS_PER_CHARACTER / _QUANTUM_S))
         frames = quanta * round(_QUANTUM_S * rate_hz)
     elif format is Format.FLAC:
-        frames = _flac_frames(rate_hz, channels, audio_bytes)
+        frames = _estimate_flac_frames(rate_hz, channels, audio_bytes)
     else:
-        frames = _cuttable((audio_bytes - _WAV_HEAD.size) // (_SAMPLE_BYTES * channels))
-    return Shape(format, rate_hz, channels, frames, variant % VARIANTS)
+        frames = _round_to_threes((audio_bytes - _WAV_HEAD_LAYOUT.size) // (_SAMPLE_BYTES * channels))
+    return Shape(format, rate_hz, channels, frames, variant % VARIANT_COUNT)
 
 
-def clip(shape: Shape, tag: int, take: int) -> bytes:
+def make_clip(shape: Shape, tag: int, take: int) -> bytes:
     """Return the bytes of a clip."""
     if shape.format is Format.FLAC:
-        flac = _flac(shape)
-        return _flac_head(shape, flac, tag, take) + flac.tail
-    return b"".join((_wav_head(shape, tag, take), *_repeated(_period(*shape[1:3], shape.variant), shape)))
+        flac = _encode_flac_parts(shape)
+        return _make_flac_head(shape, flac, tag, take) + flac.tail
+    return b"".join(
+        (_make_wav_head(shape, tag, take), *_repeat_period(_make_period(*shape[1:3], shape.variant), shape))
+    )
 
 
-def streamed_clip(shape: Shape, tag: int, take: int) -> bytes:
+def make_streamed_clip(shape: Shape, tag: int, take: int) -> bytes:
     """Return the bytes of a clip whose header gives no length, as in a stream."""
-    whole = clip(shape, tag, take)
+    whole = make_clip(shape, tag, take)
     if shape.format is Format.FLAC:
-        at = slice(_FLAC_FRAMES_AT, _FLAC_FRAMES_AT + 8)
-        packed = int.from_bytes(whole[at], "big") & ~_FLAC_FRAMES_BITS
+        at = slice(_FLAC_FRAMES_OFFSET, _FLAC_FRAMES_OFFSET + 8)
+        packed = int.from_bytes(whole[at], "big") & ~_FLAC_FRAMES_MASK
         return whole[: at.start] + packed.to_bytes(8, "big") + whole[at.stop :]
-    head = _WAV_HEAD.size
-    return b"".join((whole[:4], _UNKNOWN, whole[8 : head - 4], _UNKNOWN, whole[head:]))
+    head = _WAV_HEAD_LAYOUT.size
+    return b"".join((whole[:4], _UNKNOWN_LENGTH, whole[8 : head - 4], _UNKNOWN_LENGTH, whole[head:]))
 
 
-def clip_base64(shape: Shape, tag: int, take: int) -> tuple[bytes | memoryview, ...]:
+def encode_clip_base64(shape: Shape, tag: int, take: int) -> tuple[bytes | memoryview, ...]:
     """Return the Base64 of a clip in pieces. The Base64 of the tail comes from a cache."""
     if shape.format is Format.FLAC:
-        flac = _flac(shape)
-        return b2a_base64(_flac_head(shape, flac, tag, take), newline=False), flac.tail_base64
-    period = _period_base64(*shape[1:3], shape.variant)
-    return b2a_base64(_wav_head(shape, tag, take), newline=False), *_repeated(period, shape, 4, 3)
+        flac = _encode_flac_parts(shape)
+        return b2a_base64(_make_flac_head(shape, flac, tag, take), newline=False), flac.tail_base64
+    period = _encode_period_base64(*shape[1:3], shape.variant)
+    return b2a_base64(_make_wav_head(shape, tag, take), newline=False), *_repeat_period(period, shape, 4, 3)
 
 
-def _cuttable(frames: int) -> int:
-    return max(_LEAST_FRAMES, frames // 3 * 3)
+def _round_to_threes(frames: int) -> int:
+    return max(_MIN_FRAMES, frames // 3 * 3)
 
 
-def _wav_head(shape: Shape, tag: int, take: int) -> bytes:
+def _make_wav_head(shape: Shape, tag: int, take: int) -> bytes:
     frame_bytes = _SAMPLE_BYTES * shape.channels
     data_bytes = shape.frames * frame_bytes
-    return _WAV_HEAD.pack(
-        b"RIFF", _WAV_HEAD.size - 8 + data_bytes, b"WAVE",
+    return _WAV_HEAD_LAYOUT.pack(
+        b"RIFF", _WAV_HEAD_LAYOUT.size - 8 + data_bytes, b"WAVE",
         b"fmt ", 16, 1, shape.channels, shape.rate_hz, shape.rate_hz * frame_bytes, frame_bytes, 16,
-        _WAV_TAG, _TAG.size, _TAG.pack(tag, take, shape.variant),
+        _WAV_TAG_NAME, _TAG_LAYOUT.size, _TAG_LAYOUT.pack(tag, take, shape.variant),
         b"data", data_bytes,
     )  # fmt: skip
 
 
-def _repeated(period: bytes, shape: Shape, over: int = 1, under: int = 1) -> list[bytes | memoryview]:
-    size = shape.frames * _SAMPLE_BYTES * shape.channels * over // under
+def _repeat_period(
+    period: bytes, shape: Shape, numerator: int = 1, denominator: int = 1
+) -> list[bytes | memoryview]:
+    size = shape.frames * _SAMPLE_BYTES * shape.channels * numerator // denominator
     times, rest = divmod(size, len(period))
     return [*[period] * times, memoryview(period)[:rest]]
 
 
 @functools.cache
-def _samples(rate_hz: int, variant: int) -> NDArray[np.int16]:
+def _make_samples(rate_hz: int, variant: int) -> NDArray[np.int16]:
     """Return `_PERIOD_S` seconds of the sound. The hum continues smoothly if the period is repeated."""
     time_s = np.arange(_PERIOD_S * rate_hz) / rate_hz
     pitch_hz = 120 + 10 * variant
@@ -212,21 +216,23 @@ def _samples(rate_hz: int, variant: int) -> NDArray[np.int16]:
     # Add a little noise, as in recordings. Without noise, FLAC would shrink the sound far more than speech.
     breath = np.random.default_rng(variant).uniform(-0.02, 0.02, len(time_s))
     sound = (hum + breath) * syllables
-    samples: NDArray[np.int16] = np.rint(sound * (_PEAK * _FULL_SCALE / np.abs(sound).max())).astype("<i2")
+    samples: NDArray[np.int16] = np.rint(sound * (_PEAK_SHARE * _FULL_SCALE / np.abs(sound).max())).astype(
+        "<i2"
+    )
     return samples
 
 
 @functools.cache
-def _period(rate_hz: int, channels: int, variant: int) -> bytes:
-    return np.repeat(_samples(rate_hz, variant), channels).tobytes()
+def _make_period(rate_hz: int, channels: int, variant: int) -> bytes:
+    return np.repeat(_make_samples(rate_hz, variant), channels).tobytes()
 
 
 @functools.cache
-def _period_base64(rate_hz: int, channels: int, variant: int) -> bytes:
-    return b2a_base64(_period(rate_hz, channels, variant), newline=False)
+def _encode_period_base64(rate_hz: int, channels: int, variant: int) -> bytes:
+    return b2a_base64(_make_period(rate_hz, channels, variant), newline=False)
 
 
-class _Flac(NamedTuple):
+class _FlacParts(NamedTuple):
     info: bytes
     tail: bytes
     tail_base64: bytes
@@ -234,14 +240,14 @@ class _Flac(NamedTuple):
 
 # Limit the cache, because each length of a text may need a shape of its own.
 @functools.lru_cache(maxsize=256)
-def _flac(shape: Shape) -> _Flac:
-    data = _flac_bytes(shape)
+def _encode_flac_parts(shape: Shape) -> _FlacParts:
+    data = _encode_flac(shape)
     tail = data[_FLAC_INFO_BYTES:]
-    return _Flac(data[:_FLAC_INFO_BYTES], tail, b2a_base64(tail, newline=False))
+    return _FlacParts(data[:_FLAC_INFO_BYTES], tail, b2a_base64(tail, newline=False))
 
 
-def _flac_bytes(shape: Shape) -> bytes:
-    samples = np.resize(_samples(shape.rate_hz, shape.variant), shape.frames)
+def _encode_flac(shape: Shape) -> bytes:
+    samples = np.resize(_make_samples(shape.rate_hz, shape.variant), shape.frames)
     buffer = io.BytesIO()
     wide = np.repeat(samples[:, None], shape.channels, axis=1)
     soundfile.write(buffer, wide, shape.rate_hz, format="FLAC", subtype="PCM_16")
@@ -249,41 +255,41 @@ def _flac_bytes(shape: Shape) -> bytes:
 
 
 @functools.cache
-def _flac_frames(rate_hz: int, channels: int, audio_bytes: int) -> int:
+def _estimate_flac_frames(rate_hz: int, channels: int, audio_bytes: int) -> int:
     # The size of a FLAC file is known only after encoding, so approach the requested size in three steps.
-    frames = _cuttable(audio_bytes // channels)
+    frames = _round_to_threes(audio_bytes // channels)
     for _ in range(3):
-        size = len(_flac_bytes(Shape(Format.FLAC, rate_hz, channels, frames, 0)))
-        frames = _cuttable(frames * audio_bytes // size)
+        size = len(_encode_flac(Shape(Format.FLAC, rate_hz, channels, frames, 0)))
+        frames = _round_to_threes(frames * audio_bytes // size)
     return frames
 
 
-def _flac_head(shape: Shape, flac: _Flac, tag: int, take: int) -> bytes:
-    data = _FLAC_TAG + _TAG.pack(tag, take, shape.variant) + _FLAC_FILL
+def _make_flac_head(shape: Shape, flac: _FlacParts, tag: int, take: int) -> bytes:
+    data = _FLAC_TAG_ID + _TAG_LAYOUT.pack(tag, take, shape.variant) + _FLAC_PADDING
     start = len(_FLAC_MAGIC)
-    last = flac.info[start] & _FLAC_LAST
-    block = bytes((last | _FLAC_APPLICATION,)) + len(data).to_bytes(3, "big") + data
-    return _FLAC_MAGIC + bytes((flac.info[start] & ~_FLAC_LAST,)) + flac.info[start + 1 :] + block
+    last = flac.info[start] & _FLAC_LAST_BIT
+    block = bytes((last | _FLAC_APPLICATION_TYPE,)) + len(data).to_bytes(3, "big") + data
+    return _FLAC_MAGIC + bytes((flac.info[start] & ~_FLAC_LAST_BIT,)) + flac.info[start + 1 :] + block
 
 
-def _wav_tag(audio: bytes) -> bytes | None:
+def _find_wav_tag(audio: bytes) -> bytes | None:
     place = 12
-    while place + _CHUNK.size <= len(audio):
-        name, size = _CHUNK.unpack_from(audio, place)
-        place += _CHUNK.size
-        if name == _WAV_TAG:
+    while place + _CHUNK_LAYOUT.size <= len(audio):
+        name, size = _CHUNK_LAYOUT.unpack_from(audio, place)
+        place += _CHUNK_LAYOUT.size
+        if name == _WAV_TAG_NAME:
             return audio[place : place + size]
         place += size + size % 2
     return None
 
 
-def _flac_tag(audio: bytes) -> bytes | None:
+def _find_flac_tag(audio: bytes) -> bytes | None:
     place, last = len(_FLAC_MAGIC), False
     while not last and place + 4 <= len(audio):
         kind, size = audio[place], int.from_bytes(audio[place + 1 : place + 4], "big")
         place += 4
-        if kind & ~_FLAC_LAST == _FLAC_APPLICATION and audio.startswith(_FLAC_TAG, place):
-            return audio[place + len(_FLAC_TAG) : place + size]
-        last = bool(kind & _FLAC_LAST)
+        if kind & ~_FLAC_LAST_BIT == _FLAC_APPLICATION_TYPE and audio.startswith(_FLAC_TAG_ID, place):
+            return audio[place + len(_FLAC_TAG_ID) : place + size]
+        last = bool(kind & _FLAC_LAST_BIT)
         place += size
     return None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 __all__ = ["Billed", "Books", "Counters", "InFlightMeter"]
 
-_EARLY_S = 0.001
+_EARLY_TOLERANCE_S = 0.001
 """Tolerance in seconds. Client and service use two clocks, whose readings differ by less than this."""
 
 
@@ -89,7 +89,7 @@ class Books:
         return asdict(self) | {"billed": {str(tag): billed for tag, billed in self.billed.items()}}
 
     @classmethod
-    def of_json(cls, value: dict[str, Any]) -> Self:
+    def from_json(cls, value: dict[str, Any]) -> Self:
         """Return books from the decoded JSON of :meth:`to_json`. Keys that JSON made text become numbers."""
         return cls(
             **value
@@ -193,7 +193,7 @@ class Counters:
         `what` is the region and the tag of the text.
         """
         due_s = self._due_s.pop(what, None) if self._due_s else None
-        if due_s is not None and now_s < due_s - _EARLY_S:
+        if due_s is not None and now_s < due_s - _EARLY_TOLERANCE_S:
             self.early_retries += 1
             self._due_s[what] = due_s
 
@@ -214,14 +214,14 @@ class Counters:
         self.statuses[status] += 1
         self.last_at = time.time()
 
-    def bill(self, tag: int, characters: int) -> None:
+    def count_bill(self, tag: int, characters: int) -> None:
         """Count the bill of a text."""
         billed = self._billed.setdefault(tag, [0, 0])
         billed[0] += 1
         billed[1] += characters
         self.billed_characters += characters
 
-    def books(self, meters: Mapping[str, list[InFlightMeter]], remaining: Mapping[str, int]) -> Books:
+    def make_books(self, meters: Mapping[str, list[InFlightMeter]], remaining: Mapping[str, int]) -> Books:
         """Return all counts so far.
 
         `meters` contains the meters of all keys, by region. `remaining` contains the characters left, by key

@@ -1,7 +1,7 @@
 """Write and read the journal, a text file with one line for each bill.
 
 The service writes the bill to the journal before it sends the answer. One system call writes the whole line,
-so a killed process loses no line. If a full disk cut a line short, :meth:`BillsFile.bills` removes
+so a killed process loses no line. If a full disk cut a line short, :meth:`BillsFile.read_bills` removes
 the line.
 """
 
@@ -12,8 +12,8 @@ from typing import NamedTuple, Self
 
 __all__ = ["Bill", "BillsFile"]
 
-_NAME = "billed.journal"
-_NONE = "-"
+_FILE_NAME = "billed.journal"
+_EMPTY_WORD = "-"
 
 
 class Bill(NamedTuple):
@@ -37,16 +37,24 @@ class Bill(NamedTuple):
     mark: str = ""
     body: str = ""
 
-    def line(self) -> bytes:
+    def make_line(self) -> bytes:
         """Return the bill as a line of the journal, with its line break."""
-        words = (self.key, f"{self.tag:016x}", str(self.characters), self.mark or _NONE, self.body or _NONE)
+        words = (
+            self.key,
+            f"{self.tag:016x}",
+            str(self.characters),
+            self.mark or _EMPTY_WORD,
+            self.body or _EMPTY_WORD,
+        )
         return (" ".join(words) + "\n").encode()
 
     @classmethod
-    def read(cls, line: str) -> Self:
+    def parse_line(cls, line: str) -> Self:
         """Return the bill that a line of the journal contains."""
         key, tag, characters, mark, body = line.split()
-        return cls(key, int(tag, 16), int(characters), mark.replace(_NONE, ""), body.replace(_NONE, ""))
+        return cls(
+            key, int(tag, 16), int(characters), mark.replace(_EMPTY_WORD, ""), body.replace(_EMPTY_WORD, "")
+        )
 
 
 class BillsFile:
@@ -54,23 +62,23 @@ class BillsFile:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / _NAME
+        self._path = folder / _FILE_NAME
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def bills(self) -> Iterator[Bill]:
+    def read_bills(self) -> Iterator[Bill]:
         """Yield every bill of the file. At the end, remove an incomplete last line from the file."""
-        whole = 0
+        complete_bytes = 0
         with self._path.open("rb") as file:
             for line in file:
                 if not line.endswith(b"\n"):
                     break
-                whole += len(line)
-                yield Bill.read(line.decode())
-        os.ftruncate(self._file, whole)
+                complete_bytes += len(line)
+                yield Bill.parse_line(line.decode())
+        os.ftruncate(self._file, complete_bytes)
 
     def write(self, bill: Bill) -> None:
         """Write a bill. If the disk is full, raise OSError and leave no part of the bill in the file."""
-        line = bill.line()
+        line = bill.make_line()
         written = os.write(self._file, line)
         if written < len(line):
             os.ftruncate(self._file, os.fstat(self._file).st_size - written)

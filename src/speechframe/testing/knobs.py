@@ -29,7 +29,7 @@ RegionNames = tuple[str, ...]
 
 _FIXED_AT_START = frozenset({"seed", "regions", "keys"})
 """Knobs that cannot change while the service runs."""
-_ALLOWED: Mapping[str, str] = MappingProxyType(
+_ALLOWED_VALUES: Mapping[str, str] = MappingProxyType(
     {
         "latency": "seconds, Fixed or Lognormal",
         "cap_plan": "a list of pairs (seconds, cap)",
@@ -41,7 +41,7 @@ _ALLOWED: Mapping[str, str] = MappingProxyType(
 )
 
 
-def _as_latency(value: object) -> object:
+def _convert_latency(value: object) -> object:
     return Fixed(float(value)) if isinstance(value, (int, float)) else value
 
 
@@ -51,7 +51,7 @@ class Knobs(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     seed: int = 0
-    latency: Annotated[Latency, BeforeValidator(_as_latency)] = Fixed(0.0)
+    latency: Annotated[Latency, BeforeValidator(_convert_latency)] = Fixed(0.0)
     cap: Annotated[int, Field(ge=1)] | None = None
     cap_plan: tuple[tuple[Seconds, Annotated[int, Field(ge=1)] | None], ...] = ()
     rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -76,34 +76,34 @@ class Knobs(BaseModel):
 
     @field_validator("cap_plan", "regions", "down_regions", mode="before")
     @classmethod
-    def _in_a_row(cls, value: object) -> object:
+    def _convert_to_tuple(cls, value: object) -> object:
         if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
             return tuple(value)
         return () if value is None else value
 
     @field_validator("faults", "scripts", "odd", mode="before")
     @classmethod
-    def _by_name(cls, value: object) -> object:
+    def _convert_to_dict(cls, value: object) -> object:
         if isinstance(value, Mapping):
             return dict(value)
         return {} if value is None else value
 
     @field_validator("faults")
     @classmethod
-    def _known_faults(cls, value: dict[str, float]) -> dict[str, float]:
+    def _check_faults(cls, value: dict[str, float]) -> dict[str, float]:
         FaultTable(value)
         return value
 
     @field_validator("scripts")
     @classmethod
-    def _playable(cls, value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    def _check_scripts(cls, value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for script in value.values():
             check_script(script)
         return value
 
     @field_validator("regions", "down_regions")
     @classmethod
-    def _listed(cls, value: tuple[str, ...] | frozenset[str]) -> tuple[str, ...] | frozenset[str]:
+    def _check_region_names(cls, value: tuple[str, ...] | frozenset[str]) -> tuple[str, ...] | frozenset[str]:
         unknown = sorted(set(value) - set(REGIONS))
         if unknown:
             raise ValueError(f"unknown region {unknown[0]!r}; allowed: {', '.join(REGIONS)}")
@@ -111,7 +111,7 @@ class Knobs(BaseModel):
 
     @field_validator("regions")
     @classmethod
-    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _refuse_repeated_regions(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         twice = next((name for name in value if value.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"{twice} twice; allowed: each region once")
@@ -119,7 +119,7 @@ class Knobs(BaseModel):
 
     @field_validator("down_regions")
     @classmethod
-    def _its_own(cls, value: frozenset[str], known: ValidationInfo) -> frozenset[str]:
+    def _check_down_regions(cls, value: frozenset[str], known: ValidationInfo) -> frozenset[str]:
         # If `regions` itself is invalid, it is missing in `known.data`. Then accept any names here.
         regions = known.data.get("regions", value)
         for name in sorted(value):
@@ -128,14 +128,14 @@ class Knobs(BaseModel):
         return value
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> Self:
+    def from_values(cls, values: dict[str, Any]) -> Self:
         """Return knobs with these values. Raise SettingsError if a knob is unknown or a value is invalid."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise SettingsError(_words(error)) from None
+            raise SettingsError(_describe_error(error)) from None
 
-    def changed(self, changes: dict[str, Any]) -> Self:
+    def with_changes(self, changes: dict[str, Any]) -> Self:
         """Return a copy with changed knobs.
 
         Raise SettingsError if a knob is unknown, cannot change while the service runs, or has an invalid
@@ -144,14 +144,14 @@ class Knobs(BaseModel):
         fixed = sorted(_FIXED_AT_START & set(changes))
         if fixed:
             raise SettingsError(f"{fixed[0]} cannot change after the start. Make a new FaultyService.")
-        return self.of({name: getattr(self, name) for name in type(self).model_fields} | changes)
+        return self.from_values({name: getattr(self, name) for name in type(self).model_fields} | changes)
 
 
-def _words(error: ValidationError) -> str:
+def _describe_error(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         return f"a FaultyService has no {name!r}; it has {', '.join(Knobs.model_fields)}"
     said = first["msg"].removeprefix("Value error, ")
-    allowed = "" if first["type"] == "value_error" else _ALLOWED.get(name, "")
+    allowed = "" if first["type"] == "value_error" else _ALLOWED_VALUES.get(name, "")
     return f"{name}: {said}; allowed: {allowed}" if allowed else f"{name}: {said}"

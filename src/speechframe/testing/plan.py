@@ -18,7 +18,7 @@ from statistics import NormalDist
 from typing import Literal, NamedTuple, Self
 
 __all__ = [
-    "OK",
+    "OK_STEP",
     "Fault",
     "FaultTable",
     "Fixed",
@@ -26,23 +26,23 @@ __all__ = [
     "Latency",
     "Lognormal",
     "Step",
+    "choose_form",
     "draw",
-    "form_of",
+    "get_scripted_step",
+    "make_retry_after",
     "parse_step",
-    "retry_after",
-    "scripted_step",
 ]
 
-AND_SO_ON = "..."
+REPEAT_LAST_STEP = "..."
 """Last item of a script (the steps of one text). All later attempts repeat the step before this item."""
 EVERY_TEXT = "*"
 """Key of the script that applies to every text without a script of its own."""
 
-_BITS = 53
+_RANDOM_BITS = 53
 """Number of random bits in a drawn number, the precision of a float."""
-_NORMAL = NormalDist()
+_STANDARD_NORMAL = NormalDist()
 _ERROR_STATUSES = range(400, 600)
-_TOO_MANY = 1.0 + 1e-9
+_MAX_SHARE_SUM = 1.0 + 1e-9
 """Largest allowed sum of all shares, with a tolerance for rounding errors."""
 
 
@@ -103,7 +103,7 @@ class Lognormal:
 
     def seconds_at(self, place: float) -> float:
         """Return a quantile of the latency in seconds. `place` is the share of shorter latencies."""
-        deviation = _NORMAL.inv_cdf(min(max(place, 2.0**-_BITS), 1 - 2.0**-_BITS))
+        deviation = _STANDARD_NORMAL.inv_cdf(min(max(place, 2.0**-_RANDOM_BITS), 1 - 2.0**-_RANDOM_BITS))
         return self.mean_s * math.exp(self.sigma * deviation - self.sigma**2 / 2)
 
 
@@ -165,7 +165,7 @@ class Step(NamedTuple):
     retry_after: str | None = None
 
 
-OK = Step("ok")
+OK_STEP = Step("ok")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -181,8 +181,8 @@ def parse_step(words: str) -> Step:
     >>> parse_step("429:1.5")
     Step(name='429', fault=None, status=429, retry_after='1.5')
     """
-    if words == OK.name:
-        return OK
+    if words == OK_STEP.name:
+        return OK_STEP
     if words in Fault.__members__.values():
         return Step(words, fault=Fault(words))  # type: ignore[call-arg]  # mypy reads __new__ as the look-up
     status, _, wait = words.partition(":")
@@ -194,27 +194,29 @@ def parse_step(words: str) -> Step:
     )
 
 
-def scripted_step(script: Sequence[str], attempt: int) -> Step:
-    """Return the step of a script for an attempt, counted from 0. After the script, the step is `OK`.
+def get_scripted_step(script: Sequence[str], attempt: int) -> Step:
+    """Return the step of a script for an attempt, counted from 0. After the script, the step is `OK_STEP`.
 
     Examples
     --------
-    >>> [scripted_step(["503", "hang"], attempt).name for attempt in range(3)]
+    >>> [get_scripted_step(["503", "hang"], attempt).name for attempt in range(3)]
     ['503', 'hang', 'ok']
-    >>> [scripted_step(["503", "500", "..."], attempt).name for attempt in range(4)]
+    >>> [get_scripted_step(["503", "500", "..."], attempt).name for attempt in range(4)]
     ['503', '500', '500', '500']
     """
-    if script and script[-1] == AND_SO_ON:
+    if script and script[-1] == REPEAT_LAST_STEP:
         steps = script[:-1]
         return parse_step(steps[min(attempt, len(steps) - 1)])
-    return parse_step(script[attempt]) if attempt < len(script) else OK
+    return parse_step(script[attempt]) if attempt < len(script) else OK_STEP
 
 
 def check_script(script: Sequence[str]) -> None:
-    """Raise ValueError if a step of a script is unknown, or if a script is only `AND_SO_ON`."""
-    steps = script[:-1] if script and script[-1] == AND_SO_ON else script
+    """Raise ValueError if a step of a script is unknown, or if a script is only `REPEAT_LAST_STEP`."""
+    steps = script[:-1] if script and script[-1] == REPEAT_LAST_STEP else script
     if len(steps) < len(script) and not steps:
-        raise ValueError(f"a script of {AND_SO_ON!r} alone has no step to repeat. Put a step before it.")
+        raise ValueError(
+            f"a script of {REPEAT_LAST_STEP!r} alone has no step to repeat. Put a step before it."
+        )
     for words in steps:
         parse_step(words)
 
@@ -227,7 +229,7 @@ class FaultTable:
     Examples
     --------
     >>> table = FaultTable({"500": 0.25, "hang": 0.25})
-    >>> [table.step_at(place).name for place in (0.1, 0.3, 0.5, 0.99)]
+    >>> [table.choose_step(place).name for place in (0.1, 0.3, 0.5, 0.99)]
     ['500', 'hang', 'ok', 'ok']
     """
 
@@ -237,16 +239,16 @@ class FaultTable:
                 raise ValueError(f"the share of {name!r} is {part}; allowed: 0 to 1")
         self._steps = [parse_step(name) for name in shares]
         self._ends = list(itertools.accumulate(shares.values()))
-        if self._ends and self._ends[-1] > _TOO_MANY:
+        if self._ends and self._ends[-1] > _MAX_SHARE_SUM:
             raise ValueError(f"the shares of all faults add up to {self._ends[-1]:g}; allowed: at most 1")
 
     def __bool__(self) -> bool:
         return bool(self._steps)
 
-    def step_at(self, place: float) -> Step:
+    def choose_step(self, place: float) -> Step:
         """Return the step of an attempt. `place` is its random number, from 0 to below 1."""
         index = bisect_right(self._ends, place)
-        return self._steps[index] if index < len(self._steps) else OK
+        return self._steps[index] if index < len(self._steps) else OK_STEP
 
 
 def draw(seed: int, what: str, *of: int) -> float:
@@ -261,28 +263,28 @@ def draw(seed: int, what: str, *of: int) -> float:
     True
     """
     digest = hashlib.blake2b(repr((seed, what, of)).encode(), digest_size=8).digest()
-    return (int.from_bytes(digest, "big") >> (64 - _BITS)) / (1 << _BITS)
+    return (int.from_bytes(digest, "big") >> (64 - _RANDOM_BITS)) / (1 << _RANDOM_BITS)
 
 
 Form = Literal["seconds", "float", "date", "mixed"] | None
 """Form of Retry-After. None omits the header. "mixed" chooses among the other forms for each refusal."""
 
-_FORMS: tuple[Form, ...] = ("seconds", "float", "date", None)
+_MIXED_FORMS: tuple[Form, ...] = ("seconds", "float", "date", None)
 """The forms among which "mixed" chooses."""
 
 
-def form_of(form: Form, place: float) -> Form:
+def choose_form(form: Form, place: float) -> Form:
     """Return `form`, or for "mixed" the form that `place`, a random number from 0 to below 1, selects.
 
     Examples
     --------
-    >>> form_of("date", 0.9), form_of("mixed", 0.1), form_of("mixed", 0.99)
+    >>> choose_form("date", 0.9), choose_form("mixed", 0.1), choose_form("mixed", 0.99)
     ('date', 'seconds', None)
     """
-    return _FORMS[int(place * len(_FORMS))] if form == "mixed" else form
+    return _MIXED_FORMS[int(place * len(_MIXED_FORMS))] if form == "mixed" else form
 
 
-def retry_after(form: Form, wait_s: float, now_s: float) -> tuple[str | None, float]:
+def make_retry_after(form: Form, wait_s: float, now_s: float) -> tuple[str | None, float]:
     """Return the value of a Retry-After header, and the waiting time in seconds that the value means.
 
     If `form` is None, the value is None. Whole seconds and HTTP dates round up, so the waiting time may be
@@ -290,9 +292,9 @@ def retry_after(form: Form, wait_s: float, now_s: float) -> tuple[str | None, fl
 
     Examples
     --------
-    >>> retry_after("seconds", 0.5, 1.75e9), retry_after("float", 0.5, 1.75e9)
+    >>> make_retry_after("seconds", 0.5, 1.75e9), make_retry_after("float", 0.5, 1.75e9)
     (('1', 1.0), ('0.5', 0.5))
-    >>> retry_after("date", 0.5, 1.75e9 + 0.75)
+    >>> make_retry_after("date", 0.5, 1.75e9 + 0.75)
     ('Sun, 15 Jun 2025 15:06:42 GMT', 1.25)
     """
     if form is None:

@@ -16,23 +16,23 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from speechframe.errors import ConnectionFailed, SettingsError
-from speechframe.processes.child import Running, line_within
+from speechframe.processes.child import Running, read_first_line
 from speechframe.settings import GLOBAL_REGION, Settings
 from speechframe.spec.chosen import API_KEY_HEADER
 from speechframe.testing.books import Books
-from speechframe.testing.handler import BOOKS_PATH, CONTROL_PATH, identity_of
+from speechframe.testing.handler import BOOKS_PATH, CONTROL_PATH, make_identity
 from speechframe.testing.knobs import DEFAULT_KEY, Knobs
 from speechframe.testing.plan import Form, Latency
 
 __all__ = ["FaultyService"]
 
-_START_S = 60.0
+_START_TIMEOUT_S = 60.0
 """Time limit in seconds for the start of the child process, long enough for a busy machine."""
-_STOP_S = 5.0
+_STOP_TIMEOUT_S = 5.0
 """Time in seconds after which a child process that does not end is killed."""
-_ASK_S = 60.0
+_REPLY_TIMEOUT_S = 60.0
 """Time limit in seconds for an answer of the child process about its counts or settings."""
-_OK = 200
+_STATUS_OK = 200
 
 
 class FaultyService(Running):
@@ -163,10 +163,10 @@ class FaultyService(Running):
         data: str | os.PathLike[str] | None = None,
         **unknown: Never,  # raise SettingsError instead of TypeError; type checkers still report the call
     ) -> None:
-        self._keys = _checked_keys(keys)
+        self._keys = _check_keys(keys)
         if data is not None and not isinstance(data, (str, os.PathLike)):
             raise SettingsError(f"data={data!r}; allowed: a folder")
-        self._knobs = Knobs.of({
+        self._knobs = Knobs.from_values({
             "seed": seed, "latency": latency, "cap": cap, "cap_plan": cap_plan, "rate": rate,
             "burst": burst, "quota": quota, "faults": faults, "scripts": scripts,
             "retry_after": retry_after, "retry_after_s": retry_after_s, "audio_bytes": audio_bytes,
@@ -211,7 +211,7 @@ class FaultyService(Running):
             region_urls=named,
             regions=tuple(named),
             api_key=self.api_key,
-            profile=identity_of(self._knobs.seed),
+            profile=make_identity(self._knobs.seed),
         )
 
     @property
@@ -234,7 +234,7 @@ class FaultyService(Running):
         if self._given_data is None and self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="speechframe-", ignore_cleanup_errors=True)
         try:
-            self._spawn()
+            self._start_child()
         except BaseException:
             self.stop()
             raise
@@ -244,7 +244,7 @@ class FaultyService(Running):
         """End the child process and remove the temporary folder, if any. A second call does nothing."""
         process, self._process = self._process, None
         if process is not None:
-            _end(process)
+            _end_process(process)
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
@@ -255,7 +255,7 @@ class FaultyService(Running):
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGKILL)
-            _end(process)
+            _end_process(process)
 
     def restart(self) -> None:
         """Start the service again on the same ports, with the same keys, settings and bills.
@@ -275,7 +275,7 @@ class FaultyService(Running):
         ConnectionFailed
             If the service does not run.
         """
-        return Books.of_json(self._ask("GET", BOOKS_PATH))
+        return Books.from_json(self._request_json("GET", BOOKS_PATH))
 
     def set(self, **knobs: Any) -> None:
         """Change parameters while the service runs. Calls in flight do not change.
@@ -293,12 +293,12 @@ class FaultyService(Running):
         ConnectionFailed
             If the service does not run.
         """
-        changed = self._knobs.changed(knobs)
-        self._ask("POST", CONTROL_PATH, changed.model_dump_json(include=set(knobs)))
+        changed = self._knobs.with_changes(knobs)
+        self._request_json("POST", CONTROL_PATH, changed.model_dump_json(include=set(knobs)))
         self._knobs = changed
 
-    def _ask(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
-        connection = HTTPConnection(urlsplit(self.url).netloc, timeout=_ASK_S)
+    def _request_json(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
+        connection = HTTPConnection(urlsplit(self.url).netloc, timeout=_REPLY_TIMEOUT_S)
         try:
             connection.request(method, path, body, {API_KEY_HEADER: self.api_key.get_secret_value()})
             reply = connection.getresponse()
@@ -307,11 +307,11 @@ class FaultyService(Running):
             raise ConnectionFailed(f"the faulty service does not answer: {error}", sent=True) from None
         finally:
             connection.close()
-        if reply.status != _OK:
+        if reply.status != _STATUS_OK:
             raise SettingsError(answer["error_message"])
         return answer
 
-    def _spawn(self) -> None:
+    def _start_child(self) -> None:
         command = [sys.executable, "-P", "-m", "speechframe.testing.faulty"]
         self._process = process = subprocess.Popen(  # noqa: S603 - our own module
             command,
@@ -322,20 +322,22 @@ class FaultyService(Running):
         )
         assert process.stdin is not None  # noqa: S101 - true, because the arguments request pipes
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(self._start_message().encode() + b"\n")
+            process.stdin.write(self._make_start_message().encode() + b"\n")
             process.stdin.flush()
         assert process.stdout is not None  # noqa: S101 - same
-        line = line_within(process.stdout, _START_S)
+        line = read_first_line(process.stdout, _START_TIMEOUT_S)
         try:
-            said = json.loads(line)
+            message = json.loads(line)
         except ValueError:
-            said = {"error": f"it ended or wrote nothing within {_START_S:g} s. See its standard error"}
-        if "error" in said:
-            raise SettingsError(f"the faulty service cannot start: {said['error']}")
-        self._urls = said["urls"]
-        self.pid = said["pid"]
+            message = {
+                "error": f"it ended or wrote nothing within {_START_TIMEOUT_S:g} s. See its standard error"
+            }
+        if "error" in message:
+            raise SettingsError(f"the faulty service cannot start: {message['error']}")
+        self._urls = message["urls"]
+        self.pid = message["pid"]
 
-    def _start_message(self) -> str:
+    def _make_start_message(self) -> str:
         folder = self._given_data if self._given_data is not None else self._temporary
         data = folder.name if isinstance(folder, tempfile.TemporaryDirectory) else os.fspath(folder or "")
         # Send the API keys through the pipe, because every user of the machine can read command lines.
@@ -345,7 +347,7 @@ class FaultyService(Running):
         return json.dumps({"knobs": knobs, "data": str(Path(data).absolute()), "ports": ports})
 
 
-def _checked_keys(keys: Any) -> tuple[SecretStr, ...]:
+def _check_keys(keys: Any) -> tuple[SecretStr, ...]:
     # Refuse a single string, because each of its letters would become a key.
     given = tuple(keys) if isinstance(keys, Iterable) and not isinstance(keys, (str, bytes)) else None
     if given is None or not all(isinstance(key, (str, SecretStr)) for key in given):
@@ -357,13 +359,13 @@ def _checked_keys(keys: Any) -> tuple[SecretStr, ...]:
     return tuple(key for one in given if (key := Settings(api_key=one).api_key) is not None)
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end_process(process: "subprocess.Popen[bytes]") -> None:
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(OSError):
                 stream.close()
     try:
-        process.wait(_STOP_S)
+        process.wait(_STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(_STOP_S)
+        process.wait(_STOP_TIMEOUT_S)

@@ -24,36 +24,36 @@ class Verb(NamedTuple):
     backend: "Callable[[], type[ServiceBackend]]"
 
 
-def _generate() -> "type[ServiceBackend]":
+def _load_generate() -> "type[ServiceBackend]":
     from speechframe.verbs.generate import GenerateBackend
 
     return GenerateBackend
 
 
-def _translate() -> "type[ServiceBackend]":
+def _load_translate() -> "type[ServiceBackend]":
     from speechframe.verbs.translate import TranslateBackend
 
     return TranslateBackend
 
 
-def _change_voice() -> "type[ServiceBackend]":
+def _load_change_voice() -> "type[ServiceBackend]":
     from speechframe.verbs.change_voice import ChangeVoiceBackend
 
     return ChangeVoiceBackend
 
 
-def _dub() -> "type[ServiceBackend]":
+def _load_dub() -> "type[ServiceBackend]":
     from speechframe.verbs.dub import DubBackend
 
     return DubBackend
 
 
-VERBS: Mapping[str, Verb] = MappingProxyType(
+RUN_VERBS: Mapping[str, Verb] = MappingProxyType(
     {
-        "generate": Verb("Speak each row of a table.", _generate),
-        "translate": Verb("Translate each row of a table into other languages.", _translate),
-        "change_voice": Verb("Convert each clip of a table to another voice.", _change_voice),
-        "dub": Verb("Dub each media file of a table into other languages.", _dub),
+        "generate": Verb("Speak each row of a table.", _load_generate),
+        "translate": Verb("Translate each row of a table into other languages.", _load_translate),
+        "change_voice": Verb("Convert each clip of a table to another voice.", _load_change_voice),
+        "dub": Verb("Dub each media file of a table into other languages.", _load_dub),
     }
 )
 """The verbs that make runs, by name. The commands and :func:`resume` use this table."""

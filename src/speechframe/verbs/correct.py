@@ -3,12 +3,18 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from speechframe.backends.dub_job import detail_of, fetch_file
+from speechframe.backends.dub_job import fetch_file, find_detail
 from speechframe.batch.live import Run
 from speechframe.client import Client
 from speechframe.errors import InvalidRows, JobFailed
-from speechframe.tables.table import problem
-from speechframe.verbs.utterances import FILES, Row, dub_rows, table_of, utterances_of
+from speechframe.tables.table import make_problem
+from speechframe.verbs.utterances import (
+    LINK_FIELD_OF_COLUMN,
+    DubRow,
+    fetch_table,
+    fetch_utterances,
+    list_dub_rows,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +22,7 @@ if TYPE_CHECKING:
     from speechframe.spec.dubbing import DubbedUtterance
 
 # Fields of an utterance that can be corrected.
-_CORRECTED = ("text", "voice_id")
+_CORRECTABLE_FIELDS = ("text", "voice_id")
 
 
 async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.DataFrame":
@@ -51,7 +57,7 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
     --------
     >>> spf.correct(run, [{"row_id": "intro/pt-BR", "utterance_id": 3, "text": "Bom dia!"}])  # doctest: +SKIP
     """
-    rows = {row["row_id"]: row for row in dub_rows(run)}
+    rows = {row["row_id"]: row for row in list_dub_rows(run)}
     wanted_fields = list(_read_corrections(corrections))
     async with Client(service) as client:
         known: dict[tuple[str, Any], DubbedUtterance] = {}
@@ -59,7 +65,7 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
         for row_id in {*rows} & {row_id for row_id, _, _ in wanted_fields}:
             # The job may still apply the corrections of an interrupted call.
             await client.dubbing.wait(rows[row_id]["job_id"])
-            listed = await utterances_of(client, rows[row_id])
+            listed = await fetch_utterances(client, rows[row_id])
             known |= {(row_id, one.utterance_id): one for one in listed.utterances}
             if listed.version > 1:
                 changed[row_id] = []  # an interrupted call may not have fetched this version
@@ -67,30 +73,30 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
             if (before := known.get((row_id, utterance_id))) is None:
                 words, value = "names no utterance of this run", f"{row_id}, {utterance_id}"
                 raise InvalidRows(
-                    [problem("corrections", words, value=value, allowed="rows of utterances(run)")]
+                    [make_problem("corrections", words, value=value, allowed="rows of utterances(run)")]
                 )
             new = {name: text for name, text in wanted.items() if text not in (None, getattr(before, name))}
             if new:
                 changed.setdefault(row_id, []).append({"utterance_id": before.utterance_id, **new})
         # Correct one dub after the other, because a job corrects one locale at a time.
         for row_id, new_fields in changed.items():
-            await _remake(client, run, rows[row_id], new_fields)
-        return await table_of(client, rows.values())
+            await _correct_dub(client, run, rows[row_id], new_fields)
+        return await fetch_table(client, rows.values())
 
 
-async def _remake(client: Client, run: Run, row: Row, new: list[dict[str, Any]]) -> None:
+async def _correct_dub(client: Client, run: Run, row: DubRow, new: list[dict[str, Any]]) -> None:
     """Send the new fields of one dub, if there are any, wait for the dub, and replace its files."""
     # Check the paths before anything is sent, because the run may come from somebody else.
-    places = {name: run.folder.inside(row[name]) for name in FILES if row[name] is not None}
+    paths = {name: run.folder.find_path(row[name]) for name in LINK_FIELD_OF_COLUMN if row[name] is not None}
     if new:
         await client.dubbing.update_utterances(row["job_id"], row["locale"], new)
     status = await client.dubbing.wait(row["job_id"])
-    detail = detail_of(status, row["locale"])
+    detail = find_detail(status, row["locale"])
     if new and detail.error_message is not None:  # the service keeps the earlier version
         raise JobFailed(f"{row['row_id']}: {detail.error_message}")
-    for name, link in FILES.items():
-        if name in places and (url := getattr(detail, link)) is not None:
-            await fetch_file(client.dubbing, url, places[name])
+    for name, link in LINK_FIELD_OF_COLUMN.items():
+        if name in paths and (url := getattr(detail, link)) is not None:
+            await fetch_file(client.dubbing, url, paths[name])
 
 
 def _read_corrections(corrections: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
@@ -101,8 +107,14 @@ def _read_corrections(corrections: Any) -> Iterator[tuple[str, Any, dict[str, An
     given: Iterable[Any] = corrections
     if hasattr(corrections, "to_dict"):
         given = corrections.astype(object).where(corrections.notna(), None).to_dict("records")
-    for one in given:
-        if not isinstance(one, Mapping) or not {"row_id", "utterance_id"} <= {*one}:
+    for correction in given:
+        if not isinstance(correction, Mapping) or not {"row_id", "utterance_id"} <= {*correction}:
             allowed = "a table or mappings with row_id, utterance_id and text or voice_id"
-            raise InvalidRows([problem("corrections", "is not a correction", value=one, allowed=allowed)])
-        yield str(one["row_id"]), one["utterance_id"], {name: one.get(name) for name in _CORRECTED}
+            raise InvalidRows(
+                [make_problem("corrections", "is not a correction", value=correction, allowed=allowed)]
+            )
+        yield (
+            str(correction["row_id"]),
+            correction["utterance_id"],
+            {name: correction.get(name) for name in _CORRECTABLE_FIELDS},
+        )

@@ -8,8 +8,8 @@ from speechframe.batch.backend import Backend
 from speechframe.batch.live import Run
 from speechframe.batch.run import EarlierRun, continue_run, read_run
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError
-from speechframe.tables.table import problem
-from speechframe.verbs import VERBS
+from speechframe.tables.table import make_problem
+from speechframe.verbs import RUN_VERBS
 
 
 async def resume(
@@ -57,26 +57,30 @@ async def resume(
     """
     if redo is not None and table is not None:
         raise InvalidRows(
-            [problem("redo", "cannot be combined with table", allowed="redo= or table=, in separate calls")]
+            [
+                make_problem(
+                    "redo", "cannot be combined with table", allowed="redo= or table=, in separate calls"
+                )
+            ]
         )
-    instead = {
+    reasons = {
         "run_dir": "a run keeps its folder",
         "take": "a run keeps its takes, and redo= makes another take of some rows",
         "id": "it needs a new table, given as table=",
     }
-    for name, words in instead.items():
+    for name, words in reasons.items():
         if given.get(name) is not None and not (name == "id" and table is not None):
             raise SettingsError(f"resume() takes no {name}: {words}")
     earlier = read_run(run, given)
-    backend = backend_of(earlier) if backend is None else backend
+    backend = make_backend(earlier) if backend is None else backend
     return await continue_run(earlier, backend, table, redo)
 
 
-def backend_of(earlier: EarlierRun) -> Backend:
+def make_backend(earlier: EarlierRun) -> Backend:
     """Return the backend of a run, or raise RunMismatch if the run was made by :func:`run`."""
-    if (verb := VERBS.get(earlier.operation)) is None:
+    if (verb := RUN_VERBS.get(earlier.operation)) is None:
         raise RunMismatch(
             f"{earlier.folder.path} contains a {earlier.operation} run, which needs its own backend; use "
             "resume(run, backend=...)"
         )
-    return verb.backend().of(earlier.options.service, earlier.constants)
+    return verb.backend().from_constants(earlier.options.service, earlier.constants)

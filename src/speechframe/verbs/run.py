@@ -4,7 +4,7 @@ from typing import Any
 
 from speechframe.batch.backend import Backend
 from speechframe.batch.live import Run
-from speechframe.batch.run import make
+from speechframe.batch.run import make_run
 
 
 async def run(backend: Backend, table: Any, **options: Any) -> Run:
@@ -31,4 +31,4 @@ async def run(backend: Backend, table: Any, **options: Any) -> Run:
     --------
     >>> run = spf.run(MyBackend(), frame, run_dir="runs/mine", max_credits=500)  # doctest: +SKIP
     """
-    return await make(backend, table, {}, options)
+    return await make_run(backend, table, {}, options)

@@ -58,4 +58,4 @@ async def stream(
     except BaseException:
         await client.close()
         raise
-    return found.owning(client.close)
+    return found.call_at_end(client.close)

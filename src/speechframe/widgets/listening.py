@@ -12,7 +12,7 @@ import traitlets as t
 
 from speechframe.errors import SpeechframeError
 from speechframe.listening.making import make_test
-from speechframe.listening.test import LISTENERS, Test
+from speechframe.listening.test import DEFAULT_LISTENERS, Test
 from speechframe.widgets.base import PageWidget
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class ListeningTest(PageWidget):
         """
         return self.test.analyse(votes, **options)
 
-    def power(self, *, effect: float, listeners: int = LISTENERS, **options: Any) -> "Power":
+    def power(self, *, effect: float, listeners: int = DEFAULT_LISTENERS, **options: Any) -> "Power":
         """Return the probability that this test finds an effect.
 
         Parameters
@@ -126,7 +126,7 @@ class ListeningTest(PageWidget):
         """Send a sound of this listener's pages."""
         clip_id = str(message.get("clip"))
         try:
-            data, mime = self.test.audio(self.listener, clip_id)
+            data, mime = self.test.read_audio(self.listener, clip_id)
         except (KeyError, SpeechframeError, OSError) as error:
             # The message of the error could reveal the condition of the clip, so only the log contains it.
             log.warning("a sound of %s could not be sent: %s", self.test.test_id, error)
@@ -136,13 +136,13 @@ class ListeningTest(PageWidget):
 
     def on_begin(self, message: dict[str, Any]) -> None:
         """Store the consent and the answers of the listener."""
-        self._reply(message)
+        self._store_message(message)
 
     def on_vote(self, message: dict[str, Any]) -> None:
         """Store a vote. The page gets the reply when the vote is on disk."""
-        self._reply(message)
+        self._store_message(message)
 
-    def _reply(self, message: dict[str, Any]) -> None:
+    def _store_message(self, message: dict[str, Any]) -> None:
         """Store a message of the page, and send the reply."""
         reply = self.test.reply(self.listener, message)
         self.send(reply)
@@ -156,7 +156,7 @@ class ListeningTest(PageWidget):
         return f"<ListeningTest {self.test.test_id}: {self.listener}, {done} of {trials} trials done>"
 
 
-def _as_widget(make: Callable[P, Test]) -> Callable[P, ListeningTest]:
+def _wrap_as_widget(make: Callable[P, Test]) -> Callable[P, ListeningTest]:
     """Return a function that makes a test and shows it, with the signature and the docstring of `make`."""
     signature = inspect.signature(make).replace(return_annotation=ListeningTest)
 
@@ -171,4 +171,4 @@ def _as_widget(make: Callable[P, Test]) -> Callable[P, ListeningTest]:
     return listening_test
 
 
-listening_test = _as_widget(make_test)
+listening_test = _wrap_as_widget(make_test)

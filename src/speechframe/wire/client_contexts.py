@@ -22,17 +22,17 @@ from typing import Any
 from speechframe.spec.chosen import MAX_FRAME_BYTES
 from speechframe.spec.codes import CloseCode, ErrorCode, WarningCode
 from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
-from speechframe.spec.texts import speaks
-from speechframe.wire.answers import MAX_TRACE_CHARACTERS, SecretMasker, one_line
-from speechframe.wire.frames import AudioReceived, ServerFrame, UnknownFrame, parse_server_frame
+from speechframe.spec.texts import has_speech
+from speechframe.wire.answers import MAX_TRACE_CHARACTERS, SecretMasker, shorten_to_line
+from speechframe.wire.frames import ReceivedAudio, ServerFrame, UnknownFrame, parse_server_frame
 from speechframe.wire.turns import SlotPool
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
 """First and longest wait of a turn after a refusal. The wait doubles with each refusal."""
-_FRAME_CHARACTERS = MAX_FRAME_BYTES // 8
+_MAX_FRAME_CHARACTERS = MAX_FRAME_BYTES // 8
 """Largest number of characters of text in a frame. A character takes at most six bytes in JSON."""
-_CLEAR = ClientFrame.model_validate({"clear": True})
-_END = ClientFrame.model_validate({"end": True})
+_CLEAR_FRAME = ClientFrame.model_validate({"clear": True})
+_END_FRAME = ClientFrame.model_validate({"end": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class TurnEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class TurnFailed:
     """A turn has failed and gets no more audio.
 
     `code` is the error code of the service, or empty if the error had no code. It is None if the connection
@@ -68,7 +68,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Retried:
+class TurnRetried:
     """A turn will be sent again from its beginning. None of its audio has arrived yet."""
 
     turn: int
@@ -76,7 +76,7 @@ class Retried:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class WarningReceived:
     """The service sent a warning. `turn` is None if the warning belongs to no turn."""
 
     turn: int | None
@@ -92,7 +92,7 @@ class UnexpectedMessage:
     words: str
 
 
-Event = TurnAudio | TurnEnded | Failed | Retried | Warned | UnexpectedMessage
+Event = TurnAudio | TurnEnded | TurnFailed | TurnRetried | WarningReceived | UnexpectedMessage
 
 
 @dataclass(eq=False, slots=True)
@@ -123,7 +123,7 @@ class _Turn:
         # Look only at unsent frames, because this property is read for every piece of audio.
         return any(self.frames[index].text is not None for index in range(self.sent, len(self.frames)))
 
-    def next_frame(self) -> ClientFrame:
+    def take_next_frame(self) -> ClientFrame:
         """Return the next frame and count it as sent."""
         frame = self.frames[self.sent]
         self.sent += 1
@@ -154,10 +154,10 @@ class ClientContexts:
     >>> contexts.send(turn, "Hello.")
     >>> contexts.end(turn)
     []
-    >>> contexts.wants_connection
+    >>> contexts.needs_connection
     True
-    >>> contexts.connected()
-    >>> [frame.context_id for frame in contexts.frames(now_s=0.0)]
+    >>> contexts.record_connection()
+    >>> [frame.context_id for frame in contexts.take_frames(now_s=0.0)]
     ['1.1', '1.1', '1.1']
     """
 
@@ -178,7 +178,7 @@ class ClientContexts:
         self._connected = False
 
     @property
-    def wants_connection(self) -> bool:
+    def needs_connection(self) -> bool:
         """Whether there is text to send but no connection."""
         return not self._connected and any(turn.has_text for turn in self._turns.values())
 
@@ -213,7 +213,9 @@ class ClientContexts:
         found = self._turns.get(turn)
         if found is not None and not found.ended and text:
             # Send a long text in several frames, because the service cuts text independently of frames.
-            pieces = (text[at : at + _FRAME_CHARACTERS] for at in range(0, len(text), _FRAME_CHARACTERS))
+            pieces = (
+                text[at : at + _MAX_FRAME_CHARACTERS] for at in range(0, len(text), _MAX_FRAME_CHARACTERS)
+            )
             found.frames += [ClientFrame.model_validate({"text": piece}) for piece in pieces]
 
     def clear(self, turn: int) -> list[Event]:
@@ -221,9 +223,9 @@ class ClientContexts:
         found = self._turns.get(turn)
         if found is None:
             return []
-        ending = [_END] if found.ended else []
+        ending = [_END_FRAME] if found.ended else []
         # The service drops the text that it still holds. Keep the end of a turn that was ended.
-        found.frames = ([_CLEAR] if found.wire_id else []) + ending
+        found.frames = ([_CLEAR_FRAME] if found.wire_id else []) + ending
         found.sent = 0
         return [] if found.wire_id else self._finish_if_ended(found)
 
@@ -236,10 +238,10 @@ class ClientContexts:
         if found.wire_id is None and not found.has_text:
             # The service does not have this turn, so there is nothing to wait for.
             return self._finish(found, TurnEnded(turn))
-        found.frames.append(_END)
+        found.frames.append(_END_FRAME)
         return []
 
-    def abandon(self, turn: int) -> None:
+    def abandon_turn(self, turn: int) -> None:
         """Abandon a turn. If an attempt of it was begun, the client clears and ends its context."""
         found = self._turns.get(turn)
         if found is not None:
@@ -251,11 +253,11 @@ class ClientContexts:
         found = self._turns.get(turn)
         return found is not None and found.wire_id is not None
 
-    def connected(self) -> None:
+    def record_connection(self) -> None:
         """Record that the socket is connected."""
         self._connected = True
 
-    def disconnected(self, code: int | None) -> list[Event]:
+    def record_disconnection(self, code: int | None) -> list[Event]:
         """Record that the connection is closed, and return the events. `code` is the close code, if any."""
         self._connected = False
         for _, has_slot in self._closing:
@@ -265,10 +267,10 @@ class ClientContexts:
         self._abandoned.clear()
         events: list[Event] = []
         for turn in list(self._turns.values()):
-            events += self._lose_connection(turn, code)
+            events += self._handle_lost_connection(turn, code)
         return events
 
-    def frames(self, *, now_s: float) -> Iterator[ClientFrame]:
+    def take_frames(self, *, now_s: float) -> Iterator[ClientFrame]:
         """Yield the frames to send now, in order. A yielded frame counts as sent.
 
         Other methods may be called between two frames. If a turn is abandoned then, its frames are not sent.
@@ -277,32 +279,32 @@ class ClientContexts:
             wire_id, has_slot = self._closing.pop(0)
             if has_slot:
                 self._slots.free()
-            yield _address(_CLEAR, wire_id)
-            yield _address(_END, wire_id)
+            yield _set_context_id(_CLEAR_FRAME, wire_id)
+            yield _set_context_id(_END_FRAME, wire_id)
         for number in list(self._turns):
             turn = self._turns.get(number)
             if turn is None or not self._connected:
                 continue
             if turn.wire_id is None and self._begin_attempt(turn, now_s):
-                yield _address(turn.opening, turn.wire_id)
+                yield _set_context_id(turn.opening, turn.wire_id)
             while turn.wire_id is not None and turn.sent < len(turn.frames):
-                frame = turn.next_frame()
+                frame = turn.take_next_frame()
                 if frame.end:
-                    self._free(turn)
-                yield _address(frame, turn.wire_id)
+                    self._free_slot(turn)
+                yield _set_context_id(frame, turn.wire_id)
 
     def receive(self, message: str | bytes, *, now_s: float) -> list[Event]:
         """Process a message of the service, and return the events."""
         frame = parse_server_frame(message, self._clean)
-        said = frame.said if isinstance(frame, AudioReceived) else None
+        notice = frame.said if isinstance(frame, ReceivedAudio) else None
         # First process an error or warning in the frame. If it ends the turn, the audio is ignored.
-        before = self._events_of(said, now_s) if said is not None else []
-        return before + self._events_of(frame, now_s)
+        events = self._process_frame(notice, now_s) if notice is not None else []
+        return events + self._process_frame(frame, now_s)
 
-    def _events_of(self, frame: ServerFrame, now_s: float) -> list[Event]:
+    def _process_frame(self, frame: ServerFrame, now_s: float) -> list[Event]:
         if frame.context_id in self._abandoned:
             is_fatal = isinstance(frame, ErrorFrame) and frame.fatal
-            if is_fatal or (isinstance(frame, FinalFrame | AudioReceived) and frame.final):
+            if is_fatal or (isinstance(frame, FinalFrame | ReceivedAudio) and frame.final):
                 self._abandoned.discard(frame.context_id)
             return []
         turn = self._by_wire_id.get(frame.context_id or "")
@@ -310,22 +312,24 @@ class ClientContexts:
         if isinstance(frame, WarningFrame):
             if turn is not None:
                 turn.warned = ": ".join(filter(None, (frame.warning_code, frame.warning)))
-            return [Warned(number, frame.warning_code, frame.warning)]
+            return [WarningReceived(number, frame.warning_code, frame.warning)]
         if isinstance(frame, ErrorFrame):
-            return self._error(turn, frame, now_s)
+            return self._process_error(turn, frame, now_s)
         if isinstance(frame, UnknownFrame):
             if turn is None or not frame.is_audio:
                 return [UnexpectedMessage(number, frame.why)]
             self._give_up(turn)
-            return self._finish(turn, Failed(turn.number, None, f"a piece is lost: {frame.why}", is_bad=True))
+            return self._finish(
+                turn, TurnFailed(turn.number, None, f"a piece is lost: {frame.why}", is_bad=True)
+            )
         if turn is None:
-            context_id = one_line(frame.context_id or "", MAX_TRACE_CHARACTERS, self._clean)
+            context_id = shorten_to_line(frame.context_id or "", MAX_TRACE_CHARACTERS, self._clean)
             return [UnexpectedMessage(None, f"a frame for the context {context_id!r}, which is not open")]
         heard: list[Event] = []
-        if isinstance(frame, AudioReceived) and frame.audio:
+        if isinstance(frame, ReceivedAudio) and frame.audio:
             turn.heard = True
             heard.append(TurnAudio(turn.number, frame.audio, frame.trace_id))
-        return heard + (self._final(turn, frame.trace_id) if frame.final else [])
+        return heard + (self._process_final_frame(turn, frame.trace_id) if frame.final else [])
 
     def _begin_attempt(self, turn: _Turn, now_s: float) -> bool:
         """Begin an attempt if there is text, no wait, and a free slot. Return whether it began."""
@@ -337,22 +341,22 @@ class ClientContexts:
         self._by_wire_id[turn.wire_id] = turn
         return True
 
-    def _final(self, turn: _Turn, trace_id: str | None) -> list[Event]:
+    def _process_final_frame(self, turn: _Turn, trace_id: str | None) -> list[Event]:
         if not turn.ended or turn.has_slot:
             return [UnexpectedMessage(turn.number, "a final frame before the turn was ended")]
-        if not turn.heard and speaks("".join(one.text or "" for one in turn.frames)):
+        if not turn.heard and has_speech("".join(one.text or "" for one in turn.frames)):
             why = f"; the service warned: {turn.warned}" if turn.warned else ""
             words = f"the answer holds no audio{why}"
-            return self._finish(turn, Failed(turn.number, None, words, trace_id, is_bad=True))
+            return self._finish(turn, TurnFailed(turn.number, None, words, trace_id, is_bad=True))
         return self._finish(turn, TurnEnded(turn.number, trace_id))
 
-    def _error(self, turn: _Turn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
+    def _process_error(self, turn: _Turn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
         code, words = frame.error_code, frame.error
         if turn is None:
             return [UnexpectedMessage(None, f"an error of no open context: {code} {words}")]
         if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.heard:
             return self._wait_after_refusal(turn, frame, now_s)
-        failed = Failed(turn.number, str(code), words, frame.trace_id)
+        failed = TurnFailed(turn.number, str(code), words, frame.trace_id)
         if code == ErrorCode.INTERNAL_ERROR and not turn.heard:
             self._give_up(turn)
             return self._count_failure(turn, failed)
@@ -366,25 +370,25 @@ class ClientContexts:
         self._give_up(turn)
         if now_s - turn.refused_since_s >= self._patience_s:
             code = ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED
-            return self._finish(turn, Failed(turn.number, str(code), frame.error, frame.trace_id))
+            return self._finish(turn, TurnFailed(turn.number, str(code), frame.error, frame.trace_id))
         # A refusal does not count as a failure of the turn.
         turn.not_before_s = now_s + turn.wait_s
         turn.wait_s = min(2 * turn.wait_s, _LONGEST_WAIT_S)
         return self._send_again(turn, str(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED))
 
-    def _lose_connection(self, turn: _Turn, code: int | None) -> list[Event]:
+    def _handle_lost_connection(self, turn: _Turn, code: int | None) -> list[Event]:
         if code == CloseCode.POLICY_VIOLATION:
-            return self._finish(turn, Failed(turn.number, None, CloseCode.POLICY_VIOLATION.cause))
+            return self._finish(turn, TurnFailed(turn.number, None, CloseCode.POLICY_VIOLATION.cause))
         if turn.wire_id is None:
             return []
         if turn.heard:
             words = "the connection was lost before all of the audio had come"
-            return self._finish(turn, Failed(turn.number, None, words))
-        self._detach(turn)
-        _rewind(turn)
-        return self._count_failure(turn, Failed(turn.number, None, "the connection was lost"))
+            return self._finish(turn, TurnFailed(turn.number, None, words))
+        self._detach_attempt(turn)
+        _mark_unsent(turn)
+        return self._count_failure(turn, TurnFailed(turn.number, None, "the connection was lost"))
 
-    def _count_failure(self, turn: _Turn, failed: Failed) -> list[Event]:
+    def _count_failure(self, turn: _Turn, failed: TurnFailed) -> list[Event]:
         """Count a failed attempt. Send the turn again, unless this was the last allowed attempt."""
         turn.failures += 1
         if turn.has_text and turn.failures >= self._max_attempts:
@@ -393,7 +397,7 @@ class ClientContexts:
 
     def _send_again(self, turn: _Turn, code: str | None) -> list[Event]:
         """Announce that a turn is sent again. If all text was cleared, only finish a turn that was ended."""
-        return [Retried(turn.number, code)] if turn.has_text else self._finish_if_ended(turn)
+        return [TurnRetried(turn.number, code)] if turn.has_text else self._finish_if_ended(turn)
 
     def _finish_if_ended(self, turn: _Turn) -> list[Event]:
         return self._finish(turn, TurnEnded(turn.number)) if turn.ended else []
@@ -404,22 +408,22 @@ class ClientContexts:
             self._closing.append((turn.wire_id, turn.has_slot))
             self._abandoned.add(turn.wire_id)
             turn.has_slot = False
-        self._detach(turn)
-        _rewind(turn)
+        self._detach_attempt(turn)
+        _mark_unsent(turn)
 
-    def _detach(self, turn: _Turn) -> None:
-        self._free(turn)
+    def _detach_attempt(self, turn: _Turn) -> None:
+        self._free_slot(turn)
         if turn.wire_id is not None:
             del self._by_wire_id[turn.wire_id]
             turn.wire_id = None
 
-    def _free(self, turn: _Turn) -> None:
+    def _free_slot(self, turn: _Turn) -> None:
         if turn.has_slot:
             turn.has_slot = False
             self._slots.free()
 
-    def _finish(self, turn: _Turn, event: TurnEnded | Failed) -> list[Event]:
-        self._detach(turn)
+    def _finish(self, turn: _Turn, event: TurnEnded | TurnFailed) -> list[Event]:
+        self._detach_attempt(turn)
         del self._turns[turn.number]
         # A slot may be free now, so end the wait of refused turns.
         for other in self._turns.values():
@@ -427,11 +431,11 @@ class ClientContexts:
         return [event]
 
 
-def _address(frame: ClientFrame, wire_id: str | None) -> ClientFrame:
+def _set_context_id(frame: ClientFrame, wire_id: str | None) -> ClientFrame:
     return frame.model_copy(update={"context_id": wire_id})
 
 
-def _rewind(turn: _Turn) -> None:
+def _mark_unsent(turn: _Turn) -> None:
     """Mark all frames of a turn as unsent, and remove its clears."""
     turn.sent = 0
     turn.frames = [one for one in turn.frames if not one.clear]

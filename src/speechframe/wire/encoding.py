@@ -2,9 +2,13 @@
 
 import zlib
 
-_GZIP = zlib.MAX_WBITS | 16
+_GZIP_WBITS = zlib.MAX_WBITS | 16
 # Old servers send deflate without the zlib header, which the standard requires.
-_KINDS = {"gzip": [_GZIP], "x-gzip": [_GZIP], "deflate": [zlib.MAX_WBITS, -zlib.MAX_WBITS]}
+_WBITS_BY_ENCODING = {
+    "gzip": [_GZIP_WBITS],
+    "x-gzip": [_GZIP_WBITS],
+    "deflate": [zlib.MAX_WBITS, -zlib.MAX_WBITS],
+}
 
 
 class TooLargeError(ValueError):
@@ -15,7 +19,7 @@ class BadEncodingError(ValueError):
     """The body is not encoded as its header states, or the encoding was not requested."""
 
 
-def unpack(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
+def decompress(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
     """Return the decompressed body.
 
     Parameters
@@ -36,7 +40,7 @@ def unpack(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
 
     Examples
     --------
-    >>> unpack(zlib.compress(b"hello"), "deflate", max_bytes=100)
+    >>> decompress(zlib.compress(b"hello"), "deflate", max_bytes=100)
     b'hello'
     """
     if not content_encoding:
@@ -44,17 +48,17 @@ def unpack(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
     name = content_encoding.strip().lower()
     if name in {"", "identity"}:
         return body
-    if name not in _KINDS:
+    if name not in _WBITS_BY_ENCODING:
         raise BadEncodingError("the body has a Content-Encoding that was not requested")
-    for wbits in _KINDS[name]:
+    for wbits in _WBITS_BY_ENCODING[name]:
         try:
-            return _inflate(body, wbits, max_bytes)
+            return _decompress_stream(body, wbits, max_bytes)
         except zlib.error:
             continue
     raise BadEncodingError(f"the body is not {name}, although its Content-Encoding header has this value")
 
 
-def _inflate(body: bytes, wbits: int, max_bytes: int) -> bytes:
+def _decompress_stream(body: bytes, wbits: int, max_bytes: int) -> bytes:
     stream = zlib.decompressobj(wbits)
     data = stream.decompress(body, max_bytes + 1)
     if len(data) > max_bytes:

@@ -47,7 +47,7 @@ def encode_form(
     """
     boundary = f"speechframe-{sha256(content).hexdigest()[:32]}"
     parts = [
-        _part(boundary, f'name="{name}"', _field_bytes(value))
+        _encode_part(boundary, f'name="{name}"', _encode_field(value))
         for name, values in sorted(fields.items())
         for value in (values if isinstance(values, list) else [values])
     ]
@@ -56,7 +56,7 @@ def encode_form(
         # Put the file last, so that a service can check the fields before the file arrives.
         name, file_name, media_type = file
         opening = f'name="{name}"; filename="{file_name}"\r\nContent-Type: {media_type}'
-        parts.append(_part(boundary, opening, b"").removesuffix(b"\r\n"))
+        parts.append(_encode_part(boundary, opening, b"").removesuffix(b"\r\n"))
         end = b"\r\n" + end
     return FileForm(f"multipart/form-data; boundary={boundary}", b"".join(parts), end)
 
@@ -72,24 +72,24 @@ def encode_request(request: DocumentModel) -> bytes:
     >>> encode_request(GenerateRequest(text="Grüße", voice_id="greta", variation=1, sample_rate=8000))
     b'{"sampleRate":8000.0,"text":"Gr\xc3\xbc\xc3\x9fe","voiceId":"greta"}'
     """
-    return canonical(fields_of(request))
+    return encode_canonical_json(get_set_fields(request))
 
 
-def fields_of(request: DocumentModel) -> dict[str, Any]:
+def get_set_fields(request: DocumentModel) -> dict[str, Any]:
     """Return the values of a request by wire name. Absent values and the document's defaults are left out."""
     return request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
 
 
-def canonical(fields: Any) -> bytes:
+def encode_canonical_json(fields: Any) -> bytes:
     """Return values as JSON bytes. Equal values give equal bytes."""
     return _encoder.encode(fields).encode()
 
 
-def _part(boundary: str, disposition: str, value: bytes) -> bytes:
+def _encode_part(boundary: str, disposition: str, value: bytes) -> bytes:
     head = f"--{boundary}\r\nContent-Disposition: form-data; {disposition}\r\n\r\n"
     return head.encode() + value + b"\r\n"
 
 
-def _field_bytes(value: Any) -> bytes:
+def _encode_field(value: Any) -> bytes:
     # Write values as in JSON, such as 24000.0 and true. Strings have no quotes.
     return (value if isinstance(value, str) else _encoder.encode(value)).encode()

@@ -18,7 +18,7 @@ from speechframe.spec.socket import (
 )
 from speechframe.wire.chunking import Chunker
 
-_MARKER_S = (BUFFER_DELAY_MS.default or 0) / 1000
+_MIN_MARKER_WAIT_S = (BUFFER_DELAY_MS.default or 0) / 1000
 """Least wait in seconds for the rest of an unfinished pause marker."""
 
 
@@ -36,7 +36,7 @@ class Generate:
     Parameters
     ----------
     generation
-        Number of the chunk, for calls of `Contexts.audio` and `Contexts.generated`. It is never used twice.
+        Number of the chunk, for calls of `Contexts.audio` and `Contexts.finish_chunk`. It is never used twice.
     turn
         Number of the turn. All chunks of a turn are one audio file, which ends with a `Finish`.
     context_id
@@ -56,7 +56,7 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Action: finish the encoder of a turn, and call `Contexts.finished` with its last bytes."""
+    """Action: finish the encoder of a turn, and call `Contexts.finish_turn` with its last bytes."""
 
     turn: int
 
@@ -177,13 +177,13 @@ class Turn:
         self.chunker.mode = PredictiveChunking(chosen.get("predictive_chunking", PredictiveChunking.STRICT))
         self.delay_s = int(chosen.get("max_buffer_delay_in_ms", BUFFER_DELAY_MS.default or 0)) / 1000
 
-    def arm(self, now_s: float, *, anew: bool) -> None:
+    def set_due_time(self, now_s: float, *, anew: bool) -> None:
         """Set the time at which waiting text must be synthesised. If `anew`, the delay starts again."""
         if anew or not self.chunker.waiting:
             self.due_s = None
         if self.chunker.waiting:
             # Wait for the rest of a pause marker even if the client set no delay.
-            delay_s = max(self.delay_s, _MARKER_S) if self.chunker.in_marker else self.delay_s
+            delay_s = max(self.delay_s, _MIN_MARKER_WAIT_S) if self.chunker.is_in_marker else self.delay_s
             self.due_s = min(self.due_s if self.due_s is not None else inf, now_s + delay_s)
 
     def drop(self) -> None:
@@ -193,6 +193,6 @@ class Turn:
         self.queued_characters = 0
         self.due_s = None
 
-    def about(self) -> dict[str, Any]:
+    def get_frame_fields(self) -> dict[str, Any]:
         """Return the fields that every frame of the turn contains."""
         return {"context_id": self.context_id, "trace_id": self.trace_id}

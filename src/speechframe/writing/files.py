@@ -13,23 +13,25 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 # Characters that some system does not allow in a name, or that change the shown text.
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_MOST_BYTES = 180
+_UNSAFE_CHARACTERS = re.compile(
+    r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_MAX_STEM_BYTES = 180
 """Largest length of a stem in bytes. File systems allow 255 bytes for a name with its number and ending."""
 # Names of devices on Windows, which cannot be names of files.
-_RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)
+_RESERVED_NAMES = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)
 
 
-def safe_stem(text: str) -> str:
+def make_safe_stem(text: str) -> str:
     """Convert a text to the beginning of a file name that is valid on any system and not too long.
 
     Examples
     --------
-    >>> safe_stem("../a:b"), safe_stem("nul"), len(safe_stem("x" * 300))
+    >>> make_safe_stem("../a:b"), make_safe_stem("nul"), len(make_safe_stem("x" * 300))
     ('_a_b', 'nul_', 180)
     """
-    name = _UNSAFE.sub("_", text).encode()[:_MOST_BYTES].decode(errors="ignore").strip(". ")
-    return f"{name}_" if not name or _RESERVED.fullmatch(name) else name
+    name = _UNSAFE_CHARACTERS.sub("_", text).encode()[:_MAX_STEM_BYTES].decode(errors="ignore").strip(". ")
+    return f"{name}_" if not name or _RESERVED_NAMES.fullmatch(name) else name
 
 
 def write_new(folder: Path, stem: str, contents: Mapping[str, bytes | Path]) -> list[Path]:
@@ -45,15 +47,15 @@ def write_new(folder: Path, stem: str, contents: Mapping[str, bytes | Path]) -> 
     contents
         Content by ending, such as ``.pt-BR.srt``. A content is bytes, or the path of a file to copy.
     """
-    for paths in _places(folder, stem, [*contents]):
+    for paths in _iter_free_names(folder, stem, [*contents]):
         found = dict(zip(paths, contents.values(), strict=True))
         there = [path for path in paths if path.exists() or path.is_symlink()]
-        if all(_holds(path, found[path]) for path in there):
+        if all(_has_content(path, found[path]) for path in there):
             written: list[Path] = []
             try:
                 for path, content in found.items():
                     if not path.exists():
-                        _write(path, content)
+                        _write_file(path, content)
                         written.append(path)
             except FileExistsError:  # another process has just created the file
                 for path in written:
@@ -65,7 +67,7 @@ def write_new(folder: Path, stem: str, contents: Mapping[str, bytes | Path]) -> 
 
 def open_new(folder: Path, stem: str, ending: str) -> BinaryIO:
     """Open a new file for writing bytes, under a free name such as ``stem-2``. Its ``name`` is its path."""
-    for (path,) in _places(folder, stem, [ending]):
+    for (path,) in _iter_free_names(folder, stem, [ending]):
         try:
             return path.open("xb")
         except FileExistsError:
@@ -81,13 +83,13 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def _places(folder: Path, stem: str, endings: list[str]) -> Iterator[list[Path]]:
+def _iter_free_names(folder: Path, stem: str, endings: list[str]) -> Iterator[list[Path]]:
     for number in itertools.count(1):
         name = stem if number == 1 else f"{stem}-{number}"
         yield [folder / f"{name}{ending}" for ending in endings]
 
 
-def _holds(path: Path, content: bytes | Path) -> bool:
+def _has_content(path: Path, content: bytes | Path) -> bool:
     """Return whether a path is a file with this content."""
     if not path.is_file():
         return False
@@ -96,7 +98,7 @@ def _holds(path: Path, content: bytes | Path) -> bool:
     return path.stat().st_size == len(content) and path.read_bytes() == content
 
 
-def _write(path: Path, content: bytes | Path) -> None:
+def _write_file(path: Path, content: bytes | Path) -> None:
     with path.open("xb") as file:
         try:
             if isinstance(content, bytes):

@@ -13,4 +13,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the service until a signal ends it. Return the exit code."""
-    return exits.SERVICE if serve.run(options) == serve.FAILED else exits.OK
+    return exits.SERVICE_UNUSABLE if serve.run(options) == serve.EXIT_FAILED else exits.OK

@@ -23,8 +23,8 @@ def run(options: argparse.Namespace) -> int:
     from speechframe.spec.pages import render
 
     if options.format == "markdown":
-        show.write(render.tables_markdown())
+        show.write_line(render.render_markdown())
     else:
-        made = render.openapi() if options.format == "openapi" else render.json_schema()
+        made = render.build_openapi() if options.format == "openapi" else render.build_json_schema()
         show.write_json(json.dumps(made, indent=2, ensure_ascii=False))
     return exits.OK

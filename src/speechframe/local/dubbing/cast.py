@@ -7,31 +7,31 @@ from math import sqrt
 from types import MappingProxyType
 
 from speechframe.engines.base import EngineVoice
-from speechframe.engines.registry import CatalogueEntry, catalogue
+from speechframe.engines.registry import CatalogueEntry, build_catalogue
 from speechframe.local.engines import clarity
 from speechframe.spec.fields._range import Range
 from speechframe.spec.speech import Gender, Model, VoiceKind
 
-__all__ = ["cast", "voices"]
+__all__ = ["cast_speakers", "list_voices"]
 
-_FEMALE_FROM_HZ = 135.0
+_MIN_FEMALE_HZ = 135.0
 """A speaker from this median pitch on gets a woman's voice. Male voices of our catalogues reach 119 Hz,
 female voices begin at 138 Hz. The bound is close to the female voices, because real men can exceed 130 Hz,
 and real women hardly ever speak that low."""
-_HALFWAY_HZ = Range(128.0, 150.0)
+_BOUNDARY_RANGE_HZ = Range(128.0, 150.0)
 """Bounds of the pitch that separates men and women if the speakers clearly differ. This pitch is the
 geometric mean of the lowest and the highest speaker, clamped to these bounds."""
-_APART = 1.25
+_MIN_PITCH_RATIO = 1.25
 """Speakers clearly differ if the highest pitch is at least this many times the lowest pitch."""
 
 
-def voices(engines: Collection[str] | None = None) -> dict[str, CatalogueEntry]:
+def list_voices(engines: Collection[str] | None = None) -> dict[str, CatalogueEntry]:
     """Return the voices of all catalogues by full id, or only the voices of the named engines."""
     names = None if engines is None else frozenset(engines)
-    return dict(chain.from_iterable(catalogue(model, names).items() for model in Model))
+    return dict(chain.from_iterable(build_catalogue(model, names).items() for model in Model))
 
 
-def cast(
+def cast_speakers(
     registers: Mapping[str, float],
     locale: str,
     known: Mapping[str, CatalogueEntry],
@@ -53,20 +53,20 @@ def cast(
     wanted
         Speaker to requested voice id. A voice that does not speak the locale is ignored.
     """
-    able = {name: entry.voice for name, entry in known.items() if locale in entry.voice.supported_locales}
-    if not able:
+    suitable = {name: entry.voice for name, entry in known.items() if locale in entry.voice.supported_locales}
+    if not suitable:
         return {}
-    chosen = {speaker: wanted[speaker] for speaker in registers if wanted.get(speaker) in able}
+    chosen = {speaker: wanted[speaker] for speaker in registers if wanted.get(speaker) in suitable}
     pitches_hz = [pitch_hz for pitch_hz in registers.values() if pitch_hz > 0] or [0.0]
     lowest_hz, highest_hz = min(pitches_hz), max(pitches_hz)
-    are_apart = highest_hz >= _APART * lowest_hz
-    female_from_hz = _HALFWAY_HZ.clamp(sqrt(lowest_hz * highest_hz)) if are_apart else _FEMALE_FROM_HZ
+    are_apart = highest_hz >= _MIN_PITCH_RATIO * lowest_hz
+    female_from_hz = _BOUNDARY_RANGE_HZ.clamp(sqrt(lowest_hz * highest_hz)) if are_apart else _MIN_FEMALE_HZ
     for speaker, pitch_hz in registers.items():
         if speaker not in chosen:
             taken = Counter(chosen.values())
             gender = Gender.FEMALE if pitch_hz >= female_from_hz else Gender.MALE
             best = min(
-                able.values(),
+                suitable.values(),
                 key=lambda voice: (
                     taken[voice.voice_id],
                     voice.gender is not gender and pitch_hz > 0,
@@ -79,5 +79,5 @@ def cast(
 
 def _rank(voice: EngineVoice, locale: str) -> tuple[bool, bool, float, str]:
     # Neural voices come first: the least clear one that was measured is clearer than any formant voice.
-    error = clarity.of_voice(voice.voice_id).get(locale, 1.0)
+    error = clarity.find_error_rates(voice.voice_id).get(locale, 1.0)
     return voice.kind is not VoiceKind.NEURAL, voice.locale != locale, error, voice.voice_id

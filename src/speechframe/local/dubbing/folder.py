@@ -17,17 +17,17 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from speechframe.spec.chosen import ORIGINAL_GAIN_DB
+from speechframe.spec.chosen import ORIGINAL_GAIN_DB_RANGE
 from speechframe.spec.dubbing import DubbedUtterance, FailureCode, UtteranceCorrection
 
 SOURCE, TASK, OUTCOME = "source", "task.json", "outcome.json"
-DUB = "dub"
+DUB_STEM = "dub"
 """Name of the files of a dub, without their extensions."""
-SRT, VTT = f"{DUB}.srt", f"{DUB}.vtt"
+SRT, VTT = f"{DUB_STEM}.srt", f"{DUB_STEM}.vtt"
 
 
 @contextlib.contextmanager
-def written(path: Path) -> Iterator[Path]:
+def write_atomically(path: Path) -> Iterator[Path]:
     """Yield a temporary path. The file is renamed to `path` when the block ends, or removed on an error."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -45,7 +45,7 @@ class JsonFile(BaseModel):
     def write(self, path: Path) -> None:
         """Replace the file at `path` by this object, atomically. Create the folder if it is missing."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with written(path) as beside:
+        with write_atomically(path) as beside:
             beside.write_text(self.model_dump_json(indent=1), encoding="utf-8")
 
     @classmethod
@@ -125,7 +125,7 @@ class Task(JsonFile):
     script: str | None = None
     script_locale: str | None = None
     cast: Mapping[str, str] = Field(default_factory=dict)
-    original_gain_db: float = ORIGINAL_GAIN_DB.default or 0.0
+    original_gain_db: float = ORIGINAL_GAIN_DB_RANGE.default or 0.0
     version: int = 1
     corrected: str | None = None
     corrections: tuple[UtteranceCorrection, ...] = ()

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from speechframe.audio._samples import Samples, seconds_to_frames
+from speechframe.audio._samples import Samples, convert_seconds_to_frames
 from speechframe.audio.codec import resample
-from speechframe.local.dubbing.folder import written
+from speechframe.local.dubbing.folder import write_atomically
 from speechframe.local.dubbing.media import RATE_HZ, Track
-from speechframe.spec.chosen import ORIGINAL_GAIN_DB
+from speechframe.spec.chosen import ORIGINAL_GAIN_DB_RANGE
 
 __all__ = ["PlacedLine", "mix"]
 
@@ -24,11 +24,11 @@ RAMP_SECONDS = 0.05
 """Length of the fade of the original before a lowered span, and of the fade back after the span."""
 _FULL_SCALE = 32768
 """The int16 value of a sample of 1.0."""
-_AHEAD_FRAMES = RATE_HZ // 100
+_LOOK_AHEAD_FRAMES = RATE_HZ // 100
 """Frames that the limiter looks ahead: 10 ms."""
-_DOWN_DB = 20 / _AHEAD_FRAMES
+_MAX_FALL_DB = 20 / _LOOK_AHEAD_FRAMES
 """Largest fall of the limiter's gain in dB per frame: 20 dB within the look-ahead."""
-_UP_DB = 60 / RATE_HZ
+_MAX_RISE_DB = 60 / RATE_HZ
 """Largest rise of the limiter's gain in dB per frame: 60 dB a second, slow enough not to buzz."""
 
 
@@ -39,7 +39,7 @@ class PlacedLine:
     start_s: float
     path: Path
 
-    def samples(self) -> Samples:
+    def read_samples(self) -> Samples:
         """Return the line at 48000 Hz, mono float32."""
         sound, rate_hz = soundfile.read(self.path, dtype="float32")
         return resample(sound, rate_hz, RATE_HZ)
@@ -51,7 +51,7 @@ def mix(
     target: Path,
     *,
     lowered: Iterable[tuple[float, float]],
-    gain_db: float = ORIGINAL_GAIN_DB.default or 0.0,
+    gain_db: float = ORIGINAL_GAIN_DB_RANGE.default or 0.0,
 ) -> None:
     """Write the mix as a WAV file (int16, 48000 Hz) with the channels and the length of the original.
 
@@ -70,15 +70,17 @@ def mix(
     """
     with (
         soundfile.SoundFile(track.sound_path) as original,
-        written(target) as beside,
+        write_atomically(target) as beside,
         soundfile.SoundFile(beside, "w", RATE_HZ, original.channels, "PCM_16", format="WAV") as file,
     ):
-        for block in _limited(_sums(original, lines, _gain(lowered, gain_db))):
+        for block in _limit_peaks(_mix_blocks(original, lines, _compute_gain_points(lowered, gain_db))):
             whole = np.rint(block * _FULL_SCALE)
             file.write(np.clip(whole, -_FULL_SCALE, _FULL_SCALE - 1).astype(np.int16))
 
 
-def _gain(spans: Iterable[tuple[float, float]], gain_db: float) -> tuple[Sequence[float], Sequence[float]]:
+def _compute_gain_points(
+    spans: Iterable[tuple[float, float]], gain_db: float
+) -> tuple[Sequence[float], Sequence[float]]:
     """Return the factor of the original as points to interpolate: times in seconds, and factors."""
     factor = 10 ** (gain_db / 20)
     times_s: list[float] = []
@@ -91,7 +93,7 @@ def _gain(spans: Iterable[tuple[float, float]], gain_db: float) -> tuple[Sequenc
     return [-1.0, *times_s], [1.0, *[1.0, factor, factor, 1.0] * (len(times_s) // 4)]
 
 
-def _sums(
+def _mix_blocks(
     original: soundfile.SoundFile, lines: Iterable[PlacedLine], gain: tuple[Sequence[float], Sequence[float]]
 ) -> Iterator[Samples]:
     """Yield the sum of original and lines in blocks of a second, float32, ``(frames, channels)``.
@@ -105,9 +107,9 @@ def _sums(
         end = start + len(block)
         factors = np.interp(np.arange(start, end) / RATE_HZ, *gain).astype(np.float32)
         total: Samples = block * factors[:, None]
-        while coming and seconds_to_frames(coming[-1].start_s, RATE_HZ) < end:
+        while coming and convert_seconds_to_frames(coming[-1].start_s, RATE_HZ) < end:
             line = coming.pop()
-            speaking.append((seconds_to_frames(line.start_s, RATE_HZ), line.samples()))
+            speaking.append((convert_seconds_to_frames(line.start_s, RATE_HZ), line.read_samples()))
         for at, samples in speaking:
             here = samples[max(0, start - at) : end - at]
             first = max(0, at - start)
@@ -117,24 +119,24 @@ def _sums(
         yield total
 
 
-def _limited(sums: Iterator[Samples]) -> Iterator[Samples]:
+def _limit_peaks(sums: Iterator[Samples]) -> Iterator[Samples]:
     """Yield each block with its peaks limited to 1. A block waits for the next block, to look ahead."""
     held = next(sums, None)
     gain_db = 0.0
     while held is not None:
         following = next(sums, None)
-        ahead = held if following is None else np.concatenate([held, following[:_AHEAD_FRAMES]])
+        ahead = held if following is None else np.concatenate([held, following[:_LOOK_AHEAD_FRAMES]])
         peaks = np.abs(ahead)
         if gain_db == 0 and peaks.max() <= 1:
             yield held
         else:
-            gains_db = _gains_db(peaks.max(axis=1), gain_db)[: len(held)]
+            gains_db = _compute_gains_db(peaks.max(axis=1), gain_db)[: len(held)]
             gain_db = gains_db[-1]
             yield held * (10 ** (gains_db / 20)).astype(np.float32)[:, None]
         held = following
 
 
-def _gains_db(peaks: npt.NDArray[np.float32], before_db: float) -> npt.NDArray[np.float64]:
+def _compute_gains_db(peaks: npt.NDArray[np.float32], before_db: float) -> npt.NDArray[np.float64]:
     """Return the highest gain in dB per frame that keeps peaks at or below 1 and obeys both slope limits.
 
     Each peak needs a certain gain. This bound rises by the allowed slope with the distance from the peak. The
@@ -149,7 +151,7 @@ def _gains_db(peaks: npt.NDArray[np.float32], before_db: float) -> npt.NDArray[n
     """
     at = np.arange(len(peaks))
     needed = -20 * np.log10(np.maximum(peaks.astype(np.float64), 1.0))
-    down = np.minimum.accumulate((needed + _DOWN_DB * at)[::-1])[::-1] - _DOWN_DB * at
-    down[0] = min(down[0], before_db + _UP_DB)
-    up: npt.NDArray[np.float64] = np.minimum.accumulate(down - _UP_DB * at) + _UP_DB * at
+    down = np.minimum.accumulate((needed + _MAX_FALL_DB * at)[::-1])[::-1] - _MAX_FALL_DB * at
+    down[0] = min(down[0], before_db + _MAX_RISE_DB)
+    up: npt.NDArray[np.float64] = np.minimum.accumulate(down - _MAX_RISE_DB * at) + _MAX_RISE_DB * at
     return np.minimum(up, 0.0)

@@ -18,40 +18,42 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from speechframe.spec.chosen import DUB_NAMED_LINES, DUB_NAMED_SHARE
-from speechframe.spec.texts import MARKERS
+from speechframe.spec.chosen import MIN_UNCERTAIN_NAME_LINES, MIN_UNCERTAIN_NAME_SHARE
+from speechframe.spec.texts import PAUSE_MARKERS
 from speechframe.wire.cues import Cue
-from speechframe.wire.subtitles import Line, Subtitles, TimedLines, lines_named
-from speechframe.writing.words import counted
+from speechframe.wire.subtitles import CueLine, Subtitles, TimedLines, name_lines
+from speechframe.writing.words import format_count
 
-__all__ = ["speech"]
+__all__ = ["find_speech"]
 
-_SPEAKER = "Speaker 1"
+_UNNAMED_SPEAKER = "Speaker 1"
 """The speaker of text without a name."""
-_MOST_WORDS = 4
+_MAX_NAME_WORDS = 4
 """Largest number of words in a name."""
-_PARTICLE_LETTERS = 3
+_MAX_PARTICLE_LETTERS = 3
 """Letters of the longest lower-case word inside a name, as in "Maria de la Cruz"."""
-_LEAST_GROWING = 1 / 3
+_MIN_ROLLING_SHARE = 1 / 3
 """Captions roll if at least this share of the cues repeats lines of the cue before and adds a new line."""
 _SHOWN_NAMES = 20
 """Largest number of names in a warning."""
 
 # These patterns cannot backtrack for long: every repetition is bounded, or excludes the character after it.
-_MARK = re.compile(r"(?:>{2,}|[-\u2013\u2014\u2010](?=\s*[^\W\d_]|\s*[\[(]))\s*")
-_NAME = r"[^\W\d_][\w .'\u2019&/+#-]{0,39}?"
-_ASIDE = r"\s{0,3}(?:[(\[][^()\[\]]{0,40}[)\]]\s{0,3})?"
-_NAMED = re.compile(rf"(?P<name>{_NAME}){_ASIDE}(?P<colon>[:\uff1a])(?![\d/])(?P<gap>\s*)")
-_BRACKETED = re.compile(rf"[\[(](?P<name>{_NAME})[\])](?P<colon>\s{{0,3}}[:\uff1a])?\s*")
-_NUMBERED = re.compile(r"(?:speaker|spkr?|person|participant)[\s_#-]{0,3}(?:\d{1,3}|[a-z])", re.IGNORECASE)
-_SQUARE = r"\[[^\[\]]*\]|\u3010[^\u3010\u3011]*\u3011"
-_ROUND = r"\([^()]*\)|\uff08[^\uff08\uff09]*\uff09"
-_BRACKETS = re.compile(f"{_SQUARE}|{_ROUND}")
-_NOTES = re.compile("[\u2669\u266a\u266b\u266c]")
+_LINE_MARK_PATTERN = re.compile(r"(?:>{2,}|[-\u2013\u2014\u2010](?=\s*[^\W\d_]|\s*[\[(]))\s*")
+_NAME_PART = r"[^\W\d_][\w .'\u2019&/+#-]{0,39}?"
+_ASIDE_PART = r"\s{0,3}(?:[(\[][^()\[\]]{0,40}[)\]]\s{0,3})?"
+_NAME_PATTERN = re.compile(rf"(?P<name>{_NAME_PART}){_ASIDE_PART}(?P<colon>[:\uff1a])(?![\d/])(?P<gap>\s*)")
+_BRACKETED_NAME_PATTERN = re.compile(rf"[\[(](?P<name>{_NAME_PART})[\])](?P<colon>\s{{0,3}}[:\uff1a])?\s*")
+_NUMBERED_SPEAKER_PATTERN = re.compile(
+    r"(?:speaker|spkr?|person|participant)[\s_#-]{0,3}(?:\d{1,3}|[a-z])", re.IGNORECASE
+)
+_SQUARE_BRACKETS = r"\[[^\[\]]*\]|\u3010[^\u3010\u3011]*\u3011"
+_ROUND_BRACKETS = r"\([^()]*\)|\uff08[^\uff08\uff09]*\uff09"
+_BRACKET_PATTERN = re.compile(f"{_SQUARE_BRACKETS}|{_ROUND_BRACKETS}")
+_MUSIC_NOTE_PATTERN = re.compile("[\u2669\u266a\u266b\u266c]")
 
 
 @dataclass(frozen=True, slots=True)
-class _Lead:
+class _NamePrefix:
     """A possible name at the beginning of a line, its form, and the text after the name."""
 
     name: str
@@ -61,7 +63,7 @@ class _Lead:
 
     @property
     def is_numbered(self) -> bool:
-        return bool(_NUMBERED.fullmatch(self.name))
+        return bool(_NUMBERED_SPEAKER_PATTERN.fullmatch(self.name))
 
     @property
     def is_capital(self) -> bool:
@@ -93,7 +95,7 @@ class _ScriptFacts:
     left_out: list[int]
 
 
-def speech(subtitles: Subtitles, cast: Collection[str] = ()) -> tuple[list[Cue], list[str]]:
+def find_speech(subtitles: Subtitles, cast: Collection[str] = ()) -> tuple[list[Cue], list[str]]:
     """Return the speech of subtitles as cues, in order, and warnings about guesses and omissions.
 
     A cue is split if the speaker changes inside it. The new cues share its time in proportion to their
@@ -107,16 +109,16 @@ def speech(subtitles: Subtitles, cast: Collection[str] = ()) -> tuple[list[Cue],
         Names that are certainly speakers.
     """
     warnings = list(subtitles.warnings)
-    timed, repeated = _unroll([_with_whole_brackets(cue) for cue in subtitles.cues])
+    timed, repeated = _remove_repeats([_join_brackets(cue) for cue in subtitles.cues])
     if repeated:
-        warnings.append(f"the captions roll: {counted(repeated, 'repeated line')} spoken once")
-    names = _speakers(timed, cast)
+        warnings.append(f"the captions roll: {format_count(repeated, 'repeated line')} spoken once")
+    names = _find_speakers(timed, cast)
     found = _ScriptFacts(Counter(), Counter(), [])
     cues = [part for cue in timed for part in _split_by_speaker(cue, names, found)]
-    return cues, [*warnings, *_warn(found, cast)]
+    return cues, [*warnings, *_build_warnings(found, cast)]
 
 
-def _warn(found: _ScriptFacts, cast: Collection[str]) -> Iterator[str]:
+def _build_warnings(found: _ScriptFacts, cast: Collection[str]) -> Iterator[str]:
     guessed = [name for name in found.named if name not in cast]
     if guessed or found.spoken:
         who = _format_names(found.named) if found.named else "none"
@@ -126,44 +128,44 @@ def _warn(found: _ScriptFacts, cast: Collection[str]) -> Iterator[str]:
         yield f"{words}. <v NAME> in WebVTT, or a name in cast, makes a speaker certain"
     if found.left_out:
         numbers = list(dict.fromkeys(found.left_out))
-        yield f"{lines_named(numbers)}: not spoken, because brackets and songs between notes are not speech"
+        yield f"{name_lines(numbers)}: not spoken, because brackets and songs between notes are not speech"
 
 
 def _format_names(names: Counter[str]) -> str:
     shown = ", ".join(
-        f"{name!r} ({counted(count, 'line')})" for name, count in names.most_common(_SHOWN_NAMES)
+        f"{name!r} ({format_count(count, 'line')})" for name, count in names.most_common(_SHOWN_NAMES)
     )
     others = len(names) - _SHOWN_NAMES
     return shown if others <= 0 else f"{shown} and {others:,} others"
 
 
-def _with_whole_brackets(cue: TimedLines) -> TimedLines:
+def _join_brackets(cue: TimedLines) -> TimedLines:
     """Return the cue with each bracketed text that spans several lines joined into one line."""
     text = "\n".join(line.text for line in cue.lines)
-    joined = _BRACKETS.sub(lambda found: found[0].replace("\n", " "), text)
+    joined = _BRACKET_PATTERN.sub(lambda found: found[0].replace("\n", " "), text)
     if joined == text:
         return cue
-    starts, at = dict[int, Line](), 0
+    starts, at = dict[int, CueLine](), 0
     for line in cue.lines:
         starts[at] = line
         at += len(line.text) + 1
-    lines, at = list[Line](), 0
+    lines, at = list[CueLine](), 0
     for words in joined.split("\n"):
         lines.append(replace(starts[at], text=words))
         at += len(words) + 1
     return replace(cue, lines=lines)
 
 
-def _unroll(cues: Sequence[TimedLines]) -> tuple[Sequence[TimedLines], int]:
+def _remove_repeats(cues: Sequence[TimedLines]) -> tuple[Sequence[TimedLines], int]:
     """Return the cues without repeated lines, and the number of repeated lines.
 
     Automatic captions roll: each cue shows the last lines of the cue before, above a new line. Cues that do
     not roll stay unchanged, and the number is 0.
     """
     texts = [[line.text for line in cue.lines if line.text] for cue in cues]
-    repeats = [0, *(_repeated(before, after) for before, after in pairwise(texts))]
+    repeats = [0, *(_count_repeats(before, after) for before, after in pairwise(texts))]
     growing = sum(0 < count < len(lines) for count, lines in zip(repeats, texts, strict=True))
-    if growing < max(2, _LEAST_GROWING * len(cues)):
+    if growing < max(2, _MIN_ROLLING_SHARE * len(cues)):
         return cues, 0
     kept = []
     for cue, count in zip(cues, repeats, strict=True):
@@ -171,14 +173,14 @@ def _unroll(cues: Sequence[TimedLines]) -> tuple[Sequence[TimedLines], int]:
     return kept, sum(repeats)
 
 
-def _repeated(before: Sequence[str], after: Sequence[str]) -> int:
+def _count_repeats(before: Sequence[str], after: Sequence[str]) -> int:
     """Return how many lines at the end of one cue also begin the next cue, at most 3."""
     return next((n for n in (3, 2, 1) if len(before) >= n and before[-n:] == after[:n]), 0)
 
 
-def _speakers(cues: Sequence[TimedLines], cast: Collection[str]) -> set[str]:
+def _find_speakers(cues: Sequence[TimedLines], cast: Collection[str]) -> set[str]:
     """Return the names in front of lines that count as speakers."""
-    lines = [(line.text, _lead(line.text)) for cue in cues for line in cue.lines]
+    lines = [(line.text, _find_name_prefix(line.text)) for cue in cues for line in cue.lines]
     letters = Counter(
         letter.isupper()
         for text, lead in lines
@@ -190,18 +192,18 @@ def _speakers(cues: Sequence[TimedLines], cast: Collection[str]) -> set[str]:
     sure = {lead.name for lead in leads if lead.name in cast or lead.is_sure(is_shouted=is_shouted)}
     counts = Counter(lead.name for lead in leads if lead.rest or lead.has_colon)
     doubtful = {name: count for name, count in counts.items() if name not in sure and count > 1}
-    is_many = sum(doubtful.values()) >= max(DUB_NAMED_LINES, DUB_NAMED_SHARE * len(cues))
+    is_many = sum(doubtful.values()) >= max(MIN_UNCERTAIN_NAME_LINES, MIN_UNCERTAIN_NAME_SHARE * len(cues))
     return sure | doubtful.keys() if is_many else sure
 
 
 def _split_by_speaker(cue: TimedLines, names: Collection[str], found: _ScriptFacts) -> Iterator[Cue]:
     """Yield the speech of a cue, one cue for each change of speaker."""
-    noted = [place for place, line in enumerate(cue.lines) if _NOTES.search(line.text)]
+    note_lines = [place for place, line in enumerate(cue.lines) if _MUSIC_NOTE_PATTERN.search(line.text)]
     parts: list[tuple[str, list[str]]] = []
     for place, line in enumerate(cue.lines):
-        speaker, text = _split(line, names, found)
+        speaker, text = _split_name(line, names, found)
         # A song may span several lines.
-        is_sung = len(noted) > 1 and noted[0] <= place <= noted[-1]
+        is_sung = len(note_lines) > 1 and note_lines[0] <= place <= note_lines[-1]
         words = "" if is_sung else _strip_sounds(text)
         if words != " ".join(text.split()):
             found.left_out.append(line.number)
@@ -214,32 +216,32 @@ def _split_by_speaker(cue: TimedLines, names: Collection[str], found: _ScriptFac
         begun, done = done, done + len(text)
         length_ms = cue.end_ms - cue.start_ms
         first_ms, last_ms = (cue.start_ms + length_ms * share // total for share in (begun, done))
-        yield Cue(first_ms, last_ms, text, speaker or _SPEAKER)
+        yield Cue(first_ms, last_ms, text, speaker or _UNNAMED_SPEAKER)
 
 
-def _split(line: Line, names: Collection[str], found: _ScriptFacts) -> tuple[str, str]:
+def _split_name(line: CueLine, names: Collection[str], found: _ScriptFacts) -> tuple[str, str]:
     """Return the speaker of a line and the text without the name. The speaker is empty if unknown."""
     if line.voice:
         return line.voice, line.text
-    lead = _lead(line.text)
+    lead = _find_name_prefix(line.text)
     if lead is not None and lead.name in names:
         found.named[lead.name] += 1
         return lead.name, lead.rest
     if lead is not None and lead.has_colon:
         found.spoken[lead.name] += 1
-    mark = _MARK.match(line.text)
+    mark = _LINE_MARK_PATTERN.match(line.text)
     return "", line.text[mark.end() :] if mark else line.text
 
 
-def _lead(text: str) -> _Lead | None:
+def _find_name_prefix(text: str) -> _NamePrefix | None:
     """Return the possible name in front of a line, or None if no text there has the form of a name."""
-    mark = _MARK.match(text)
+    mark = _LINE_MARK_PATTERN.match(text)
     at = mark.end() if mark else 0
     is_bracketed = text.startswith(("[", "("), at)
-    found = (_BRACKETED if is_bracketed else _NAMED).match(text, at)
+    found = (_BRACKETED_NAME_PATTERN if is_bracketed else _NAME_PATTERN).match(text, at)
     if found is None or not _is_name(name := " ".join(found["name"].split())):
         return None
-    lead = _Lead(name, text[found.end() :], is_bracketed, found["colon"] is not None)
+    lead = _NamePrefix(name, text[found.end() :], is_bracketed, found["colon"] is not None)
     # Without a space after the colon, only capitals or a numbered speaker are a name: "ANNA:Hello", not
     # "Re:start".
     is_tight = not is_bracketed and found["colon"] == ":" and not found["gap"] and bool(lead.rest)
@@ -249,11 +251,11 @@ def _lead(text: str) -> _Lead | None:
 def _is_name(name: str) -> bool:
     """Return True if a text has the form of a name: few words, capitalised except for short inner words."""
     words = name.split()
-    if _NUMBERED.fullmatch(name):
+    if _NUMBERED_SPEAKER_PATTERN.fullmatch(name):
         return True
-    is_particle = [word[0].islower() and len(word) <= _PARTICLE_LETTERS for word in words]
+    is_particle = [word[0].islower() and len(word) <= _MAX_PARTICLE_LETTERS for word in words]
     return (
-        len(words) <= _MOST_WORDS
+        len(words) <= _MAX_NAME_WORDS
         and not words[0][0].islower()
         and not words[-1][0].islower()
         and all(small or not word[0].islower() for small, word in zip(is_particle, words, strict=True))
@@ -262,13 +264,13 @@ def _is_name(name: str) -> bool:
 
 def _strip_sounds(text: str) -> str:
     """Return the speech of a line, without brackets that describe sounds and without songs."""
-    between = _NOTES.split(text)
+    between = _MUSIC_NOTE_PATTERN.split(text)
     if len(between) > 1:
         # A single note marks the whole line as a song. If notes come in pairs, the text outside them is
         # speech.
         text = "" if len(between) == 2 else " ".join(between[::2])  # noqa: PLR2004
     text = " ".join(text.split())
-    found = list(_BRACKETS.finditer(text))
+    found = list(_BRACKET_PATTERN.finditer(text))
     # Round brackets inside a sentence are a part of the sentence. Brackets at the ends of a line are removed.
     first, last = 0, len(text)
     for one in found:
@@ -282,7 +284,7 @@ def _strip_sounds(text: str) -> str:
     kept, at = list[str](), 0
     for one in found:
         is_round_inside = one[0][0] in "(\uff08" and first <= one.start() and one.end() <= last
-        if not is_round_inside and not MARKERS.fullmatch(one[0]):
+        if not is_round_inside and not PAUSE_MARKERS.fullmatch(one[0]):
             kept.append(text[at : one.start()])
             at = one.end()
     return " ".join("".join([*kept, text[at:]]).split())

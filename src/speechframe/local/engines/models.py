@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
-from speechframe.engines.faults import readable
+from speechframe.engines.faults import read_file_facts
 from speechframe.errors import EngineFault
 
 __all__ = [
@@ -24,11 +24,11 @@ __all__ = [
     "PACKAGES",
     "WHISPER_BASE",
     "Package",
-    "checked",
-    "sha256_of",
+    "check_file",
+    "compute_sha256",
 ]
 
-_BLOCK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 """Bytes that are read at a time."""
 
 
@@ -68,7 +68,7 @@ class Package:
             return self._not_installed
         try:
             for name in self.sha256:
-                readable(folder / name)
+                read_file_facts(folder / name)
         except EngineFault as error:
             return f"the model file {error}; reinstall its package: {self._install}"
         return None
@@ -96,7 +96,7 @@ class Package:
         """
         if (folder := self.folder) is None:
             raise EngineFault(self._not_installed)
-        return checked(folder / name, self.sha256[name])
+        return check_file(folder / name, self.sha256[name])
 
 
 JOE_VOICE = Package(
@@ -200,7 +200,7 @@ KOKORO_WEIGHTS = tuple(
 PACKAGES = (JOE_VOICE, *WHISPER_BASE, FIREFOX_PAIRS, KOKORO_STYLES, *KOKORO_WEIGHTS)
 
 
-def checked(path: Path, sha256: str) -> Path:
+def check_file(path: Path, sha256: str) -> Path:
     """Return the path of a file if its content has this hash. The file is read again only if it has changed.
 
     Parameters
@@ -216,8 +216,8 @@ def checked(path: Path, sha256: str) -> Path:
         The file is missing or unreadable, or has another hash.
     """
     try:
-        facts = readable(path)
-        found = _hash(path, facts.st_size, facts.st_mtime_ns)
+        facts = read_file_facts(path)
+        found = _hash_file(path, facts.st_size, facts.st_mtime_ns)
     except EngineFault as error:
         raise EngineFault(f"the model file {error}; reinstall its package") from None
     except OSError as error:
@@ -232,17 +232,17 @@ def checked(path: Path, sha256: str) -> Path:
     return path
 
 
-def sha256_of(path: Path) -> str:
+def compute_sha256(path: Path) -> str:
     """Return the sha256 of a file, in hexadecimal digits."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
+        while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
 
 
 @lru_cache(maxsize=64)
-def _hash(path: Path, size_bytes: int, modified_ns: int) -> str:
+def _hash_file(path: Path, size_bytes: int, modified_ns: int) -> str:
     # Size and time are used only as a part of the cache key, so that a changed file is read again.
     del size_bytes, modified_ns
-    return sha256_of(path)
+    return compute_sha256(path)

@@ -10,38 +10,38 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from speechframe.audio import measure
-from speechframe.audio.codec import Samples, seconds_to_frames
+from speechframe.audio.codec import Samples, convert_seconds_to_frames
 from speechframe.audio.stretch import fit_frames
 from speechframe.engines.base import Conversion, Recording, Speech, Utterance, Word
 from speechframe.errors import EngineError
-from speechframe.local.engines.clip_levels import pauses_s
+from speechframe.local.engines.clip_levels import find_pauses_s
 from speechframe.spec.limits import RATE
-from speechframe.spec.locales import display_name, language_of
+from speechframe.spec.locales import get_display_name, get_language
 
-__all__ = ["respeak"]
+__all__ = ["respeak_clip"]
 
 _RATE_FOR_DOUBLE = 50.0
 """The value of ``rate`` that doubles the speed."""
 _SHORTEST_RESULT_S = 0.05
 """Shortest length that a caller may request, in seconds."""
 
-_BELOW_DB = 35.0
+_PAUSE_BELOW_DB = 35.0
 """Sound more than this many dB below the loudest frame is a pause."""
 _LONG_PAUSE_S = 0.3
 """Shortest pause of the clip that is kept. Within clauses the other voice makes its own short pauses."""
 _EDGE_S = 0.02
 """Tolerance at the ends of the clip in seconds, and longest sound that is too short to be speech."""
-_CLOSE_SHARE = 0.15
+_MATCH_SHARE = 0.15
 """Largest distance between a pause and the end of a clause that matches it, as a share of the speech."""
 
 _CLAUSE_ENDS = frozenset(".!?;:,…。！？；：，、،؛؟।")  # noqa: RUF001  (of every script)
 _DECIMAL_MARKS = frozenset(".,:")
 
-_CLOSE_ENOUGH = 0.08
+_LENGTH_TOLERANCE = 0.08
 """Relative error of a length up to which speech is only stretched, and not spoken again at another rate."""
-_SLOWEST, _FASTEST = 2.0, 0.5
+_MAX_LENGTH_FACTOR, _MIN_CLEAR_FACTOR = 2.0, 0.5
 """Bounds of the factor of the speech's length. Below the second there is only a warning."""
-_UNEVEN = 1.3
+_MAX_UNEVENNESS = 1.3
 """Largest factor between the speed of a part and the speed of the whole, so that pauses can stay in place."""
 
 
@@ -65,7 +65,7 @@ class _SpokenPiece:
     words: tuple[Word, ...]
 
 
-def respeak(
+def respeak_clip(
     recording: Recording,
     conversion: Conversion,
     *,
@@ -75,7 +75,7 @@ def respeak(
 ) -> Speech:
     """Return the text of a clip, spoken by another voice in the timing of the clip.
 
-    The result is exactly as long as the clip, unless ``rate`` or ``audio_duration_s`` of `conversion` change
+    The result is exactly as long as the clip, unless ``rate`` or ``audio_duration_s`` of `make_conversion` change
     the length. The silence before and after the speech is kept. With ``retain_prosody``, a pause of 0.3 s
     or more is also kept if a clause of the text ends near it. The speech between kept pauses then takes about
     as long as in the clip. Without ``retain_prosody`` the text is spoken as a whole. The intonation of the
@@ -109,29 +109,29 @@ def respeak(
     >>> from speechframe.local.engines.espeak.speaker import EspeakSpeaker
     >>> clip = Recording(np.sin(np.arange(44100) / 20).astype(np.float32), 22050)
     >>> to = Conversion("en-US-nora", "en-US")
-    >>> respeak(clip, to, speak=EspeakSpeaker().speak, text="Good morning", language="en").audio_seconds
+    >>> respeak_clip(clip, to, speak=EspeakSpeaker().speak, text="Good morning", language="en").audio_seconds
     2.0
     """
     if not text.strip():
         raise EngineError(
             "there is no text to speak: nothing was recognised in the clip, or an empty one was given"
         )
-    scale = _scale(recording, conversion)
-    spans = [_Span(span.start_s * scale, span.end_s * scale) for span in _spans(recording)]
+    scale = _compute_scale(recording, conversion)
+    spans = [_Span(span.start_s * scale, span.end_s * scale) for span in _find_spans(recording)]
     if not conversion.retain_prosody:
         spans = [_Span(spans[0].start_s, spans[-1].end_s)]
-    parts, spans = _shared_out(text, spans)
-    said, rate_hz, warnings = _all_said(parts, [span.seconds for span in spans], conversion, speak)
-    frames = max(1, seconds_to_frames(recording.audio_seconds * scale, rate_hz))
-    places = _places(spans, [len(part.samples) / rate_hz for part in said], frames / rate_hz)
-    if language and language_of(language) != language_of(conversion.locale):
+    parts, spans = _divide_text(text, spans)
+    said, rate_hz, warnings = _speak_parts(parts, [span.seconds for span in spans], conversion, speak)
+    frames = max(1, convert_seconds_to_frames(recording.audio_seconds * scale, rate_hz))
+    places = _compute_starts_s(spans, [len(part.samples) / rate_hz for part in said], frames / rate_hz)
+    if language and get_language(language) != get_language(conversion.locale):
         warnings.append(
-            f"the text is in {display_name(language)} and was read as {display_name(conversion.locale)}"
+            f"the text is in {get_display_name(language)} and was read as {get_display_name(conversion.locale)}"
         )
-    return _joined(said, places, frames, rate_hz, warnings)
+    return _join_parts(said, places, frames, rate_hz, warnings)
 
 
-def _scale(recording: Recording, conversion: Conversion) -> float:
+def _compute_scale(recording: Recording, conversion: Conversion) -> float:
     """Return the factor between times of the clip and times of the result."""
     asked_s = conversion.audio_duration_s
     if not asked_s:
@@ -143,12 +143,12 @@ def _scale(recording: Recording, conversion: Conversion) -> float:
     return asked_s / recording.audio_seconds
 
 
-def _spans(recording: Recording) -> list[_Span]:
+def _find_spans(recording: Recording) -> list[_Span]:
     """Return the spans of speech in the clip, between its long pauses."""
     samples, rate_hz = recording.samples, recording.sample_rate_hz
-    if not len(samples) or not measure.peak(samples):
+    if not len(samples) or not measure.measure_peak(samples):
         raise EngineError("the clip is silent: there is no speech in it whose timing could be kept")
-    quiet = pauses_s(samples, rate_hz, below_db=_BELOW_DB, shortest_s=_EDGE_S)
+    quiet = find_pauses_s(samples, rate_hz, below_db=_PAUSE_BELOW_DB, shortest_s=_EDGE_S)
     total_s = recording.audio_seconds
     inner = [
         (start_s, end_s)
@@ -160,7 +160,7 @@ def _spans(recording: Recording) -> list[_Span]:
     return [span for span in spans if span.seconds > _EDGE_S] or [_Span(0.0, total_s)]
 
 
-def _clauses(text: str) -> list[str]:
+def _split_clauses(text: str) -> list[str]:
     """Split a text into clauses after its punctuation. Drop clauses without letters or digits."""
     clauses, start = [], 0
     for place, character in enumerate(text):
@@ -174,13 +174,13 @@ def _clauses(text: str) -> list[str]:
     return spoken if len(spoken) > 1 else [text]
 
 
-def _shared_out(text: str, spans: Sequence[_Span]) -> tuple[list[str], list[_Span]]:
+def _divide_text(text: str, spans: Sequence[_Span]) -> tuple[list[str], list[_Span]]:
     """Divide the text among the spans of speech. Return the parts of the text, and the span of each part.
 
     A pause lies at some share of the speech time. If a clause ends at about the same share of the letters,
     the pause divides the text there. Otherwise the spans around the pause are joined.
     """
-    clauses = _clauses(text)
+    clauses = _split_clauses(text)
     letters = np.cumsum([sum(character.isalnum() for character in clause) for clause in clauses], dtype=float)
     speech_s = np.cumsum([span.seconds for span in spans])
     parts, kept = [], []
@@ -190,7 +190,7 @@ def _shared_out(text: str, spans: Sequence[_Span]) -> tuple[list[str], list[_Spa
         if not len(ends):
             break
         nearest = int(np.argmin(np.abs(ends - share)))
-        if abs(ends[nearest] - share) <= _CLOSE_SHARE:
+        if abs(ends[nearest] - share) <= _MATCH_SHARE:
             stop = next_clause + nearest + 1
             parts.append("".join(clauses[next_clause:stop]))
             kept.append(_Span(spans[next_span].start_s, spans[span].end_s))
@@ -200,38 +200,38 @@ def _shared_out(text: str, spans: Sequence[_Span]) -> tuple[list[str], list[_Spa
     return parts, kept
 
 
-def _all_said(
+def _speak_parts(
     parts: Sequence[str],
     seconds: Sequence[float],
     conversion: Conversion,
     speak: Callable[[Utterance], Speech],
 ) -> tuple[list[_SpokenPiece], int, list[str]]:
     """Speak each part in about its number of seconds. Return the speech, its sample rate and warnings."""
-    plain = [_utterance(part, conversion) for part in parts]
+    plain = [_build_utterance(part, conversion) for part in parts]
     spoken = [speak(utterance) for utterance in plain]
     warnings = list(dict.fromkeys(warning for speech in spoken for warning in speech.warnings))
     rate_hz = spoken[0].sample_rate_hz
-    own_s = [len(_trimmed(speech).samples) / rate_hz for speech in spoken]
-    whole = sum(seconds) / sum(own_s)
-    if whole < _FASTEST:
+    own_s = [len(_trim_silence(speech).samples) / rate_hz for speech in spoken]
+    mean_factor = sum(seconds) / sum(own_s)
+    if mean_factor < _MIN_CLEAR_FACTOR:
         warnings.append(
-            f"the voice would take {1 / whole:.1f} times as long for the text, "
+            f"the voice would take {1 / mean_factor:.1f} times as long for the text, "
             "which may not be understood so fast"
         )
-    elif whole > _SLOWEST:
+    elif mean_factor > _MAX_LENGTH_FACTOR:
         warnings.append(
-            f"there is {whole:.1f} times the time that the voice takes for the text: "
-            f"it was slowed down {_SLOWEST:g} times, the rest is silence"
+            f"there is {mean_factor:.1f} times the time that the voice takes for the text: "
+            f"it was slowed down {_MAX_LENGTH_FACTOR:g} times, the rest is silence"
         )
-    lengths_s = _lengths_s(seconds, own_s, whole)
-    said = [
-        _fit(utterance, speech, wanted_s, speak)
+    lengths_s = _compute_lengths_s(seconds, own_s, mean_factor)
+    pieces = [
+        _fit_part(utterance, speech, wanted_s, speak)
         for utterance, speech, wanted_s in zip(plain, spoken, lengths_s, strict=True)
     ]
-    return said, rate_hz, warnings
+    return pieces, rate_hz, warnings
 
 
-def _lengths_s(seconds: Sequence[float], own_s: Sequence[float], whole: float) -> list[float]:
+def _compute_lengths_s(seconds: Sequence[float], own_s: Sequence[float], mean_factor: float) -> list[float]:
     """Return the length of each part in seconds: its length in the clip, within bounds of speed.
 
     The lengths together never exceed the speech of the clip.
@@ -246,7 +246,10 @@ def _lengths_s(seconds: Sequence[float], own_s: Sequence[float], whole: float) -
         The sum of `seconds` divided by the sum of `own_s`.
     """
     factors = [
-        min(float(np.clip(wanted / own, whole / _UNEVEN, whole * _UNEVEN)), _SLOWEST)
+        min(
+            float(np.clip(wanted / own, mean_factor / _MAX_UNEVENNESS, mean_factor * _MAX_UNEVENNESS)),
+            _MAX_LENGTH_FACTOR,
+        )
         for wanted, own in zip(seconds, own_s, strict=True)
     ]
     lengths_s = [own * factor for own, factor in zip(own_s, factors, strict=True)]
@@ -254,7 +257,7 @@ def _lengths_s(seconds: Sequence[float], own_s: Sequence[float], whole: float) -
     return [length_s * fitting for length_s in lengths_s]
 
 
-def _utterance(text: str, conversion: Conversion) -> Utterance:
+def _build_utterance(text: str, conversion: Conversion) -> Utterance:
     return Utterance(
         text.strip(),
         conversion.voice_id,
@@ -266,15 +269,15 @@ def _utterance(text: str, conversion: Conversion) -> Utterance:
     )
 
 
-def _fit(
+def _fit_part(
     utterance: Utterance, speech: Speech, wanted_s: float, speak: Callable[[Utterance], Speech]
 ) -> _SpokenPiece:
     """Fit speech into exactly `wanted_s`: speak again at another rate if needed, then stretch the audio."""
-    said = _trimmed(speech)
-    frames = max(1, seconds_to_frames(wanted_s, speech.sample_rate_hz))
+    said = _trim_silence(speech)
+    frames = max(1, convert_seconds_to_frames(wanted_s, speech.sample_rate_hz))
     steps = round(_RATE_FOR_DOUBLE * np.log2(len(said.samples) / frames))
-    if abs(len(said.samples) / frames - 1) > _CLOSE_ENOUGH:
-        again = _trimmed(speak(replace(utterance, rate=RATE.clamp(steps))))
+    if abs(len(said.samples) / frames - 1) > _LENGTH_TOLERANCE:
+        again = _trim_silence(speak(replace(utterance, rate=RATE.clamp(steps))))
         if abs(np.log(len(again.samples) / frames)) < abs(np.log(len(said.samples) / frames)):
             said = again
     factor = frames / len(said.samples)
@@ -284,14 +287,14 @@ def _fit(
     return _SpokenPiece(fit_frames(said.samples, speech.sample_rate_hz, frames), words)
 
 
-def _trimmed(speech: Speech) -> _SpokenPiece:
+def _trim_silence(speech: Speech) -> _SpokenPiece:
     """Remove the silence at both ends of speech, and shift the word times accordingly."""
     samples, rate_hz = speech.samples, speech.sample_rate_hz
-    quiet = measure.silences(samples, rate_hz, shortest_ms=0, below_db=_BELOW_DB + 10)
-    first = seconds_to_frames(quiet[0][1], rate_hz) if quiet and quiet[0][0] <= 0 else 0
+    quiet = measure.find_silences(samples, rate_hz, shortest_ms=0, below_db=_PAUSE_BELOW_DB + 10)
+    first = convert_seconds_to_frames(quiet[0][1], rate_hz) if quiet and quiet[0][0] <= 0 else 0
     last = len(samples)
     if quiet and quiet[-1][1] >= speech.audio_seconds and quiet[-1][0] > 0:
-        last = seconds_to_frames(quiet[-1][0], rate_hz)
+        last = convert_seconds_to_frames(quiet[-1][0], rate_hz)
     if first >= last:
         first, last = 0, len(samples)
     start_ms, end_ms = 1000 * first / rate_hz, 1000 * last / rate_hz
@@ -305,7 +308,7 @@ def _trimmed(speech: Speech) -> _SpokenPiece:
     return _SpokenPiece(samples[first:last], words)
 
 
-def _places(spans: Sequence[_Span], said_s: Sequence[float], total_s: float) -> list[float]:
+def _compute_starts_s(spans: Sequence[_Span], said_s: Sequence[float], total_s: float) -> list[float]:
     """Return the start of each part in seconds: the start of its span, or later if the part before is long.
 
     Parts start earlier if they would otherwise end after `total_s`.
@@ -320,13 +323,13 @@ def _places(spans: Sequence[_Span], said_s: Sequence[float], total_s: float) -> 
     return places
 
 
-def _joined(
+def _join_parts(
     said: Sequence[_SpokenPiece], places: Sequence[float], frames: int, rate_hz: int, warnings: Sequence[str]
 ) -> Speech:
     samples = np.zeros(frames, np.float32)
     words: list[Word] = []
     for part, place_s in zip(said, places, strict=True):
-        first = min(seconds_to_frames(place_s, rate_hz), max(0, frames - len(part.samples)))
+        first = min(convert_seconds_to_frames(place_s, rate_hz), max(0, frames - len(part.samples)))
         room = samples[first:]
         room[: len(part.samples)] += part.samples[: len(room)]
         offset_ms, last_ms = round(1000 * first / rate_hz), 1000 * frames // rate_hz

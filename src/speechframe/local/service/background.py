@@ -29,7 +29,7 @@ class Background(ABC):
         self._under_way: set[asyncio.Task[None]] = set()
 
     @abstractmethod
-    async def take(self) -> Coroutine[None, None, None] | None:
+    async def find_work(self) -> Coroutine[None, None, None] | None:
         """Return a coroutine that does the next piece of work, or None if there is no work now."""
 
     def wake(self) -> None:
@@ -37,15 +37,15 @@ class Background(ABC):
         self._told.set()
 
     async def run(self) -> None:
-        """Run the work that :meth:`take` returns, until cancelled. Then cancel the work under way."""
+        """Run the work that :meth:`find_work` returns, until cancelled. Then cancel the work under way."""
         try:
             while True:
                 self._told.clear()
                 try:
-                    while len(self._under_way) < self._at_once and (work := await self.take()):
+                    while len(self._under_way) < self._at_once and (work := await self.find_work()):
                         task = asyncio.create_task(work)
                         self._under_way.add(task)
-                        task.add_done_callback(self._done)
+                        task.add_done_callback(self._finish_task)
                 except Exception:
                     log.exception("the next background work cannot be read; the service tries again")
                 # Not wait_for, which before Python 3.12 can overlook a cancellation.
@@ -57,7 +57,7 @@ class Background(ABC):
                 task.cancel()
             await asyncio.gather(*self._under_way, return_exceptions=True)
 
-    def _done(self, task: "asyncio.Task[None]") -> None:
+    def _finish_task(self, task: "asyncio.Task[None]") -> None:
         self._under_way.discard(task)
         self.wake()
         if not task.cancelled() and (error := task.exception()) is not None:

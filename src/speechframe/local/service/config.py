@@ -12,11 +12,11 @@ from speechframe.settings.hidden import Hidden
 from speechframe.spec import chosen
 from speechframe.spec.limits import SOCKET_IDLE_S
 
-MEBI = 1 << 20
+MEBIBYTE = 1 << 20
 """Bytes of a mebibyte (MiB)."""
 
 # Characters. A generated key has 38, and a header may have 8190.
-_LONGEST_KEY = 200
+_MAX_KEY_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
@@ -70,29 +70,31 @@ class WorkerLimits:
     per_changed_second_s: float = 2.0
     idle_s: float = 60.0
     jobs: int = 10_000
-    memory_bytes: int = 1536 * MEBI
+    memory_bytes: int = 1536 * MEBIBYTE
 
-    def job_s(self, characters: int, audio_seconds: float) -> float:
+    def compute_job_limit_s(self, characters: int, audio_seconds: float) -> float:
         """Return the seconds of CPU time that a job of this size may use.
 
         Examples
         --------
-        >>> WorkerLimits(base_s=10, per_character_s=0.01).job_s(500, 0.0)
+        >>> WorkerLimits(base_s=10, per_character_s=0.01).compute_job_limit_s(500, 0.0)
         15.0
         """
         return self.base_s + self.per_character_s * characters + self.per_audio_second_s * audio_seconds
 
-    def change_s(self, characters: int, changed_seconds: float, audio_seconds: float) -> float:
+    def compute_change_limit_s(self, characters: int, changed_seconds: float, audio_seconds: float) -> float:
         """Return the seconds of CPU time that a voice change may use.
 
         `changed_seconds` is the length of the source clip, `audio_seconds` the length of the result.
 
         Examples
         --------
-        >>> WorkerLimits(base_s=10).change_s(0, 60.0, 0.0)
+        >>> WorkerLimits(base_s=10).compute_change_limit_s(0, 60.0, 0.0)
         130.0
         """
-        return self.job_s(characters, audio_seconds) + self.per_changed_second_s * changed_seconds
+        return (
+            self.compute_job_limit_s(characters, audio_seconds) + self.per_changed_second_s * changed_seconds
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,24 +171,24 @@ class ServiceConfig:
     allow_private_urls: bool = False
     changer: str | None = None
     recogniser: str | None = None
-    shelf_bytes: int = 2048 * MEBI
-    webhook_seconds: float = chosen.WEBHOOK_SECONDS
+    shelf_bytes: int = 2048 * MEBIBYTE
+    webhook_seconds: float = chosen.WEBHOOK_RETRY_SECONDS
     region: str = "global"
     socket_idle_s: float = SOCKET_IDLE_S
     progress_s: float = chosen.PROGRESS_SECONDS
-    slow_reader_s: float = chosen.SLOW_READER_S
-    unread_bytes: int = chosen.UNREAD_BYTES
+    slow_reader_s: float = chosen.READER_SPEED_WINDOW_S
+    unread_bytes: int = chosen.MAX_UNREAD_BYTES
     limits: WorkerLimits = field(default_factory=WorkerLimits)
 
     @property
     def worker_count(self) -> int:
         """Number of worker processes."""
-        return self.workers or max(1, min(4, _cores()))
+        return self.workers or max(1, min(4, _count_cores()))
 
     @property
     def dub_worker_count(self) -> int:
         """Number of media files that are dubbed at the same time."""
-        return self.dub_workers or max(1, _cores() // 2)
+        return self.dub_workers or max(1, _count_cores() // 2)
 
     @property
     def waiting_limit(self) -> int:
@@ -194,7 +196,7 @@ class ServiceConfig:
         return self.queue_limit or 32 * self.worker_count
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     # A container or taskset may allow this process fewer cores than the machine has.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -215,7 +217,7 @@ def parse_key(words: str, default: int = chosen.DEFAULT_QUOTA_CHARACTERS) -> Key
     """
     # Quota and concurrency are hidden, too. If a key contains a colon, they are a part of the secret.
     key, quota, concurrency, *_ = map(Hidden, (*Hidden(words).strip().split(":", 2), "", ""))
-    if not key or len(key) > _LONGEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
+    if not key or len(key) > _MAX_KEY_CHARACTERS or not key.isascii() or not key.isprintable() or " " in key:
         raise SettingsError(
             "a key is empty, longer than 200 characters, or has characters that a header cannot contain. "
             "Write KEY, KEY:QUOTA or KEY:QUOTA:CONCURRENCY"
@@ -275,7 +277,7 @@ def parse_keys(text: str) -> tuple[KeySpec, ...]:
     return tuple(found)
 
 
-def check_keys(keys: Iterable[KeySpec]) -> tuple[KeySpec, ...]:
+def remove_duplicate_keys(keys: Iterable[KeySpec]) -> tuple[KeySpec, ...]:
     """Return the keys without duplicates.
 
     Raises

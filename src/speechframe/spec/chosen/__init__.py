@@ -18,11 +18,11 @@ from speechframe.spec.chosen.speech import *
 from speechframe.spec.chosen.translate import *
 
 OPEN_POINTS: tuple[OpenPoint, ...] = (
-    *calls.POINTS,
-    *speech.POINTS,
-    *changer.POINTS,
-    *translate.POINTS,
-    *dubbing.POINTS,
-    *socket.POINTS,
+    *calls.CALL_POINTS,
+    *speech.SPEECH_POINTS,
+    *changer.CHANGER_POINTS,
+    *translate.TRANSLATION_POINTS,
+    *dubbing.DUBBING_POINTS,
+    *socket.SOCKET_POINTS,
 )
 """All open points, in the order of the chapters."""

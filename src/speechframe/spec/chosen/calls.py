@@ -4,19 +4,19 @@ from speechframe.spec.chosen._point import OpenPoint
 
 INTERFACE_VERSION = "1.0.0"
 """Version of the OpenAPI description (section 9)."""
-TOKEN_SECONDS = 30 * 60
+TOKEN_LIFETIME_SECONDS = 30 * 60
 """Lifetime of an auth token in seconds."""
 IDEMPOTENCY_SECONDS = 24 * 3600
 """Seconds that the service stores an idempotency key."""
 MAX_IDEMPOTENCY_CHARACTERS = 255
 """Largest length of an idempotency key. Proxies often cut or refuse longer keys."""
-MAX_TAKE = 2**31 - 1
+MAX_TAKE_NUMBER = 2**31 - 1
 """Highest number of a take, which is one of several spoken versions of the same text."""
 DEFAULT_CONCURRENCY = 15
 """Largest number of concurrent calls of a key of the local service, unless the key has its own limit."""
 DEFAULT_QUOTA_CHARACTERS = 10_000_000
 """Characters of a key of the local service in a billing cycle, unless the key has its own quota."""
-QUEUE_SECONDS = 5.0
+MAX_QUEUE_SECONDS = 5.0
 """Seconds that a voice change or translation waits for a free slot before it is refused."""
 MAX_BODY_BYTES = 256 * 1024
 """Largest size of a JSON body, or of a form without files. A translation may add the size of its texts."""
@@ -28,20 +28,20 @@ MAX_LOCALE_CHARACTERS = 64
 """Largest length of a locale. Real locales have less than half as many characters."""
 MAX_JSON_DEPTH = 32
 """Largest nesting depth of a JSON body or frame."""
-UNREAD_BYTES = 256 * 1024 * 1024
+MAX_UNREAD_BYTES = 256 * 1024 * 1024
 """Largest number of unread bytes in memory, over all connections of the local service."""
-SLOWEST_READER_BYTES_S = 1024
+MIN_READER_BYTES_PER_S = 1024
 """Lowest reading speed of a client while bytes wait for it. A slower client is disconnected."""
-SLOW_READER_S = 60.0
+READER_SPEED_WINDOW_S = 60.0
 """Seconds over which the reading speed of a client is measured."""
 
-KEY_THREADS = 4
+THREADS_PER_KEY = 4
 """Threads per key that write uploads, read answers and encode streams."""
-KEY_LOOKUPS = 4
+LOOKUPS_PER_KEY = 4
 """Host names per key that are resolved at the same time."""
-KEY_WEBHOOKS = 4
+WEBHOOKS_PER_KEY = 4
 """Webhooks per key that are delivered at the same time."""
-LOOKUP_SECONDS = 10.0
+MAX_LOOKUP_SECONDS = 10.0
 """Longest time of a host name look-up, and longest wait of a look-up for others of its key, in seconds."""
 
 API_KEY_HEADER = "api-key"
@@ -70,7 +70,7 @@ RETRY_AFTER_HEADER = "Retry-After"
 """Header with the seconds to wait before a retry, in answers with 429 and 503."""
 
 
-POINTS: tuple[OpenPoint, ...] = (
+CALL_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "http-error-body",
         "Body of an HTTP error",
@@ -116,7 +116,7 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "token",
         "Lifetime and use of a token",
-        f"{TOKEN_SECONDS // 60} minutes. Only the voice listing accepts a token, in the token header.",
+        f"{TOKEN_LIFETIME_SECONDS // 60} minutes. Only the voice listing accepts a token, in the token header.",
         "The document names no other call that accepts a token.",
         "likely",
     ),
@@ -149,7 +149,7 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "re-takes",
         "Re-takes",
-        f"The number in {TAKE_HEADER}, at most {MAX_TAKE}, changes the seed of variation. An absent header "
+        f"The number in {TAKE_HEADER}, at most {MAX_TAKE_NUMBER}, changes the seed of variation. An absent header "
         "and 0 give the first take. /v1/limits names the header. Content keys and idempotency keys contain "
         "the take.",
         "Equal requests give equal bytes, so another take needs another request.",
@@ -223,8 +223,8 @@ POINTS: tuple[OpenPoint, ...] = (
         "A client that does not read its answer",
         "Unread audio waits on disk, or is generated as the client reads. The call holds its slot until all "
         "audio is read. A client is disconnected if it reads less than "
-        f"{SLOWEST_READER_BYTES_S // 1024} KB/s over {SLOW_READER_S:g} s while audio waits. If more "
-        f"than {UNREAD_BYTES // 1024**2} MB wait in memory over all connections, the "
+        f"{MIN_READER_BYTES_PER_S // 1024} KB/s over {READER_SPEED_WINDOW_S:g} s while audio waits. If more "
+        f"than {MAX_UNREAD_BYTES // 1024**2} MB wait in memory over all connections, the "
         "connection with the most waiting bytes is closed.",
         "Unread answers must not take memory or slots from other clients.",
         "ours",
@@ -232,10 +232,10 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "key-shares",
         "Blocking work, such as unresolvable host names, silent webhook receivers and slow disks",
-        f"Each key has its own share. The service resolves {KEY_LOOKUPS} host names of a key at the same "
-        f"time. A look-up over {LOOKUP_SECONDS:g} s gets 400. A look-up that waits so long for others of its "
-        f"key gets 503. The service delivers {KEY_WEBHOOKS} webhooks of a key at the same time. "
-        f"{KEY_THREADS} threads of a key read and write files and encode streams.",
+        f"Each key has its own share. The service resolves {LOOKUPS_PER_KEY} host names of a key at the same "
+        f"time. A look-up over {MAX_LOOKUP_SECONDS:g} s gets 400. A look-up that waits so long for others of its "
+        f"key gets 503. The service delivers {WEBHOOKS_PER_KEY} webhooks of a key at the same time. "
+        f"{THREADS_PER_KEY} threads of a key read and write files and encode streams.",
         "A key with hanging host names or receivers must not delay other keys.",
         "ours",
     ),

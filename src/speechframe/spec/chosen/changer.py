@@ -13,7 +13,7 @@ MAX_REDIRECTS = 5
 """Largest number of redirects of a `file_url`."""
 
 
-POINTS: tuple[OpenPoint, ...] = (
+CHANGER_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "upload-size",
         "Upload size",

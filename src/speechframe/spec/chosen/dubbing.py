@@ -1,18 +1,18 @@
 """Choices for dubbing, about jobs, projects, links and webhooks."""
 
 from speechframe.spec.chosen._point import OpenPoint
-from speechframe.spec.chosen.speech import MAX_TEXT_CHARACTERS, SHELF_SECONDS
+from speechframe.spec.chosen.speech import AUDIO_LINK_SECONDS, MAX_TEXT_CHARACTERS
 from speechframe.spec.fields._range import Range
 
-DUB_LINK_SECONDS = 72 * 3600
+DUB_LINK_LIFETIME_SECONDS = 72 * 3600
 """Seconds that an ended job without a project and its download links are kept."""
-PAGE_DEFAULT = 20
+DEFAULT_PAGE_PROJECTS = 20
 """Default number of projects on a page."""
-PAGE_LIMIT = Range(1, 100, PAGE_DEFAULT)
+PAGE_PROJECTS_RANGE = Range(1, 100, DEFAULT_PAGE_PROJECTS)
 """Range of the number of projects on a page."""
-WEBHOOK_TRIES = 5
+MAX_WEBHOOK_TRIES = 5
 """Largest number of deliveries of a webhook, until one is answered with a 2xx status."""
-WEBHOOK_SECONDS = 600
+WEBHOOK_RETRY_SECONDS = 600
 """Sum of the pauses between the deliveries of a webhook, in seconds."""
 WEBHOOK_ID_HEADER = "X-Webhook-Id"
 """Header with the id of a webhook. All deliveries of the webhook have the same id."""
@@ -20,7 +20,7 @@ WEBHOOK_TIMESTAMP_HEADER = "X-Signature-Timestamp"
 """Header with the Unix time of a delivery in milliseconds."""
 WEBHOOK_SIGNATURE_HEADER = "X-HMAC-Signature"
 """Header with the hex HMAC-SHA256 of the raw body, a dot and the timestamp."""
-ORIGINAL_GAIN_DB = Range(-60.0, 0.0, -18.0)
+ORIGINAL_GAIN_DB_RANGE = Range(-60.0, 0.0, -18.0)
 """Range of the level of the original audio under the dub, in dB."""
 DEFAULT_DUB_CREDITS = 36_000
 """Default dubbing credits of a key in a billing cycle, enough to dub ten hours into one locale."""
@@ -32,51 +32,51 @@ MAX_PROJECT_DESCRIPTION_CHARACTERS = 2_000
 """Largest length of the description of a project in characters, about a page."""
 MAX_PROJECT_PAGE_BYTES = 1024 * 1024
 """Largest size of a page of projects. A page with long texts has fewer projects."""
-MAX_CAST = 200
+MAX_CAST_SPEAKERS = 200
 """Largest number of speakers in the field `cast`, which selects a voice for each."""
-MAX_CORRECTIONS = 1_000
+MAX_CORRECTIONS_PER_CALL = 1_000
 """Largest number of corrected utterances in a call."""
 MAX_DUB_SECONDS = 4 * 3600
 """Largest length in seconds of a media file that can be dubbed."""
-DUB_CHARACTERS_PER_SECOND = 40
+MAX_DUB_CHARACTERS_PER_SECOND = 40
 """Largest number of characters of text for each second of the media file. Fast speech has 20 to 25."""
-DUB_TEXT_LEAST_SECONDS = 5
+MIN_DUB_TEXT_SECONDS = 5
 """Least length in seconds that counts for the limit of text. A shorter media file counts as so long."""
-DUB_VOICES_AT_ONCE = 8
+MAX_DUB_VOICES_AT_ONCE = 8
 """Largest total length of the cues of a script, as a multiple of the length of the media file."""
-DUB_NAMED_LINES = 3
+MIN_UNCERTAIN_NAME_LINES = 3
 """Least number of lines of a script that begin with uncertain names, for these names to count as speakers.
 
 An uncertain name may be an ordinary word before a colon.
 """
-DUB_NAMED_SHARE = 0.25
+MIN_UNCERTAIN_NAME_SHARE = 0.25
 """Least number of lines that begin with uncertain names, as a share of the number of cues."""
-DUB_CORRECTIONS = 100
+MAX_CORRECTIONS_PER_LOCALE = 100
 """Largest number of corrections of a job in review, for each of its target locales."""
-DUB_WAITING_JOBS = 100
+MAX_UNFINISHED_DUB_JOBS = 100
 """Largest number of waiting and running jobs of a key."""
-DUB_FAILED_JOBS = 1_000
+MAX_KEPT_FAILED_DUB_JOBS = 1_000
 """Number of failed jobs of a key that are kept. Older failed jobs are removed."""
-DUB_PROJECT_JOB_SECONDS = 30 * 24 * 3600
+PROJECT_JOB_LIFETIME_SECONDS = 30 * 24 * 3600
 """Seconds that an ended job of a project is kept."""
-DUB_PROJECTS = 1_000
+MAX_DUB_PROJECTS = 1_000
 """Largest number of projects of a key."""
-DUB_SPEED = Range(0.85, 1.3)
+DUB_SPEED_RANGE = Range(0.85, 1.3)
 """Range of the speed of a line, relative to the normal speed of the voice."""
-DUB_SPEED_STEP = 0.15
+MAX_DUB_SPEED_STEP = 0.15
 """Largest difference of speed between consecutive lines, because a sudden change of speed sounds bad."""
-DUB_FULL_SLOT = 0.95
+DUB_FULL_SLOT_SHARE = 0.95
 """A line is slowed down if its speech fills less than this share of the time of the original line."""
-DUB_EARLY_SECONDS, DUB_LATE_SECONDS = 0.045, 0.125
+MAX_DUB_EARLY_SECONDS, MAX_DUB_LATE_SECONDS = 0.045, 0.125
 """Seconds by which a line may start too early or too late and nobody notices (ITU-R BT.1359)."""
-CUE_LINES, CUE_LINE_CHARACTERS = 2, 42
+MAX_CUE_LINES, MAX_CUE_LINE_CHARACTERS = 2, 42
 """Largest number of lines in a subtitle cue, and of characters in a line."""
-CUE_CHARACTERS_PER_SECOND = 20
+MAX_CUE_CHARACTERS_PER_SECOND = 20
 """Target for the highest reading speed of a cue, in characters per second."""
-CUE_SECONDS = Range(5 / 6, 7.0)
+CUE_SECONDS_RANGE = Range(5 / 6, 7.0)
 """Target range of the duration of a cue, in seconds."""
 
-POINTS: tuple[OpenPoint, ...] = (
+DUBBING_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "dubbing-key",
         "Key of the dubbing calls",
@@ -133,9 +133,9 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "link-life",
         "Life of result links",
-        f"{SHELF_SECONDS // 3600} h for audioFile, {DUB_LINK_SECONDS // 3600} h for jobs without a project, "
-        f"and {DUB_PROJECT_JOB_SECONDS // 86400} days for jobs of a project, after the last end of the job. "
-        f"Then the job is removed. The newest {DUB_FAILED_JOBS:,} failed jobs of a key are kept.",
+        f"{AUDIO_LINK_SECONDS // 3600} h for audioFile, {DUB_LINK_LIFETIME_SECONDS // 3600} h for jobs without a project, "
+        f"and {PROJECT_JOB_LIFETIME_SECONDS // 86400} days for jobs of a project, after the last end of the job. "
+        f"Then the job is removed. The newest {MAX_KEPT_FAILED_DUB_JOBS:,} failed jobs of a key are kept.",
         "A dataset must not depend on a link, and the disk is limited.",
         "likely (audioFile), sure (dubbing)",
     ),
@@ -144,7 +144,7 @@ POINTS: tuple[OpenPoint, ...] = (
         "Webhook delivery",
         'POST {"eventName": "DUB_JOB", "data": job status} when a job ends. With a secret: '
         f"{WEBHOOK_TIMESTAMP_HEADER} (Unix ms) and {WEBHOOK_SIGNATURE_HEADER} = hex HMAC-SHA256(secret, "
-        f'raw body + "." + timestamp). The service tries {WEBHOOK_TRIES} times over {WEBHOOK_SECONDS // 60} '
+        f'raw body + "." + timestamp). The service tries {MAX_WEBHOOK_TRIES} times over {WEBHOOK_RETRY_SECONDS // 60} '
         f"minutes, with the same {WEBHOOK_ID_HEADER}, until a delivery is answered with a 2xx status. It "
         "does not follow redirects. A receiver that never answers does not fail the job. A QA job also "
         "sends a webhook each time it goes into review. A webhook_url with a host outside of the public "
@@ -156,7 +156,7 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "project-page",
         "Page of the project list",
-        f"limit is {PAGE_LIMIT}, by default {PAGE_LIMIT.default}. next is an opaque string. A page has at "
+        f"limit is {PAGE_PROJECTS_RANGE}, by default {PAGE_PROJECTS_RANGE.default}. next is an opaque string. A page has at "
         f"most {MAX_PROJECT_PAGE_BYTES // 1024**2} MB, unless its first project is larger.",
         "The service can send such a page at once.",
         "guess",
@@ -164,7 +164,7 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "dubbing-sizes",
         "Sizes of the fields of dubbing calls",
-        f"At most {MAX_TARGET_LOCALES} target locales, {MAX_CAST} voices of a cast, {MAX_CORRECTIONS:,} "
+        f"At most {MAX_TARGET_LOCALES} target locales, {MAX_CAST_SPEAKERS} voices of a cast, {MAX_CORRECTIONS_PER_CALL:,} "
         f"corrected utterances, {MAX_PROJECT_NAME_CHARACTERS} characters in the name of a project, and "
         f"{MAX_PROJECT_DESCRIPTION_CHARACTERS:,} in its description. A larger request gets 400. Older "
         "projects stay unchanged.",
@@ -191,7 +191,7 @@ POINTS: tuple[OpenPoint, ...] = (
         "Review of a QA job",
         "GET /v1/dub/jobs/{job_id}/utterances returns the speaker, text, times and speed of each "
         "utterance. PUT changes texts and voices, and only these utterances are spoken again. The first "
-        f"version is billed. Corrections are free until the job is removed, up to {DUB_CORRECTIONS} for "
+        f"version is billed. Corrections are free until the job is removed, up to {MAX_CORRECTIONS_PER_LOCALE} for "
         "each target locale.",
         "The document has a QA type but no call for the review.",
         "ours",
@@ -200,7 +200,7 @@ POINTS: tuple[OpenPoint, ...] = (
         "dub-script",
         "Further fields of a job",
         "script (SRT or WebVTT, speakers as `NAME: ` or `<v NAME>`) in script_locale, cast (speaker to voice "
-        f"id) and original_gain_db ({ORIGINAL_GAIN_DB}, default {ORIGINAL_GAIN_DB.default:g}).",
+        f"id) and original_gain_db ({ORIGINAL_GAIN_DB_RANGE}, default {ORIGINAL_GAIN_DB_RANGE.default:g}).",
         "The script of a film is more exact than speech recognition.",
         "ours",
     ),
@@ -210,7 +210,7 @@ POINTS: tuple[OpenPoint, ...] = (
         "All text is spoken, except the names of speakers, sounds in brackets, songs between musical "
         "notes, and lines that automatic captions repeat. A name in capitals, a numbered speaker, a name "
         "in brackets with a colon and a name of the cast are speakers. Other names are speakers only if "
-        f"together they begin at least {DUB_NAMED_LINES} lines and {DUB_NAMED_SHARE:.0%} as many lines as "
+        f"together they begin at least {MIN_UNCERTAIN_NAME_LINES} lines and {MIN_UNCERTAIN_NAME_SHARE:.0%} as many lines as "
         "there are cues. A cue without readable times is skipped. Warnings contain the speakers and the "
         "lines.",
         "No standard of subtitles covers speakers and sounds, and players also show files with invalid cues.",
@@ -250,10 +250,10 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "dub-text",
         "Longest text of a dub",
-        f"At most {DUB_CHARACTERS_PER_SECOND} characters for each second of the media file, which counts as "
-        f"at least {DUB_TEXT_LEAST_SECONDS} seconds. The limit applies to a script and to a corrected dub. "
+        f"At most {MAX_DUB_CHARACTERS_PER_SECOND} characters for each second of the media file, which counts as "
+        f"at least {MIN_DUB_TEXT_SECONDS} seconds. The limit applies to a script and to a corrected dub. "
         "Cues of the script after the end of the media file do not count. A cue has at most "
-        f"{MAX_TEXT_CHARACTERS:,} characters. The total length of all cues is at most {DUB_VOICES_AT_ONCE} "
+        f"{MAX_TEXT_CHARACTERS:,} characters. The total length of all cues is at most {MAX_DUB_VOICES_AT_ONCE} "
         "times the length of the media file. A larger text gets 400.",
         "The price depends on the length of the media file alone, so much more text than speech would be "
         "free.",
@@ -264,7 +264,7 @@ POINTS: tuple[OpenPoint, ...] = (
         "Order of dubbing jobs",
         "Jobs of the highest priority start first, but each lower priority with waiting jobs gets every "
         "fifth start. Within a priority, the key with the longest time since its last start is next, with "
-        f"its oldest job. A key has at most {DUB_WAITING_JOBS} waiting and running jobs. Further jobs get "
+        f"its oldest job. A key has at most {MAX_UNFINISHED_DUB_JOBS} waiting and running jobs. Further jobs get "
         "503 with Retry-After.",
         "A key with many jobs must not delay other keys, nor fill the disk.",
         "ours",
@@ -272,8 +272,8 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "project-count",
         "Projects of a key",
-        f"At most {DUB_PROJECTS:,}. A further project replaces the project that was unused for the longest "
-        f"time, if that is at least {DUB_PROJECT_JOB_SECONDS // 86400} days. Otherwise it gets 400.",
+        f"At most {MAX_DUB_PROJECTS:,}. A further project replaces the project that was unused for the longest "
+        f"time, if that is at least {PROJECT_JOB_LIFETIME_SECONDS // 86400} days. Otherwise it gets 400.",
         "The document has no call that removes a project.",
         "ours",
     ),

@@ -5,7 +5,7 @@ from speechframe.spec.chosen.calls import MAX_JSON_DEPTH, MAX_JSON_VALUES
 
 SOCKETS_PER_CONCURRENCY = 10
 """Largest number of open WebSockets of a key, as a multiple of its streaming concurrency."""
-GENERATION_REQUESTS_PER_S = 5
+MAX_GENERATION_REQUESTS_PER_S = 5
 """Largest number of frames with new chunks of text per context and second. More frames get a warning."""
 MAX_FRAME_BYTES = 64 * 1024
 """Largest size of a client's WebSocket frame in UTF-8. A larger frame is refused with INVALID_JSON."""
@@ -13,19 +13,19 @@ MAX_READ_FRAME_BYTES = 16 * 1024 * 1024
 """Largest size of a frame that is read from the socket. A larger frame closes the connection."""
 MAX_CONTEXT_ID_CHARACTERS = 256
 """Largest length of a `context_id`. A longer id is ignored, because every frame of audio would repeat it."""
-SOCKET_WAITING_CHARACTERS = 100_000
+MAX_WAITING_SOCKET_CHARACTERS = 100_000
 """Number of characters that wait for synthesis, above which the service reads no more frames of a socket."""
-SOCKET_WAITING_TURNS = 1_000
+MAX_WAITING_SOCKET_TURNS = 1_000
 """Number of ended turns with unsent audio, above which the service reads no more frames of a socket."""
-SOCKET_WAITING_BYTES = 512 * 1024
+MAX_WAITING_SOCKET_BYTES = 512 * 1024
 """Size of the unsent frames of a socket, above which the service synthesises no more audio for the socket."""
-TEXT_WARNING = "TEXT_CHANGED"
+TEXT_WARNING_CODE = "TEXT_CHANGED"
 """Our `warning_code` for a text that was not spoken exactly as written."""
-VOICE_WARNING = "VOICE_OPTION_IGNORED"
+VOICE_WARNING_CODE = "VOICE_OPTION_IGNORED"
 """Our `warning_code` for a voice_config with values that the voice does not support."""
 
 
-POINTS: tuple[OpenPoint, ...] = (
+SOCKET_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "socket-query",
         "Query of the WebSocket address",
@@ -158,8 +158,8 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "socket-warnings",
         "Unsupported settings and texts of a context",
-        f"Warning frames with our own codes: {TEXT_WARNING} if a text is not spoken exactly as written, "
-        f"{VOICE_WARNING} if a locale, style or variation is ignored.",
+        f"Warning frames with our own codes: {TEXT_WARNING_CODE} if a text is not spoken exactly as written, "
+        f"{VOICE_WARNING_CODE} if a locale, style or variation is ignored.",
         "The service reports every value that it replaces or ignores. The codes of the table have other "
         "meanings.",
         "ours",
@@ -167,15 +167,15 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "generation-rate",
         "TOO_MANY_GENERATION_REQUESTS",
-        f"Sent after more than {GENERATION_REQUESTS_PER_S} generation requests per second and context.",
+        f"Sent after more than {MAX_GENERATION_REQUESTS_PER_S} generation requests per second and context.",
         "The document gives no number.",
         "guess",
     ),
     OpenPoint(
         "slow-readers",
         "A client that reads more slowly than audio is synthesised",
-        f"If more than {SOCKET_WAITING_BYTES // 1024} KB of frames wait, the service synthesises no more "
-        f"audio. If more than {SOCKET_WAITING_CHARACTERS:,} characters of text or {SOCKET_WAITING_TURNS:,} "
+        f"If more than {MAX_WAITING_SOCKET_BYTES // 1024} KB of frames wait, the service synthesises no more "
+        f"audio. If more than {MAX_WAITING_SOCKET_CHARACTERS:,} characters of text or {MAX_WAITING_SOCKET_TURNS:,} "
         "ended turns wait, the service reads no more frames. The number of chunks of a key in synthesis is "
         "at most its limit of active contexts.",
         "Memory is limited, and nobody pays for audio that nobody hears.",

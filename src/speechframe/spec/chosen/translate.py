@@ -10,11 +10,11 @@ MAX_TEXTS_PER_CALL = 200
 """Largest number of texts of a translation call."""
 MAX_TRANSLATE_CHARACTERS = 100_000
 """Largest number of characters of all texts of a translation call."""
-ROUTE_WARNING = "route: "
-"""Beginning of a warning about the route of a translation, which :func:`route_warning` returns."""
+ROUTE_WARNING_START = "route: "
+"""Beginning of a warning about the route of a translation, which :func:`make_route_warning` returns."""
 
 
-def route_warning(route: str, texts: Iterable[int]) -> str:
+def make_route_warning(route: str, texts: Iterable[int]) -> str:
     """Return the warning with a route and the texts that were translated by it.
 
     Parameters
@@ -26,21 +26,21 @@ def route_warning(route: str, texts: Iterable[int]) -> str:
 
     Examples
     --------
-    >>> route_warning("en>pt-BR>es", [0, 1, 2, 5])
+    >>> make_route_warning("en>pt-BR>es", [0, 1, 2, 5])
     'route: en>pt-BR>es; texts 0-2,5'
     """
-    return f"{ROUTE_WARNING}{route}; texts {ranges(texts)}"
+    return f"{ROUTE_WARNING_START}{route}; texts {format_ranges(texts)}"
 
 
 def read_route(warning: str) -> tuple[str, list[int]] | None:
-    """Return the route and the positions in a warning of :func:`route_warning`, or None for other warnings.
+    """Return the route and the positions in a warning of :func:`make_route_warning`, or None for other warnings.
 
     Examples
     --------
     >>> read_route("route: en>pt-BR>es; texts 0-2,5")
     ('en>pt-BR>es', [0, 1, 2, 5])
     """
-    found = _ROUTE.fullmatch(warning)
+    found = _ROUTE_PATTERN.fullmatch(warning)
     if found is None:
         return None
     texts: list[int] = []
@@ -51,17 +51,17 @@ def read_route(warning: str) -> tuple[str, list[int]] | None:
     return found[1], texts
 
 
-_ROUTE = re.compile(
-    rf"{ROUTE_WARNING}([^\s;]+); texts (\d{{1,9}}(?:-\d{{1,9}})?(?:,\d{{1,9}}(?:-\d{{1,9}})?)*)"
+_ROUTE_PATTERN = re.compile(
+    rf"{ROUTE_WARNING_START}([^\s;]+); texts (\d{{1,9}}(?:-\d{{1,9}})?(?:,\d{{1,9}}(?:-\d{{1,9}})?)*)"
 )
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """Return numbers as text with ranges, in ascending order.
+def format_ranges(numbers: Iterable[int]) -> str:
+    """Return numbers as text with format_ranges, in ascending order.
 
     Examples
     --------
-    >>> ranges([0, 1, 2, 5])
+    >>> format_ranges([0, 1, 2, 5])
     '0-2,5'
     """
     runs: list[list[int]] = []
@@ -73,7 +73,7 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join(f"{first}-{last}" if first < last else str(first) for first, last in runs)
 
 
-POINTS: tuple[OpenPoint, ...] = (
+TRANSLATION_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "texts-per-translate",
         "Texts per translation call",
@@ -94,7 +94,7 @@ POINTS: tuple[OpenPoint, ...] = (
         "translation-route",
         "Translation through a third language",
         f"The service uses the best route. {WARNING_HEADER} reports each route as "
-        f"{ROUTE_WARNING}en>pt-BR>es; texts 0-2,5 (positions in the list, from 0). If the service has no "
+        f"{ROUTE_WARNING_START}en>pt-BR>es; texts 0-2,5 (positions in the list, from 0). If the service has no "
         "translation into a region, it uses another region of the language, with a warning.",
         "A translation through a third language is worse, and a reader cannot see its route.",
         "ours",

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 
 from speechframe.spec.chosen import MAX_JSON_DEPTH, MAX_JSON_VALUES
 
-_NAME_CHARACTERS = 60
+_MAX_SHOWN_NAME_CHARACTERS = 60
 """Largest number of characters of a field name in a message."""
-_MOST_DIGITS = 400
+_MAX_DIGITS = 400
 """Largest number of digits of an integer. The time of `int` grows with the square of the digits."""
 
 
@@ -41,23 +41,23 @@ def read_json(text: str, *, unique_names: bool = False) -> Any:
         ...
     ValueError: nested too deeply; allowed: 32 levels
     """
-    lists_and_objects = _checked_count(text)
+    lists_and_objects = _count_lists_and_objects(text)
     try:
         value = json.loads(
             text,
-            object_pairs_hook=_unique if unique_names else None,
-            parse_constant=_no_constant,
-            parse_int=_whole,
+            object_pairs_hook=_refuse_equal_names if unique_names else None,
+            parse_constant=_refuse_constant,
+            parse_int=_read_integer,
         )
     except RecursionError:
-        _too_deep()
+        _refuse_depth()
     # A text with few lists and objects cannot be nested too deeply.
     if lists_and_objects > MAX_JSON_DEPTH and _is_deep(value):
-        _too_deep()
+        _refuse_depth()
     return value
 
 
-def _checked_count(text: str) -> int:
+def _count_lists_and_objects(text: str) -> int:
     """Return the number of lists and objects in a text. Raise ValueError if the text has too many values."""
     # Use only methods of str, because they are fast. After the escapes are removed, quotes divide the text
     # into strings and the text between strings. Between strings, each value except the first follows a comma
@@ -83,25 +83,29 @@ def _is_deep(value: Any) -> bool:
     return bool(level)
 
 
-def _too_deep() -> NoReturn:
+def _refuse_depth() -> NoReturn:
     raise ValueError(f"nested too deeply; allowed: {MAX_JSON_DEPTH} levels") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_equal_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         counts = Counter(name for name, _ in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
-        name = twice if len(twice) <= _NAME_CHARACTERS else twice[: _NAME_CHARACTERS - 1] + "…"
+        name = (
+            twice
+            if len(twice) <= _MAX_SHOWN_NAME_CHARACTERS
+            else twice[: _MAX_SHOWN_NAME_CHARACTERS - 1] + "…"
+        )
         raise ValueError(f"the name {name!r} stands twice in one object")
     return found
 
 
-def _no_constant(word: str) -> NoReturn:
+def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a JSON number")
 
 
-def _whole(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
-        raise ValueError(f"a whole number has {len(digits):,} digits; allowed: {_MOST_DIGITS}")
+def _read_integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"a whole number has {len(digits):,} digits; allowed: {_MAX_DIGITS}")
     return int(digits)

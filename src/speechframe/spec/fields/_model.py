@@ -24,7 +24,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
 from speechframe.spec.fields._json import read_json
-from speechframe.spec.texts import fault_of, fault_of_sending
+from speechframe.spec.texts import find_sending_fault, find_text_fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,12 +51,12 @@ class DocumentModel(BaseModel):
     """Section of the document with the table, or "addition" for a model of ours."""
 
     @classmethod
-    def wire_names(cls) -> dict[str, str]:
+    def get_wire_names(cls) -> dict[str, str]:
         """Return the wire name of each field by its Python name."""
         return {name: field.alias or name for name, field in cls.model_fields.items()}
 
     @classmethod
-    def across(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+    def find_conflicts(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
         """Return conflicts between fields, each as (fields, problem, allowed values).
 
         The keys of `given` are Python names. A model without such rules returns no conflicts.
@@ -93,8 +93,8 @@ def _refuse_boolean(value: Any) -> Any:
     return value
 
 
-def _plain_text(text: str) -> str:
-    if fault := fault_of_sending(text):
+def _check_plain_text(text: str) -> str:
+    if fault := find_sending_fault(text):
         refuse(*fault)
     return text
 
@@ -114,7 +114,7 @@ NotBoolean = BeforeValidator(_refuse_boolean)
 
 Put it after the range in an `Annotated`. Otherwise the JSON Schema loses the range.
 """
-PlainText = AfterValidator(_plain_text)
+PlainText = AfterValidator(_check_plain_text)
 """Annotation of a text that can be sent as JSON. Put it after the lengths, like `NotBoolean`."""
 Number = Annotated[float, Field(allow_inf_nan=False), NotBoolean]
 """A finite number, also as text as in HTML forms."""
@@ -123,13 +123,13 @@ Text = Annotated[str, Field(strict=True), PlainText]
 Name = Annotated[str, Field(max_length=200, strict=True), PlainText]
 """A name of a voice, locale or style. Short, because an unknown name is compared with all known names."""
 E = TypeVar("E", bound=StrEnum)
-Open = Annotated[E | str, Field(union_mode="left_to_right")]
+OpenWord = Annotated[E | str, Field(union_mode="left_to_right")]
 """A word in an answer, as a member of an enum, or as a string if the enum does not contain it."""
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1, json_schema_extra={"format": "int64"})]
 """A signed 64-bit integer."""
 
 
-Reported = Annotated[int | float, WithJsonSchema({"type": "integer", "format": "int64"})]
+ReportedCredits = Annotated[int | float, WithJsonSchema({"type": "integer", "format": "int64"})]
 """A number of credits in an answer. The document requires a 64-bit integer.
 
 The model accepts any number, so that an error message can contain an impossible amount.
@@ -147,7 +147,7 @@ class OneOf:
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
         """Return a schema that checks the type first, and then whether the value is allowed."""
-        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+        return core_schema.no_info_after_validator_function(self._check_choice, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
@@ -157,25 +157,25 @@ class OneOf:
         kind = "string" if isinstance(self.values[0], str) else "number"
         return {"type": kind, "enum": [str(value) if kind == "string" else value for value in self.values]}
 
-    def _checked(self, value: Any) -> Any:
+    def _check_choice(self, value: Any) -> Any:
         if value not in self.values:
             refuse("is not one of the allowed values")
         return value
 
 
-def _spoken_text(text: str) -> str:
-    if fault := fault_of(text):
+def _check_spoken_text(text: str) -> str:
+    if fault := find_text_fault(text):
         refuse(*fault)
     return text
 
 
 class _SpokenText:
-    """Annotation of a text to synthesise. It refuses texts with a fault that `fault_of` finds."""
+    """Annotation of a text to synthesise. It refuses texts with a fault that `find_text_fault` finds."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
-        return core_schema.no_info_after_validator_function(_spoken_text, handler(source))
+        return core_schema.no_info_after_validator_function(_check_spoken_text, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler

@@ -12,24 +12,24 @@ from typing import Any
 
 from speechframe.audio import measure
 from speechframe.engines.base import Speech, Word
-from speechframe.engines.kinds import Kind
+from speechframe.engines.kinds import EngineKind
 from speechframe.errors import EngineError
 
 __all__ = [
-    "cached_engine",
     "call_in_new_process",
-    "check_shape",
+    "catch_refusal",
+    "check_engine_parts",
     "check_words",
-    "digest_of",
-    "f0_hz",
-    "refusal",
-    "word_error",
-    "words_of",
+    "get_cached_engine",
+    "hash_speech",
+    "measure_f0_hz",
+    "measure_word_error",
+    "split_words",
 ]
 
-_LIMIT_S = 300.0
+_CHILD_TIMEOUT_S = 300.0
 """Time limit in seconds for the calls in a new process, long enough for slow engines on a slow machine."""
-_CODE = """
+_CHILD_CODE = """
 import pickle, sys
 job = pickle.load(sys.stdin.buffer)
 answer = [job["told"](getattr(job["engine"](), job["part"])(*call)) for call in job["calls"]]
@@ -38,12 +38,12 @@ sys.stdout.buffer.write(b"\\n" + pickle.dumps(answer).hex().encode())
 
 
 @lru_cache(maxsize=8)
-def cached_engine(engine: Callable[[], Any]) -> Any:
+def get_cached_engine(engine: Callable[[], Any]) -> Any:
     """Return an instance of the class `engine`. The instance is created once and then cached."""
     return engine()
 
 
-def check_shape(engine: Any, kind: Kind) -> None:
+def check_engine_parts(engine: Any, kind: EngineKind) -> None:
     """Assert that an engine has a name, a version, and the methods and attributes that `kind` requires."""
     for part in kind.parts:
         assert hasattr(type(engine), part) or hasattr(engine, part), f"a {kind.name} has {part}"
@@ -64,7 +64,7 @@ def check_words(words: Sequence[Word], audio_seconds: float) -> None:
     assert at_ms <= round(1000 * audio_seconds), "the last word ends inside the audio"
 
 
-def refusal(call: Callable[[], Any]) -> str:
+def catch_refusal(call: Callable[[], Any]) -> str:
     """Return the message of the EngineError that a call raises. If it returns, raise AssertionError."""
     try:
         answer = call()
@@ -83,10 +83,10 @@ def call_in_new_process(
     """
     job = pickle.dumps({"engine": engine, "part": part, "calls": list(calls), "told": told})
     ended = subprocess.run(  # noqa: S603 - our own interpreter
-        [sys.executable, "-c", _CODE],
+        [sys.executable, "-c", _CHILD_CODE],
         input=job,
         capture_output=True,
-        timeout=_LIMIT_S,
+        timeout=_CHILD_TIMEOUT_S,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
@@ -95,37 +95,37 @@ def call_in_new_process(
     return answer
 
 
-def digest_of(speech: Speech) -> str:
+def hash_speech(speech: Speech) -> str:
     """Return a hash of the samples, sample rate, words and warnings of a speech."""
     facts = repr((speech.sample_rate_hz, speech.words, speech.warnings)).encode()
     return hashlib.sha256(speech.samples.tobytes() + facts).hexdigest()
 
 
-def f0_hz(speech: Speech) -> float:
+def measure_f0_hz(speech: Speech) -> float:
     """Return the median pitch (F0) of a speech in Hz."""
     return measure.median_f0_hz(speech.samples, speech.sample_rate_hz)
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the words of a text in lower case, without punctuation.
 
     Examples
     --------
-    >>> words_of("It's late; go home!")
+    >>> split_words("It's late; go home!")
     ["it's", 'late', 'go', 'home']
     """
     return re.sub(r"[^\w' ]+", " ", text.lower()).split()
 
 
-def word_error(said: str, heard: str) -> float:
+def measure_word_error(said: str, heard: str) -> float:
     """Return the word error rate: wrong, missing and added words, divided by the number of words in `said`.
 
     Examples
     --------
-    >>> word_error("the cat sat on a mat", "the cat sat on the mat")
+    >>> measure_word_error("the cat sat on a mat", "the cat sat on the mat")
     0.16666666666666666
     """
-    wanted, found = words_of(said), words_of(heard)
+    wanted, found = split_words(said), split_words(heard)
     distances = list(range(len(found) + 1))
     for row, word in enumerate(wanted, start=1):
         before, distances[0] = distances[0], row

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from speechframe.audio import codec
 from speechframe.local.engines.neural.phonemes import Phonemiser, Sentence
 from speechframe.local.engines.neural.prosody import NeuralReading
-from speechframe.local.engines.reading.pieces import Chunk, Piece, time_words, trimmed
-from speechframe.local.engines.reading.word_times import Heard
+from speechframe.local.engines.reading.pieces import Chunk, Piece, time_words, trim_silence
+from speechframe.local.engines.reading.word_times import TimedToken
 
-__all__ = ["Draft", "NeuralModel", "PlannedPiece", "plan", "planned_frames", "speak"]
+__all__ = ["Draft", "NeuralModel", "PlannedPiece", "estimate_frames", "plan_pieces", "speak_plan"]
 
 Samples = NDArray[np.float32]
 
-_PAUSE_S = 0.2
+_SENTENCE_PAUSE_S = 0.2
 """Pause between two sentences at normal speed. It is added because models do not end with silence."""
 
 
@@ -58,7 +58,7 @@ class NeuralModel(Protocol):
         """Return a draft with the lengths of a sentence's phonemes at normal speed."""
         ...
 
-    def sound(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Samples:
+    def synthesise(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Samples:
         """Return the samples of a sentence, ``hop_frames`` for each step. `steps` has the phoneme lengths."""
         ...
 
@@ -81,40 +81,40 @@ class PlannedPiece:
     sentences: tuple[_PlannedSentence, ...]
 
 
-def plan(
+def plan_pieces(
     pieces: Sequence[Piece], phonemiser: Phonemiser, model: NeuralModel, read: NeuralReading
 ) -> list[PlannedPiece]:
     """Return the pieces with the lengths of all phonemes and pauses, before any sound is computed."""
     planned: list[PlannedPiece] = []
     number = 0
     for piece in pieces:
-        sentences = phonemiser.sentences(piece.spoken, piece.tokens) if piece.spoken.speakable else []
+        sentences = phonemiser.sentences(piece.spoken, piece.tokens) if piece.spoken.is_speakable else []
         found = []
         for index, sentence in enumerate(sentences):
             is_last = index == len(sentences) - 1
-            found.append(_planned(sentence, model, read, number, is_last=is_last))
+            found.append(_plan_sentence(sentence, model, read, number, is_last=is_last))
             number += 1
         planned.append(PlannedPiece(piece, tuple(found)))
     return planned
 
 
-def _planned(
+def _plan_sentence(
     sentence: Sentence, model: NeuralModel, read: NeuralReading, number: int, *, is_last: bool
 ) -> _PlannedSentence:
-    rng = read.generator_of(number)
+    rng = read.create_generator(number)
     draft = model.draft(sentence.ids, read, rng)
-    pause_s = 0.0 if is_last else _PAUSE_S * (1 + read.pause_jitter * rng.uniform(-1, 1))
+    pause_s = 0.0 if is_last else _SENTENCE_PAUSE_S * (1 + read.pause_jitter * rng.uniform(-1, 1))
     pause_steps = round(pause_s * model.sample_rate_hz / model.hop_frames)
     return _PlannedSentence(sentence, draft, pause_steps, rng)
 
 
-def planned_frames(planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading) -> int:
+def estimate_frames(planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading) -> int:
     """Return the approximate number of frames of a plan at the speed of the reading."""
     steps = sum(int(s.draft.lengths.sum()) + s.pause_steps for piece in planned for s in piece.sentences)
     return round(steps * model.hop_frames / read.speed)
 
 
-def speak(
+def speak_plan(
     planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading, factor: float = 1.0
 ) -> Iterator[Chunk]:
     """Yield the chunk of each piece, with phonemes and pauses `factor` times as long.
@@ -122,11 +122,11 @@ def speak(
     A piece without sound has an empty chunk.
     """
     for piece in planned:
-        parts = [_speak(sentence, model, read, factor) for sentence in piece.sentences]
-        yield _joined(piece.piece, parts, model.sample_rate_hz)
+        parts = [_speak_sentence(sentence, model, read, factor) for sentence in piece.sentences]
+        yield _join_parts(piece.piece, parts, model.sample_rate_hz)
 
 
-def _speak(
+def _speak_sentence(
     planned: _PlannedSentence, model: NeuralModel, read: NeuralReading, factor: float
 ) -> tuple[Samples, list[tuple[int, int]]]:
     """Return the samples of a sentence and its pause, and pairs of token and the frame where it begins."""
@@ -134,10 +134,10 @@ def _speak(
     scale = factor * read.pitch / read.speed
     # Round the ends of the phonemes, and not their lengths, so that rounding errors do not add up.
     steps = np.diff(np.rint(np.cumsum([0, *planned.draft.lengths]) * scale)).astype(np.int64)
-    sound = _transpose(model.sound(planned.draft, steps, planned.rng), model.sample_rate_hz, read.pitch)
+    sound = _transpose(model.synthesise(planned.draft, steps, planned.rng), model.sample_rate_hz, read.pitch)
     if not sound.any():
         return sound[:0], []
-    sound, start = trimmed(sound, model.sample_rate_hz)
+    sound, start = trim_silence(sound, model.sample_rate_hz)
     pause_frames = round(planned.pause_steps * scale) * model.hop_frames / read.pitch
     samples = np.pad(sound, (0, round(pause_frames)))
     starts = np.concatenate([[0], np.cumsum(steps)]) * model.hop_frames / read.pitch - start
@@ -156,12 +156,12 @@ def _transpose(samples: Samples, sample_rate_hz: int, pitch: float) -> Samples:
     return codec.resample(samples, round(sample_rate_hz * pitch), sample_rate_hz)
 
 
-def _joined(
+def _join_parts(
     piece: Piece, parts: Sequence[tuple[Samples, list[tuple[int, int]]]], sample_rate_hz: int
 ) -> Chunk:
     samples = np.concatenate([np.zeros(0, np.float32), *(part for part, _ in parts)])
     if not samples.any():
-        return Chunk(samples[:0], tuple(Heard(token, 0, 0) for token in piece.tokens))
+        return Chunk(samples[:0], tuple(TimedToken(token, 0, 0) for token in piece.tokens))
     events: list[tuple[int, int]] = []
     offset = 0
     for part, begins in parts:

@@ -5,7 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from speechframe.engines.faults import readable
+from speechframe.engines.faults import read_file_facts
 from speechframe.errors import EngineFault
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ __all__ = ["Graph", "check_whole"]
 
 _ERRORS_ONLY = 3
 """Log level of onnxruntime."""
-_VARINT, _LENGTH = 0, 2
+_VARINT_TYPE, _LENGTH_TYPE = 0, 2
 """Wire types of a protocol buffer: a variable-length integer, and data after their length."""
 _VARINT_BITS = 64
 """Bits of the longest integer."""
-_MORE = 0x80
+_CONTINUATION_BIT = 0x80
 """This bit of a byte means that the integer continues in the next byte."""
-_GRAPH = 7
+_GRAPH_FIELD = 7
 """Number of the field ``graph`` in an ONNX model."""
 
 
@@ -53,7 +53,7 @@ class Graph:
         }
         """Name of each inner tensor to the node that computes the tensor."""
 
-    def nodes(self, kind: str) -> list[Any]:
+    def find_nodes(self, kind: str) -> list[Any]:
         """Return the nodes with an operator, such as ``Ceil``."""
         return [node for node in self._model.graph.node if node.op_type == kind]
 
@@ -72,7 +72,7 @@ class Graph:
                 open_names.extend(given for given in node.input if given)
         return needed
 
-    def following(self, name: str) -> set[str]:
+    def find_following(self, name: str) -> set[str]:
         """Return the name of a tensor, and the names of all tensors that depend on the tensor."""
         found = {name}
         for node in self._model.graph.node:
@@ -111,8 +111,8 @@ class Graph:
         )
 
 
-def _content(part: Path) -> bytes:
-    readable(part)
+def _read_part(part: Path) -> bytes:
+    read_file_facts(part)
     return part.read_bytes()
 
 
@@ -122,13 +122,13 @@ def check_whole(path: Path) -> None:
     Only the outer fields are checked, and the weights are not read. This finds empty and truncated files, and
     web pages that were downloaded instead of the model.
     """
-    facts = readable(path)
-    if (problem := _outer_problem(path, facts.st_size, facts.st_mtime_ns)) is not None:
+    facts = read_file_facts(path)
+    if (problem := _find_outer_problem(path, facts.st_size, facts.st_mtime_ns)) is not None:
         raise EngineFault(f"{path} {problem}")
 
 
 @lru_cache(maxsize=512)
-def _outer_problem(path: Path, size_bytes: int, modified_ns: int) -> str | None:
+def _find_outer_problem(path: Path, size_bytes: int, modified_ns: int) -> str | None:
     # The time is used only as a part of the cache key, so that a changed file is read again.
     del modified_ns
     if not size_bytes:
@@ -137,28 +137,28 @@ def _outer_problem(path: Path, size_bytes: int, modified_ns: int) -> str | None:
     try:
         with path.open("rb") as file:
             while file.tell() < size_bytes:
-                number, kind = divmod(_varint(file), 8)
-                size = _varint(file)
+                number, kind = divmod(_read_varint(file), 8)
+                size = _read_varint(file)
                 found.add(number)
-                if kind not in {_VARINT, _LENGTH}:
+                if kind not in {_VARINT_TYPE, _LENGTH_TYPE}:
                     return "is not an ONNX model"
-                if kind == _LENGTH and file.seek(size, 1) > size_bytes:
-                    return "is truncated" if number == _GRAPH else "is not an ONNX model"
+                if kind == _LENGTH_TYPE and file.seek(size, 1) > size_bytes:
+                    return "is truncated" if number == _GRAPH_FIELD else "is not an ONNX model"
     except EOFError:
         return "is truncated"
     except (ValueError, OSError):
         return "is not an ONNX model"
-    return None if _GRAPH in found else "is not an ONNX model"
+    return None if _GRAPH_FIELD in found else "is not an ONNX model"
 
 
-def _varint(file: IO[bytes]) -> int:
+def _read_varint(file: IO[bytes]) -> int:
     """Read an integer of a protocol buffer: seven bits in each byte, the lowest bits first."""
     value = 0
     for shift in range(0, _VARINT_BITS, 7):
         byte = file.read(1)
         if not byte:
             raise EOFError
-        value |= (byte[0] % _MORE) << shift
-        if byte[0] < _MORE:
+        value |= (byte[0] % _CONTINUATION_BIT) << shift
+        if byte[0] < _CONTINUATION_BIT:
             return value
     raise ValueError("not an integer")

@@ -15,7 +15,7 @@ import numpy as np
 
 from speechframe.engines.base import Utterance
 
-__all__ = ["STYLES", "NeuralReading", "reading"]
+__all__ = ["STYLES", "NeuralReading", "compute_reading"]
 
 STYLES = MappingProxyType({"Conversational": 1.0, "Narration": 0.9})
 """Style to the factor of the speed, the default first. Neural voices have few, as they read in one way."""
@@ -56,21 +56,21 @@ class NeuralReading:
     pause_jitter: float
     seed: int
 
-    def generator_of(self, number: int) -> np.random.Generator:
+    def create_generator(self, number: int) -> np.random.Generator:
         """Return the random generator of a sentence, by its number. The order of calls does not matter."""
         return np.random.default_rng((self.seed, number))
 
 
-def reading(utterance: Utterance, speed: float) -> NeuralReading:
+def compute_reading(utterance: Utterance, speed: float) -> NeuralReading:
     """Return the parameters of an utterance. `speed` is the factor of the style.
 
     Examples
     --------
-    >>> reading(Utterance("Hi", "en-US-joe", "en-US", rate=50, pitch=-150, variation=0), 1.0)
+    >>> compute_reading(Utterance("Hi", "en-US-joe", "en-US", rate=50, pitch=-150, variation=0), 1.0)
     NeuralReading(speed=2.0, pitch=0.5, noise=0.0, rhythm_noise=0.0, pause_jitter=0.0, seed=1)
     """
     steps = utterance.variation
-    seed = _seed(utterance)
+    seed = _compute_seed(utterance)
     stray = steps * _SPEED_PER_STEP * random.Random(seed).uniform(-1, 1)  # noqa: S311  (a reading, not a secret)
     return NeuralReading(
         speed=speed * 2 ** (utterance.rate / _RATE_FOR_DOUBLE) * (1 + stray),
@@ -82,7 +82,7 @@ def reading(utterance: Utterance, speed: float) -> NeuralReading:
     )
 
 
-def _seed(utterance: Utterance) -> int:
+def _compute_seed(utterance: Utterance) -> int:
     """Return the seed of the variation, from text, voice, locale and take. It is 1 without variation."""
     if not utterance.variation:
         return 1

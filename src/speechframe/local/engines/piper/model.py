@@ -22,9 +22,9 @@ __all__ = ["PiperModel"]
 
 Array = NDArray[np.float32]
 
-_SHORTEST = 3
+_PROBE_PHONEMES = 3
 """Number of phonemes in the short sound that measures the shape of the noise."""
-_NOISE, _ROUNDING, _SOUND = "RandomNormalLike", "Ceil", "output"
+_NOISE_OPERATOR, _ROUNDING_OPERATOR, _SOUND_TENSOR = "RandomNormalLike", "Ceil", "output"
 """Operators of the graph that draw noise and that round lengths, and the name of the sound's tensor."""
 
 
@@ -57,12 +57,12 @@ class PiperModel:
         )
         graph = Graph([path])
         # Keep only the names of tensors, because the graph contains all weights a second time.
-        self._names = _names(graph, path)
+        self._names = _find_tensors(graph, path)
         self._lengths = graph.session([self._names.lengths], [self._names.rhythm_noise])
         self._sound = graph.session(
-            [_SOUND, self._names.sound_like], [self._names.sound_noise, self._names.rounded]
+            [_SOUND_TENSOR, self._names.sound_like], [self._names.sound_noise, self._names.rounded]
         )
-        self._channels = self._found_channels()
+        self._channels = self._find_channels()
 
     def draft(self, ids: Sequence[int], read: NeuralReading, rng: np.random.Generator) -> Draft:
         """Return the length of each phoneme in steps. The noise of the sound is not drawn yet."""
@@ -73,7 +73,7 @@ class PiperModel:
         lengths = np.ceil(np.asarray(found, np.float32).reshape(-1)).astype(np.int64)
         return Draft(ids, lengths, self._noise * read.noise)
 
-    def sound(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Array:
+    def synthesise(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Array:
         """Return the samples of the phonemes, mono float32, with ``hop_frames`` samples for each step."""
         count = int(steps.sum())
         if not count:
@@ -83,7 +83,7 @@ class PiperModel:
             self._names.sound_noise: drawn,
             self._names.rounded: steps.astype(np.float32).reshape(1, 1, -1),
         }
-        (found,) = self._sound.run([_SOUND], given)
+        (found,) = self._sound.run([_SOUND_TENSOR], given)
         return np.asarray(found, np.float32).reshape(-1)
 
     def _make_inputs(
@@ -96,11 +96,11 @@ class PiperModel:
         }
         return given if self._speaker is None else given | {"sid": np.array([self._speaker], np.int64)}
 
-    def _found_channels(self) -> int:
+    def _find_channels(self) -> int:
         # No file contains the size of the noise, so compute one short sound to measure the size.
-        given = self._make_inputs([0] * _SHORTEST, noise=0.0, rhythm_noise=0.0) | {
+        given = self._make_inputs([0] * _PROBE_PHONEMES, noise=0.0, rhythm_noise=0.0) | {
             self._names.sound_noise: np.zeros((1, 1, 1), np.float32),
-            self._names.rounded: np.ones((1, 1, _SHORTEST), np.float32),
+            self._names.rounded: np.ones((1, 1, _PROBE_PHONEMES), np.float32),
         }
         (like,) = self._sound.run([self._names.sound_like], given)
         return int(like.shape[1])
@@ -126,14 +126,14 @@ class _GraphTensors(NamedTuple):
     sound_like: str
 
 
-def _names(graph: Graph, path: Path) -> _GraphTensors:
+def _find_tensors(graph: Graph, path: Path) -> _GraphTensors:
     """Return the names of the tensors at which a Piper model is cut. Raise EngineFault for other models."""
-    rounding = graph.nodes(_ROUNDING)
-    if len(rounding) != 1 or _SOUND not in graph.makers:
+    rounding = graph.find_nodes(_ROUNDING_OPERATOR)
+    if len(rounding) != 1 or _SOUND_TENSOR not in graph.makers:
         raise EngineFault(f"{path} is not a Piper model: it contains no lengths of phonemes")
     lengths = rounding[0].input[0]
     before = graph.needed([lengths], ())
-    noises = graph.nodes(_NOISE)
+    noises = graph.find_nodes(_NOISE_OPERATOR)
     rhythm = [node for node in noises if node.output[0] in before]
     sound = [node for node in noises if node.output[0] not in before]
     if len(rhythm) != 1 or len(sound) != 1:

@@ -7,7 +7,7 @@ from speechframe.local.engines.neural.phonemes import Phonemiser
 
 __all__ = ["PiperPhonemiser"]
 
-_PAD, _BEGIN, _END = "_", "^", "$"
+_PAD_SYMBOL, _BEGIN_SYMBOL, _END_SYMBOL = "_", "^", "$"
 
 
 class PiperPhonemiser(Phonemiser):
@@ -31,13 +31,13 @@ class PiperPhonemiser(Phonemiser):
     def _phonemise(self, text: str) -> Sequence[Sequence[str]]:
         return self._voice.phonemize(text)
 
-    def _ids(self, symbols: Sequence[str]) -> tuple[list[int], list[int]]:
+    def _number_symbols(self, symbols: Sequence[str]) -> tuple[list[int], list[int]]:
         """Return the numbers of the phonemes, each followed by padding as in training, and their starts."""
         numbers = self._numbers
-        ids = [*numbers[_BEGIN], *numbers[_PAD]]
+        ids = [*numbers[_BEGIN_SYMBOL], *numbers[_PAD_SYMBOL]]
         starts = []
         for symbol in symbols:
             starts.append(len(ids))
             if symbol in numbers:
-                ids += [*numbers[symbol], *numbers[_PAD]]
-        return [*ids, *numbers[_END]], starts
+                ids += [*numbers[symbol], *numbers[_PAD_SYMBOL]]
+        return [*ids, *numbers[_END_SYMBOL]], starts

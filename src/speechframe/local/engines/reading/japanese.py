@@ -11,18 +11,18 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-__all__ = ["INSTALL", "is_installed", "readings", "version_mark", "with_breaks"]
+__all__ = ["INSTALL_COMMAND", "find_readings", "get_version_suffix", "insert_breaks", "is_installed"]
 
-INSTALL = "pip install 'speechframe[japanese]'"
+INSTALL_COMMAND = "pip install 'speechframe[japanese]'"
 """The command for error messages that installs the readings."""
 
-_RUN = re.compile(
+_RUN_PATTERN = re.compile(
     r"(?:[^\W_]|[\u3005\u30fc%\uff05$\u20ac\u00a5@&+]|(?<=\d)[.,:](?=\d)|(?<=\d)[ \u00a0](?=[A-Za-z])"
     r"|(?<=[A-Za-z])[-\u2010\u2011](?=[A-Za-z]))+"
 )
 """A run of characters that is read as a whole. It may contain a number with its unit, or hyphenated words."""
 # Replacements of Latin letters that the library cannot read, and of special spaces and hyphens.
-_WITHOUT_MARKS = str.maketrans(
+_LETTER_REPLACEMENTS = str.maketrans(
     {"\u00a0": "", " ": "", "\u2010": "-", "\u2011": "-"}
     | {
         "\u00c6": "AE",
@@ -35,19 +35,19 @@ _WITHOUT_MARKS = str.maketrans(
     }
     | {"\u0110": "D", "\u0111": "d", "\u0131": "i", "\u0152": "OE", "\u0153": "oe"}
 )
-_FIVE_GIGA = re.compile(r"(?<!\d)5(?=G[A-Za-z])")
-_SIGN = "記号"
+_FIVE_GIGA_PATTERN = re.compile(r"(?<!\d)5(?=G[A-Za-z])")
+_SIGN_CLASS = "記号"
 """Part of speech of a punctuation mark or sign."""
-_UNREAD = "、"
+_NO_READING = "、"
 """Reading of a word for which the library lacks a reading."""
-_UNRULED = re.compile(
+_UNREADABLE_KANA = re.compile(
     r"(?P<vowel>(?<=[\u3041-\u30fa])[アイウエオヴあいうえおゔ](?=[ァィゥェォャュョヮーぁぃぅぇぉゃゅょゎ]))"
     r"|(?<=[スズすず])[ィぃ]|(?<=[ンん])ー"
 )
 """Kana that espeak-ng cannot read after certain other kana."""
-_RULED = str.maketrans({"ィ": "イ", "ぃ": "い", "ー": ""})
+_KANA_REPLACEMENTS = str.maketrans({"ィ": "イ", "ぃ": "い", "ー": ""})
 """Replacements of such kana, except for vowels, which get a space in front."""
-_JOINED = 1
+_JOINED_FLAG = 1
 """Value of ``chain_flag`` of a word that belongs to the accent phrase of the word before."""
 
 
@@ -56,7 +56,7 @@ def is_installed() -> bool:
     return find_spec("pyopenjtalk") is not None
 
 
-def version_mark() -> str:
+def get_version_suffix() -> str:
     """Return a suffix for the version of an engine: ".japanese", or "" if readings are not installed.
 
     It is needed because readings change the sound of Japanese.
@@ -64,50 +64,50 @@ def version_mark() -> str:
     return ".japanese" if is_installed() else ""
 
 
-def readings(text: str) -> Iterator[tuple[int, int, str]]:
+def find_readings(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield start and end of each run of readable characters, and its kana.
 
     Spaces separate the accent phrases in the kana. If the library is not installed, nothing is yielded.
 
     Examples
     --------
-    >>> [(start, end, kana) for start, end, kana in readings("今日は、雨。")]  # doctest: +SKIP
+    >>> [(start, end, kana) for start, end, kana in find_readings("今日は、雨。")]  # doctest: +SKIP
     [(0, 3, 'キョーワ'), (4, 5, 'アメ')]
     """
     if not is_installed():
         return
-    library = _library()
-    for match in _RUN.finditer(text):
+    library = _import_library()
+    for match in _RUN_PATTERN.finditer(text):
         said = ""
-        for word in library.run_frontend(_readable(match.group()), use_vanilla=True):
-            kana = _kana(word)
-            said += f" {kana}" if said and word["chain_flag"] != _JOINED else kana
+        for word in library.run_frontend(_simplify_letters(match.group()), use_vanilla=True):
+            kana = _get_kana(word)
+            said += f" {kana}" if said and word["chain_flag"] != _JOINED_FLAG else kana
         yield match.start(), match.end(), said
 
 
-def _readable(text: str) -> str:
+def _simplify_letters(text: str) -> str:
     """Return a text without Latin letters with marks, such as é, because the library would drop them."""
-    plain = "".join(map(_without_marks, text)).translate(_WITHOUT_MARKS)
+    plain = "".join(map(_remove_marks, text)).translate(_LETTER_REPLACEMENTS)
     # The library reads "5G" in "5GB" as one word, so write the number as a kanji.
-    return _FIVE_GIGA.sub("\u4e94", plain)
+    return _FIVE_GIGA_PATTERN.sub("\u4e94", plain)
 
 
 @lru_cache(maxsize=1024)
-def _without_marks(character: str) -> str:
+def _remove_marks(character: str) -> str:
     first = unicodedata.normalize("NFD", character)[0]
     return first if first.isascii() else character
 
 
-def _kana(word: Mapping[str, Any]) -> str:
+def _get_kana(word: Mapping[str, Any]) -> str:
     """Return the reading of a word. Without one, a word stays unchanged, but a hyphen becomes a space."""
-    if word["pos"] == _SIGN and word["pron"] == _UNREAD:
+    if word["pos"] == _SIGN_CLASS and word["pron"] == _NO_READING:
         sign = unicodedata.normalize("NFKC", word["string"])
         return " " if sign in {"-", "\u2212"} else sign
     # Remove the mark after a devoiced vowel.
     return str(word["pron"]).replace("\u2019", "")
 
 
-def with_breaks(text: str, origins: Sequence[int]) -> tuple[str, list[int]]:
+def insert_breaks(text: str, origins: Sequence[int]) -> tuple[str, list[int]]:
     """Return kana in a form that espeak-ng can read, with the origin of each character.
 
     espeak-ng lacks rules for some kana after other kana, such as ウェ after ス. It then speaks the words
@@ -122,10 +122,10 @@ def with_breaks(text: str, origins: Sequence[int]) -> tuple[str, list[int]]:
     """
     parts: list[tuple[str, int]] = []
     at = 0
-    for match in _UNRULED.finditer(text):
+    for match in _UNREADABLE_KANA.finditer(text):
         parts.extend(zip(text[at : match.start()], origins[at : match.start()], strict=True))
         found = match.group()
-        written = f" {found}" if match.lastgroup == "vowel" else found.translate(_RULED)
+        written = f" {found}" if match.lastgroup == "vowel" else found.translate(_KANA_REPLACEMENTS)
         parts.extend((character, origins[match.start()]) for character in written)
         at = match.end()
     parts.extend(zip(text[at:], origins[at:], strict=True))
@@ -133,7 +133,7 @@ def with_breaks(text: str, origins: Sequence[int]) -> tuple[str, list[int]]:
 
 
 @lru_cache(maxsize=1)
-def _library() -> Any:
+def _import_library() -> Any:
     import pyopenjtalk
 
     return pyopenjtalk

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from speechframe.engines.words import Token
 
-__all__ = ["Heard", "time_tokens"]
+__all__ = ["TimedToken", "time_tokens"]
 
 _SHORTEST_GAP_STEPS = 6
 """Steps (5 ms each) of the shortest silence between words. Shorter silences are inside words."""
@@ -26,7 +26,7 @@ _LATE_STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class TimedToken:
     """A token with the first frame and the end frame of its sound. Both are equal if it is not spoken."""
 
     token: Token
@@ -40,7 +40,7 @@ def time_tokens(
     active: NDArray[np.bool_],
     frames_per_step: int,
     frames: int,
-) -> list[Heard]:
+) -> list[TimedToken]:
     """Return the span of each token in frames.
 
     A token begins with the first event inside it. A token without an event shares the span of the token
@@ -60,17 +60,17 @@ def time_tokens(
     frames
         Number of frames of the audio.
     """
-    heard: list[Heard] = []
+    heard: list[TimedToken] = []
     if not tokens:
         return heard
-    for group, start, end in _groups(tokens, events, frames, _gaps(active, frames_per_step)):
-        first, last = _trimmed(start, end, active, frames_per_step)
+    for group, start, end in _group_tokens(tokens, events, frames, _find_gaps(active, frames_per_step)):
+        first, last = _trim_span(start, end, active, frames_per_step)
         if (
             not any(token.certain for token in group)
             and last - first < _SHORTEST_SIGN_STEPS * frames_per_step
         ):
             last = first
-        heard.extend(_shared(group, first, last))
+        heard.extend(_share_span(group, first, last))
     return heard
 
 
@@ -101,11 +101,11 @@ class _Gaps:
         return frame, frame
 
 
-def _groups(
+def _group_tokens(
     tokens: Sequence[Token], events: Sequence[tuple[int, int]], frames: int, gaps: _Gaps
 ) -> Iterator[tuple[list[Token], int, int]]:
     """Yield each group of tokens that share a span, and the start and end of the span in frames."""
-    anchors = _anchors(tokens, events)
+    anchors = _find_anchors(tokens, events)
     starts = [index for index, frame in enumerate(anchors) if frame is not None]
     if not starts:
         yield list(tokens), 0, frames
@@ -120,7 +120,7 @@ def _groups(
         first, begin = bound, following
 
 
-def _anchors(tokens: Sequence[Token], events: Sequence[tuple[int, int]]) -> list[int | None]:
+def _find_anchors(tokens: Sequence[Token], events: Sequence[tuple[int, int]]) -> list[int | None]:
     anchors: list[int | None] = [None] * len(tokens)
     begins = [token.start for token in tokens]
     last_index, last_frame = -1, 0
@@ -132,13 +132,13 @@ def _anchors(tokens: Sequence[Token], events: Sequence[tuple[int, int]]) -> list
     return anchors
 
 
-def _gaps(active: NDArray[np.bool_], step: int) -> _Gaps:
+def _find_gaps(active: NDArray[np.bool_], step: int) -> _Gaps:
     edges = np.flatnonzero(np.diff(np.concatenate([[True], active, [True]]).astype(np.int8))).reshape(-1, 2)
     long_enough = edges[edges[:, 1] - edges[:, 0] >= _SHORTEST_GAP_STEPS] * step
     return _Gaps(long_enough[:, 0], long_enough[:, 1], near=step)
 
 
-def _trimmed(start: int, end: int, active: NDArray[np.bool_], step: int) -> tuple[int, int]:
+def _trim_span(start: int, end: int, active: NDArray[np.bool_], step: int) -> tuple[int, int]:
     """Return the span without the silence at its ends, in frames. An all-silent span becomes empty."""
     steps = np.flatnonzero(active[start // step : -(-end // step)]) + start // step
     if not len(steps):
@@ -146,7 +146,7 @@ def _trimmed(start: int, end: int, active: NDArray[np.bool_], step: int) -> tupl
     return max(start, int(steps[0]) * step), min(end, (int(steps[-1]) + 1) * step)
 
 
-def _shared(tokens: Sequence[Token], start: int, end: int) -> Iterator[Heard]:
+def _share_span(tokens: Sequence[Token], start: int, end: int) -> Iterator[TimedToken]:
     """Yield each token with its share of a span, by its number of letters.
 
     Tokens that are not certain, such as signs, get an empty share if the span has a certain token.
@@ -158,5 +158,5 @@ def _shared(tokens: Sequence[Token], start: int, end: int) -> Iterator[Heard]:
     at = start
     for token in tokens:
         first, last = spans.get(token, (at, at))
-        yield Heard(token, first, last)
+        yield TimedToken(token, first, last)
         at = last

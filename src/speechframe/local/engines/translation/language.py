@@ -8,15 +8,15 @@ from typing import Any
 from speechframe.errors import EngineError, EngineFault
 from speechframe.local.engines.translation.text import has_letters
 
-__all__ = ["detected"]
+__all__ = ["detect_languages"]
 
-_SURE = 0.9
+_CERTAIN_PROBABILITY = 0.9
 """Least probability of a language that counts as certain."""
-_CLEARLY = 4.0
+_CLEAR_RATIO = 4.0
 """Another language must be at least this many times as likely as the usual language of the call."""
 
 
-def detected(texts: Sequence[str], languages: Iterable[str]) -> list[str]:
+def detect_languages(texts: Sequence[str], languages: Iterable[str]) -> list[str]:
     """Return the language of each text.
 
     A text of one or two words fits many languages. So each text gets the usual language of the call, unless
@@ -37,36 +37,40 @@ def detected(texts: Sequence[str], languages: Iterable[str]) -> list[str]:
 
     Examples
     --------
-    >>> detected(["The meeting starts at ten.", "A reunião começa às dez.", "OK"], ["en", "pt"])
+    >>> detect_languages(["The meeting starts at ten.", "A reunião começa às dez.", "OK"], ["en", "pt"])
     ['en', 'pt', 'en']
     """
     asked = tuple(sorted(set(languages)))
     if len(asked) == 1:
         return [asked[0]] * len(texts)
-    identifier = _identifier(asked)
+    identifier = _load_identifier(asked)
     ranked = [dict(identifier.rank(text)) if has_letters(text) else {} for text in texts]
-    sure = Counter(_top(shares) for shares in ranked if shares and max(shares.values()) >= _SURE)
+    sure = Counter(
+        _find_likeliest(shares)
+        for shares in ranked
+        if shares and max(shares.values()) >= _CERTAIN_PROBABILITY
+    )
     together: Counter[str] = Counter()
     for shares in ranked:
         together.update(shares)
-    usual = _top(sure or together) if together else asked[0]
-    return [_own(shares, usual) for shares in ranked]
+    usual = _find_likeliest(sure or together) if together else asked[0]
+    return [_choose_language(shares, usual) for shares in ranked]
 
 
-def _own(shares: dict[str, float], usual: str) -> str:
+def _choose_language(shares: dict[str, float], usual: str) -> str:
     if not shares:
         return usual
-    likeliest = _top(shares)
-    return likeliest if shares[likeliest] >= _CLEARLY * shares.get(usual, 0.0) else usual
+    likeliest = _find_likeliest(shares)
+    return likeliest if shares[likeliest] >= _CLEAR_RATIO * shares.get(usual, 0.0) else usual
 
 
-def _top(shares: Mapping[str, float]) -> str:
+def _find_likeliest(shares: Mapping[str, float]) -> str:
     # If languages are equally likely, return the first by name, so that equal calls have equal results.
     return min(shares, key=lambda language: (-shares[language], language))
 
 
 @lru_cache(maxsize=64)
-def _identifier(languages: tuple[str, ...]) -> Any:
+def _load_identifier(languages: tuple[str, ...]) -> Any:
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:

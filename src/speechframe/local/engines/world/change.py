@@ -11,16 +11,16 @@ from speechframe.engines.base import Conversion
 from speechframe.local.engines.world.profile import Profile
 from speechframe.local.engines.world.signal import Array
 
-__all__ = ["Change", "Jitter", "change_of", "draw_jitter"]
+__all__ = ["Change", "Jitter", "compute_change", "draw_jitter"]
 
-_FORMANT_TRUST = np.array([0.6, 0.35, 0.9])
+_FORMANT_SHARES = np.array([0.6, 0.35, 0.9])
 """Share of the measured difference of F1, F2 and F3 that is applied. F1 and F2 depend more on the spoken
 words, F3 on the speaker."""
 _WARP_BOUNDS = (0.8, 1.25)
 """Bounds of the factor of a formant."""
-_CLOSEST_HZ = 100.0
+_MIN_FORMANT_DISTANCE_HZ = 100.0
 """Least distance between two formants."""
-_BEYOND = 100.0
+_BEYOND_F3_FACTOR = 100.0
 """Frequencies from F3 up to this multiple of F3 are multiplied by the factor of F3."""
 _USUAL_FORMANTS_HZ = np.array([500.0, 1500.0, 2650.0])
 """F1 to F3 between those of women and men. They replace formants that could not be measured in the clip."""
@@ -30,12 +30,12 @@ _TILT_BOUND_DB = 4.0
 _F0_BOUNDS_HZ = (45.0, 700.0)
 """Bounds of the pitch of the result."""
 
-_LOWEST_PITCH, _HIGHEST_PITCH = 0.66, 1.70
+_MIN_PITCH_FACTOR, _MAX_PITCH_FACTOR = 0.66, 1.70
 """Factors of the register at pitch -50 and 50, as for the voices of the speech engine."""
 
-_FLATTENED = 0.4
+_FLAT_SPREAD_SHARE = 0.4
 """Share of the narrower of the two pitch spreads that remains without ``retain_prosody``."""
-_LIVELIEST, _FLATTEST = 0.5, 0.1
+_MAX_FLAT_SPREAD, _MIN_FLAT_SPREAD = 0.5, 0.1
 """Bounds of the factor of the pitch spread without ``retain_prosody``."""
 
 # Largest relative change for each step of variation, up or down. Lengths stay within 2 % of the clip's
@@ -61,8 +61,8 @@ class Jitter:
 
     def pause_factors(self, count: int) -> list[float]:
         """Return a factor for the length of each pause. Equal calls return equal factors."""
-        drawn = random.Random(f"pauses of {self.seed}")  # noqa: S311  (a reading, not a secret)
-        return [1 + self.pause_jitter * drawn.uniform(-1, 1) for _ in range(count)]
+        rng = random.Random(f"pauses of {self.seed}")  # noqa: S311  (a reading, not a secret)
+        return [1 + self.pause_jitter * rng.uniform(-1, 1) for _ in range(count)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,9 +97,9 @@ class Change:
         moved = self.result_f0_hz * np.exp(self.spread * deviation)
         return np.where(f0_hz > 0, np.clip(moved, *_F0_BOUNDS_HZ), 0.0)
 
-    def warped_from_hz(self, bins_hz: Array) -> Array:
+    def map_to_source_hz(self, bins_hz: Array) -> Array:
         """Return, for each frequency of the result, the frequency of the clip whose level it gets."""
-        knots_hz = np.concatenate([[0.0], self.formants_hz, self.formants_hz[-1:] * _BEYOND])
+        knots_hz = np.concatenate([[0.0], self.formants_hz, self.formants_hz[-1:] * _BEYOND_F3_FACTOR])
         moved_hz = knots_hz * np.concatenate([self.factors[:1], self.factors, self.factors[-1:]])
         return np.asarray(np.interp(bins_hz, moved_hz, knots_hz), np.float64)
 
@@ -112,8 +112,8 @@ def draw_jitter(samples: Samples, conversion: Conversion) -> Jitter:
     digest = hashlib.blake2b(np.ascontiguousarray(samples).data, digest_size=8)
     digest.update("\0".join((conversion.voice_id, conversion.locale, str(conversion.take))).encode())
     seed = int.from_bytes(digest.digest(), "big")
-    drawn = random.Random(seed)  # noqa: S311  (a reading, not a secret)
-    pitch, liveliness, speed = (steps * drawn.uniform(-1, 1) for _ in range(3))
+    rng = random.Random(seed)  # noqa: S311  (a reading, not a secret)
+    pitch, liveliness, speed = (steps * rng.uniform(-1, 1) for _ in range(3))
     return Jitter(
         pitch=1 + _PITCH_PER_STEP * pitch,
         liveliness=1 + _LIVELINESS_PER_STEP * liveliness,
@@ -123,14 +123,14 @@ def draw_jitter(samples: Samples, conversion: Conversion) -> Jitter:
     )
 
 
-def change_of(source: Profile, target: Profile, conversion: Conversion, drawn: Jitter) -> Change:
+def compute_change(source: Profile, target: Profile, conversion: Conversion, jitter: Jitter) -> Change:
     """Return the change from the voice `source` to the voice `target`."""
     register_hz = target.f0_hz or source.f0_hz
-    formants_hz, factors = _warp(source, target)
+    formants_hz, factors = _compute_warp(source, target)
     return Change(
         source_f0_hz=source.f0_hz,
-        result_f0_hz=register_hz * _pitch_factor(conversion.pitch) * drawn.pitch,
-        spread=_spread(source, target, conversion.retain_prosody) * drawn.liveliness,
+        result_f0_hz=register_hz * _compute_pitch_factor(conversion.pitch) * jitter.pitch,
+        spread=_compute_spread(source, target, conversion.retain_prosody) * jitter.liveliness,
         formants_hz=formants_hz,
         factors=factors,
         tilt_db=float(np.clip(target.tilt_db - source.tilt_db, -_TILT_BOUND_DB, _TILT_BOUND_DB))
@@ -139,31 +139,33 @@ def change_of(source: Profile, target: Profile, conversion: Conversion, drawn: J
     )
 
 
-def _pitch_factor(steps: int) -> float:
-    end = _HIGHEST_PITCH if steps > 0 else _LOWEST_PITCH
+def _compute_pitch_factor(steps: int) -> float:
+    end = _MAX_PITCH_FACTOR if steps > 0 else _MIN_PITCH_FACTOR
     return float(end ** (abs(steps) / 50))
 
 
-def _spread(source: Profile, target: Profile, retain_prosody: bool) -> float:  # noqa: FBT001  (a field's value)
+def _compute_spread(source: Profile, target: Profile, retain_prosody: bool) -> float:  # noqa: FBT001  (a field's value)
     if retain_prosody or not source.spread_semitones:
         return 1.0
     narrower = min(source.spread_semitones, target.spread_semitones or source.spread_semitones)
-    return float(np.clip(_FLATTENED * narrower / source.spread_semitones, _FLATTEST, _LIVELIEST))
+    return float(
+        np.clip(_FLAT_SPREAD_SHARE * narrower / source.spread_semitones, _MIN_FLAT_SPREAD, _MAX_FLAT_SPREAD)
+    )
 
 
-def _warp(source: Profile, target: Profile) -> tuple[Array, Array]:
+def _compute_warp(source: Profile, target: Profile) -> tuple[Array, Array]:
     """Return the formants of the clip, and the factors that move them towards the formants of the target.
 
     A formant that was not measured gets the mean factor of the others. If formants would come too close, all
     get the same factor.
     """
     from_hz = np.where(np.isnan(source.formants_hz), _USUAL_FORMANTS_HZ, source.formants_hz)
-    if (np.diff(from_hz) < _CLOSEST_HZ).any():
+    if (np.diff(from_hz) < _MIN_FORMANT_DISTANCE_HZ).any():
         from_hz = _USUAL_FORMANTS_HZ
-    log_factors = _FORMANT_TRUST * np.log(target.formants_hz / from_hz)
+    log_factors = _FORMANT_SHARES * np.log(target.formants_hz / from_hz)
     known = ~np.isnan(log_factors)
     others = float(log_factors[known].mean()) if known.any() else 0.0
     factors = np.exp(np.clip(np.where(known, log_factors, others), *np.log(_WARP_BOUNDS)))
-    if (np.diff(from_hz * factors) < _CLOSEST_HZ).any():
+    if (np.diff(from_hz * factors) < _MIN_FORMANT_DISTANCE_HZ).any():
         factors[:] = np.exp(np.log(factors).mean())
     return from_hz, factors

@@ -9,10 +9,10 @@ from speechframe.audio import measure
 from speechframe.audio.codec import Samples
 from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, AnalysedClip, Array
 
-__all__ = ["Profile", "profile_of"]
+__all__ = ["Profile", "measure_profile"]
 
 _WINDOW_S = 2.0
-_WINDOWS = 8
+_WINDOW_COUNT = 8
 """Length and number of the windows in which formants and tilt are measured. More windows hardly matter."""
 
 _FFT_FRAMES = 1024
@@ -46,34 +46,34 @@ class Profile:
     tilt_db: float
 
 
-def profile_of(clip: AnalysedClip) -> Profile:
+def measure_profile(clip: AnalysedClip) -> Profile:
     """Return the profile of the voice in a clip."""
     voiced_hz = clip.f0_hz[clip.voiced]
     if not len(voiced_hz):
         return Profile(0.0, 0.0, np.full(3, np.nan), 0.0)
     median_hz = float(np.median(voiced_hz))
     low, high = np.percentile(12 * np.log2(voiced_hz / median_hz), (25, 75))
-    excerpt, is_voiced = _most_voiced(clip)
+    excerpt, is_voiced = _select_voiced(clip)
     return Profile(
         median_hz,
         float(high - low) / _QUARTILES_TO_DEVIATION,
-        measure.formants_hz(excerpt, RATE_HZ),
-        _tilt_db(excerpt, is_voiced),
+        measure.measure_formants_hz(excerpt, RATE_HZ),
+        _measure_tilt_db(excerpt, is_voiced),
     )
 
 
-def _most_voiced(clip: AnalysedClip) -> tuple[Samples, NDArray[np.bool_]]:
+def _select_voiced(clip: AnalysedClip) -> tuple[Samples, NDArray[np.bool_]]:
     """Return the samples of the most voiced windows of a clip, joined, and a mask of the voiced steps."""
     size, hops = round(_WINDOW_S * RATE_HZ), round(_WINDOW_S / HOP_S)
     starts = range(0, len(clip.f0_hz), hops)
     voiced = np.array([np.count_nonzero(clip.f0_hz[start : start + hops]) for start in starts])
-    chosen = np.sort(np.argsort(-voiced, kind="stable")[:_WINDOWS])
+    chosen = np.sort(np.argsort(-voiced, kind="stable")[:_WINDOW_COUNT])
     samples = [clip.samples[window * size : (window + 1) * size] for window in chosen]
     f0_hz = [clip.f0_hz[window * hops : (window + 1) * hops] for window in chosen]
     return np.concatenate(samples), np.concatenate(f0_hz) > 0
 
 
-def _tilt_db(samples: Samples, is_voiced: NDArray[np.bool_]) -> float:
+def _measure_tilt_db(samples: Samples, is_voiced: NDArray[np.bool_]) -> float:
     """Return the slope of the long-term spectrum in dB an octave, or 0 if no voiced frame is long enough."""
     starts = np.flatnonzero(is_voiced) * round(HOP_S * RATE_HZ)
     starts = starts[starts + _FFT_FRAMES <= len(samples)]

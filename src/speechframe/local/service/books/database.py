@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 FILE_NAME = "service.sqlite3"
 """Name of the file in the data folder."""
-LAYOUT = 2
+LAYOUT_NUMBER = 2
 """Number of the table layout, stored as ``user_version``."""
-BUSY_S = 30.0
+BUSY_TIMEOUT_S = 30.0
 """Seconds to wait for another process that holds the file."""
-_RETRY_S = 0.01
+_OPEN_RETRY_S = 0.01
 """Seconds between two attempts to open the file."""
 
 # Tables of layout 1.
@@ -65,7 +65,7 @@ CREATE TABLE shelf (
 CREATE INDEX shelf_by_age ON shelf (made_at);
 """
 
-BOOKS = """
+BILLED_SCHEMA = """
 CREATE TABLE IF NOT EXISTS billed (
     key_hash BLOB NOT NULL, day TEXT NOT NULL, operation TEXT NOT NULL, millis INTEGER NOT NULL,
     PRIMARY KEY (key_hash, day, operation)
@@ -73,7 +73,7 @@ CREATE TABLE IF NOT EXISTS billed (
 """
 """Billed thousandths of a credit, for each key, UTC day of the settlement, and operation."""
 
-DUBBING = """
+DUBBING_SCHEMA = """
 CREATE TABLE IF NOT EXISTS dub_projects (
     number INTEGER PRIMARY KEY AUTOINCREMENT, project_id TEXT NOT NULL UNIQUE,
     key_hash BLOB NOT NULL, project TEXT NOT NULL, used_at REAL
@@ -104,22 +104,22 @@ webhook is stored in plain text, because the service signs with it. The column
 service process whose worker does the job. ``expires_at`` is NULL until the job ends.
 """
 
-_ADDED = (
+_ADDED_COLUMNS = (
     ("dub_projects", "used_at", "UPDATE dub_projects SET used_at = CAST(strftime('%s', 'now') AS REAL)"),
     (
         "dubs",
         "expires_at",
         f"""UPDATE dubs SET expires_at = json_extract(job, '$.ended_at') +
         CASE WHEN json_extract(job, '$.project_id') IS NULL
-        THEN {chosen.DUB_LINK_SECONDS} ELSE {chosen.DUB_PROJECT_JOB_SECONDS} END
+        THEN {chosen.DUB_LINK_LIFETIME_SECONDS} ELSE {chosen.PROJECT_JOB_LIFETIME_SECONDS} END
         WHERE CASE WHEN json_valid(job) THEN status NOT IN ('QUEUED', 'IN_PROGRESS') END""",  # noqa: S608 - figures of ours
     ),
 )
 """Columns that files of earlier releases lack: table, column, and the statement that fills the column."""
 # Index for the search for expired jobs.
-_BY_EXPIRY = "CREATE INDEX IF NOT EXISTS dubs_by_expiry ON dubs (expires_at) WHERE expires_at IS NOT NULL"
+_EXPIRY_INDEX = "CREATE INDEX IF NOT EXISTS dubs_by_expiry ON dubs (expires_at) WHERE expires_at IS NOT NULL"
 
-WEBHOOK_KEYS = """
+WEBHOOK_KEY_UPGRADE = """
 ALTER TABLE webhooks ADD COLUMN key_hash BLOB NOT NULL DEFAULT x'';
 CREATE INDEX webhooks_by_key ON webhooks (key_hash, due_at)
 """
@@ -135,27 +135,27 @@ def connect(path: Path) -> sqlite3.Connection:
         The folder cannot be written, the file is not a database of the service, or a newer release made it.
     """
     try:
-        connection, layout = _opened(path)
+        connection, layout = _open_prepared(path)
     except sqlite3.Error as error:
         raise SettingsError(
             f"{path} cannot be used: {error}. The service keeps balances and audio there; give another "
             "folder (--data, SPEECHFRAME_SERVICE), or move the file away if it is damaged."
         ) from None
-    if layout > LAYOUT:
+    if layout > LAYOUT_NUMBER:
         connection.close()
         raise SettingsError(
-            f"{path} was made by a newer release (layout {layout}; this release reads {LAYOUT}): "
+            f"{path} was made by a newer release (layout {layout}; this release reads {LAYOUT_NUMBER}): "
             "upgrade speechframe or give another folder (--data, SPEECHFRAME_SERVICE)."
         )
     return connection
 
 
-def _opened(path: Path) -> tuple[sqlite3.Connection, int]:
-    connection = _connected(path)
-    end = time.monotonic() + BUSY_S
+def _open_prepared(path: Path) -> tuple[sqlite3.Connection, int]:
+    connection = _open_connection(path)
+    end = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
-            return connection, _prepared(connection)
+            return connection, _prepare_file(connection)
         except sqlite3.OperationalError as error:
             # SQLite waits for other processes, except while it changes to WAL mode. If several processes
             # create the file at the same time, some of them get SQLITE_BUSY at once and try again here.
@@ -165,60 +165,60 @@ def _opened(path: Path) -> tuple[sqlite3.Connection, int]:
         except sqlite3.Error:
             connection.close()
             raise
-        time.sleep(_RETRY_S)
+        time.sleep(_OPEN_RETRY_S)
 
 
-def _connected(path: Path) -> sqlite3.Connection:
+def _open_connection(path: Path) -> sqlite3.Connection:
     # check_same_thread is off because one thread opens the connection, and later a thread of `Database`
     # uses it. They never use it at the same time.
-    return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
 
 
-def _reading(path: Path) -> sqlite3.Connection:
+def _open_read_only(path: Path) -> sqlite3.Connection:
     """Return a connection that only reads. A write raises an error."""
-    connection = _connected(path)
+    connection = _open_connection(path)
     connection.execute("PRAGMA query_only = ON")
     return connection
 
 
-def _prepared(connection: sqlite3.Connection) -> int:
+def _prepare_file(connection: sqlite3.Connection) -> int:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
-    return transaction(connection, _layout)
+    return run_transaction(connection, _upgrade_layout)
 
 
-def _layout(connection: sqlite3.Connection) -> int:
+def _upgrade_layout(connection: sqlite3.Connection) -> int:
     layout: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if layout == 0:
         for statement in SCHEMA.split(";"):
             connection.execute(statement)
-    if layout > LAYOUT:
+    if layout > LAYOUT_NUMBER:
         return layout
-    for statement in (BOOKS, *DUBBING.split(";")):
+    for statement in (BILLED_SCHEMA, *DUBBING_SCHEMA.split(";")):
         connection.execute(statement)
-    if layout < LAYOUT:
-        for statement in WEBHOOK_KEYS.split(";"):
+    if layout < LAYOUT_NUMBER:
+        for statement in WEBHOOK_KEY_UPGRADE.split(";"):
             connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {LAYOUT}")
-    for table, column, fill in _ADDED:
+        connection.execute(f"PRAGMA user_version = {LAYOUT_NUMBER}")
+    for table, column, fill in _ADDED_COLUMNS:
         if column not in {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}:
             connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} REAL")
             connection.execute(fill)
-    connection.execute(_BY_EXPIRY)
+    connection.execute(_EXPIRY_INDEX)
     return layout
 
 
-def transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+def run_transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
     """Return the result of `work`, which may write. If `work` raises, none of its writes is stored."""
-    return _transaction(connection, work, "BEGIN IMMEDIATE")
+    return _run_work(connection, work, "BEGIN IMMEDIATE")
 
 
-def snapshot(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+def run_on_snapshot(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
     """Return the result of `work`, which only reads. It sees one moment, and does not wait for writers."""
-    return _transaction(connection, work, "BEGIN")
+    return _run_work(connection, work, "BEGIN")
 
 
-def _transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T], begin: str) -> T:
+def _run_work(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T], begin: str) -> T:
     connection.execute(begin)
     try:
         result = work(connection)
@@ -241,7 +241,7 @@ class Database:
     """
 
     def __init__(self, path: Path) -> None:
-        self._writing, self._reading = connect(path), _reading(path)
+        self._writing, self._reading = connect(path), _open_read_only(path)
         self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="speechframe-sqlite")
         self._read_thread = ThreadPoolExecutor(1, thread_name_prefix="speechframe-sqlite-read")
 
@@ -250,7 +250,7 @@ class Database:
 
         Once the transaction has begun, it goes on even if the caller is cancelled.
         """
-        return await asyncio.wrap_future(self._write_thread.submit(transaction, self._writing, work))
+        return await asyncio.wrap_future(self._write_thread.submit(run_transaction, self._writing, work))
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return the result of `work`, run on a snapshot, without waiting for any writer.
@@ -260,16 +260,16 @@ class Database:
         sqlite3.OperationalError
             `work` tried to write.
         """
-        return await asyncio.wrap_future(self._read_thread.submit(snapshot, self._reading, work))
+        return await asyncio.wrap_future(self._read_thread.submit(run_on_snapshot, self._reading, work))
 
-    def post(self, work: Callable[[sqlite3.Connection], object]) -> "Future[object]":
+    def queue_write(self, work: Callable[[sqlite3.Connection], object]) -> "Future[object]":
         """Queue `work` behind all writes so far and return its future at once. Log a failure.
 
         A caller that needs the result awaits the future inside ``asyncio.shield``, because cancelling the
         future removes waiting work from the queue.
         """
-        posted = self._write_thread.submit(transaction, self._writing, work)
-        posted.add_done_callback(_report)
+        posted = self._write_thread.submit(run_transaction, self._writing, work)
+        posted.add_done_callback(_log_failure)
         return posted
 
     def close(self) -> None:
@@ -282,7 +282,7 @@ class Database:
             connection.close()
 
 
-def _report(done: "Future[object]") -> None:
+def _log_failure(done: "Future[object]") -> None:
     if (error := done.exception()) is not None:
         log.error("a change to the service's database failed: %s", error)
 

@@ -15,12 +15,12 @@ from speechframe.local.service.books.database import now
 from speechframe.spec import chosen
 
 
-class OtherBody(Exception):
+class BodyMismatch(Exception):
     """The idempotency key belongs to a request with another body."""
 
 
 @dataclass(frozen=True)
-class Mark:
+class IdempotencyMark:
     """Hashes of a request's idempotency key and of its body. A key may only be used again with this body.
 
     Parameters
@@ -36,12 +36,12 @@ class Mark:
     body_hash: bytes
 
     def check_body(self, body_hash: bytes) -> None:
-        """Raise :class:`OtherBody` unless the key is bound to this body."""
+        """Raise :class:`BodyMismatch` unless the key is bound to this body."""
         if not hmac.compare_digest(self.body_hash, body_hash):
-            raise OtherBody
+            raise BodyMismatch
 
 
-def find_billed(connection: sqlite3.Connection, key_hash: bytes, mark: Mark, moment: float) -> bool:
+def is_billed(connection: sqlite3.Connection, key_hash: bytes, mark: IdempotencyMark, moment: float) -> bool:
     """Return True if this request was answered in full and billed in the 24 hours before `moment`.
 
     Raises
@@ -59,7 +59,9 @@ def find_billed(connection: sqlite3.Connection, key_hash: bytes, mark: Mark, mom
     return bool(row[1] == HTTPStatus.OK)
 
 
-def billed_part(connection: sqlite3.Connection, key_hash: bytes, mark: Mark | None, moment: float) -> int:
+def find_billed_part_millis(
+    connection: sqlite3.Connection, key_hash: bytes, mark: IdempotencyMark | None, moment: float
+) -> int:
     """Return the amount that was billed when this request was broken off, in thousandths of a character.
 
     Return 0 if the request was not broken off in the 24 hours before `moment`, or has no idempotency key.
@@ -74,10 +76,10 @@ def billed_part(connection: sqlite3.Connection, key_hash: bytes, mark: Mark | No
     return 0 if row is None else int(row[0])
 
 
-def keep(
+def record_answer(
     connection: sqlite3.Connection,
     key_hash: bytes,
-    mark: Mark,
+    mark: IdempotencyMark,
     billed_millis: int,
     *,
     status: HTTPStatus = HTTPStatus.OK,
@@ -92,6 +94,6 @@ def keep(
     )
 
 
-def drop_old(connection: sqlite3.Connection) -> None:
+def remove_old(connection: sqlite3.Connection) -> None:
     """Remove the records that are older than 24 hours."""
     connection.execute("DELETE FROM idempotency WHERE made_at <= ?", (now() - chosen.IDEMPOTENCY_SECONDS,))

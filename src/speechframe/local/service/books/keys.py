@@ -11,14 +11,14 @@ from pathlib import Path
 from speechframe.errors import SettingsError
 from speechframe.local.service.books.database import now
 from speechframe.local.service.config import KeySpec, parse_key
-from speechframe.settings import fingerprint
+from speechframe.settings import fingerprint_key
 from speechframe.settings.hidden import Hidden
 from speechframe.spec import billing, chosen
 
 KEY_FILE = "key"
 """Name of the file in the data folder that contains a generated key."""
 # Name of the row in the table `facts`.
-_SALT = "salt"
+_SALT_NAME = "salt"
 
 
 @dataclass(frozen=True)
@@ -60,20 +60,20 @@ class KeyRing:
     def __init__(self, salt: bytes, specs: Iterable[KeySpec], balance: str = "") -> None:
         self._salt = salt
         self._balance = balance.encode()
-        self._keys = tuple(self._key(spec) for spec in specs)
+        self._keys = tuple(self._make_key(spec) for spec in specs)
 
-    def _key(self, spec: KeySpec) -> Key:
+    def _make_key(self, spec: KeySpec) -> Key:
         return Key(
-            self.hashed(Hidden(spec.key.get_secret_value())),
-            fingerprint(spec.key),
-            spec.quota_characters * billing.CREDIT,
+            self.hash_secret(Hidden(spec.key.get_secret_value())),
+            fingerprint_key(spec.key),
+            spec.quota_characters * billing.MILLICREDITS_PER_CREDIT,
             spec.concurrency,
         )
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._keys)
 
-    def hashed(self, secret: str) -> bytes:
+    def hash_secret(self, secret: str) -> bytes:
         """Return the salted hash of a caller's secret, as the database stores it."""
         return hashlib.blake2b(
             secret.encode(errors="surrogateescape"), key=self._salt, person=self._balance, digest_size=32
@@ -84,9 +84,9 @@ class KeyRing:
 
         The time does not depend on the number of correct characters.
         """
-        return self.find_hash(self.hashed(secret))
+        return self.find_by_hash(self.hash_secret(secret))
 
-    def find_hash(self, key_hash: bytes) -> Key | None:
+    def find_by_hash(self, key_hash: bytes) -> Key | None:
         """Return the accepted key with this hash, or None."""
         found = None
         for key in self._keys:
@@ -95,7 +95,7 @@ class KeyRing:
         return found
 
 
-def salt_of(connection: sqlite3.Connection) -> bytes:
+def load_salt(connection: sqlite3.Connection) -> bytes:
     """Return the data folder's salt. The first call creates it.
 
     Raises
@@ -103,8 +103,8 @@ def salt_of(connection: sqlite3.Connection) -> bytes:
     SettingsError
         The salt is damaged. Without the salt, the balances of keys cannot be found.
     """
-    connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (_SALT, secrets.token_bytes(32)))
-    (salt,) = connection.execute("SELECT value FROM facts WHERE name = ?", (_SALT,)).fetchone()
+    connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (_SALT_NAME, secrets.token_bytes(32)))
+    (salt,) = connection.execute("SELECT value FROM facts WHERE name = ?", (_SALT_NAME,)).fetchone()
     if not isinstance(salt, bytes):
         raise SettingsError(
             "the salt in the database of the data folder is damaged, so no key finds its balance. "
@@ -124,21 +124,24 @@ def record_keys(connection: sqlite3.Connection, ring: KeyRing) -> None:
 
 def make_token(connection: sqlite3.Connection, ring: KeyRing, key: Key) -> tuple[Hidden, float]:
     """Return a new token and the Unix time in seconds at which it expires."""
-    token, expires_at = Hidden(secrets.token_urlsafe(32)), now() + chosen.TOKEN_SECONDS
+    token, expires_at = Hidden(secrets.token_urlsafe(32)), now() + chosen.TOKEN_LIFETIME_SECONDS
     connection.execute("DELETE FROM tokens WHERE expires_at <= ?", (now(),))
-    connection.execute("INSERT INTO tokens VALUES (?, ?, ?)", (ring.hashed(token), key.key_hash, expires_at))
+    connection.execute(
+        "INSERT INTO tokens VALUES (?, ?, ?)", (ring.hash_secret(token), key.key_hash, expires_at)
+    )
     return token, expires_at
 
 
 def find_token(connection: sqlite3.Connection, ring: KeyRing, token: str) -> Key | None:
     """Return the key of a token. Return None if the token is unknown or expired, or the key not accepted."""
     row = connection.execute(
-        "SELECT key_hash FROM tokens WHERE token_hash = ? AND expires_at > ?", (ring.hashed(token), now())
+        "SELECT key_hash FROM tokens WHERE token_hash = ? AND expires_at > ?",
+        (ring.hash_secret(token), now()),
     ).fetchone()
-    return ring.find_hash(bytes(row[0])) if row else None
+    return ring.find_by_hash(bytes(row[0])) if row else None
 
 
-def own_key(data: Path) -> KeySpec:
+def load_own_key(data: Path) -> KeySpec:
     """Return the key in the file ``data/key``. Create a missing file with a new key and mode 600.
 
     Raises

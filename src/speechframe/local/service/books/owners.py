@@ -18,7 +18,7 @@ from speechframe.local.service.dubbing import jobs as dub_jobs
 
 log = logging.getLogger("speechframe.service")
 
-FOLDER = "owners"
+FOLDER_NAME = "owners"
 """Folder of the lock files, below the data folder."""
 
 
@@ -33,7 +33,7 @@ class Owner:
 
     def __init__(self, data: Path) -> None:
         self.name = secrets.token_hex(8)
-        self._folder = data / FOLDER
+        self._folder = data / FOLDER_NAME
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._path = self._folder / self.name
         # Lock the file before `register` adds the owner to the database. Otherwise another process could
@@ -45,12 +45,12 @@ class Owner:
         """Add this process to the table of owners."""
         connection.execute("INSERT INTO owners VALUES (?, ?, ?)", (self.name, os.getpid(), now()))
 
-    def reap(self, connection: sqlite3.Connection) -> int:
+    def release_dead_owners(self, connection: sqlite3.Connection) -> int:
         """Release the reservations and jobs of dead processes. Return the number of dead processes."""
         others = connection.execute("SELECT owner FROM owners WHERE owner != ?", (self.name,)).fetchall()
         dead = [name for (name,) in others if self.is_dead(name)]
         for name in dead:
-            _release(connection, name)
+            _release_owner(connection, name)
         return len(dead)
 
     def is_dead(self, name: str) -> bool:
@@ -74,9 +74,9 @@ class Owner:
         finally:
             os.close(file)
 
-    def leave(self, connection: sqlite3.Connection) -> None:
+    def unregister(self, connection: sqlite3.Connection) -> None:
         """Release the reservations and jobs of this process, and remove its lock file."""
-        _release(connection, self.name)
+        _release_owner(connection, self.name)
         with contextlib.suppress(OSError):
             self._path.unlink()
 
@@ -85,7 +85,7 @@ class Owner:
         os.close(self._file)
 
 
-def _release(connection: sqlite3.Connection, name: str) -> None:
+def _release_owner(connection: sqlite3.Connection, name: str) -> None:
     quota.release_owner(connection, name)
     dub_jobs.release_owner(connection, name)
     connection.execute("DELETE FROM owners WHERE owner = ?", (name,))

@@ -18,7 +18,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from speechframe.local.service.books.database import now
-from speechframe.local.service.books.idempotency import Mark, billed_part, find_billed, keep
+from speechframe.local.service.books.idempotency import (
+    IdempotencyMark,
+    find_billed_part_millis,
+    is_billed,
+    record_answer,
+)
 from speechframe.local.service.books.keys import Key
 from speechframe.spec import billing
 
@@ -47,12 +52,12 @@ class Balance:
     @property
     def remaining_characters(self) -> int:
         """Whole characters left. 0 if the quota was lowered below the used amount."""
-        return max(0, self.quota_millis - self.used_millis) // billing.CREDIT
+        return max(0, self.quota_millis - self.used_millis) // billing.MILLICREDITS_PER_CREDIT
 
     @property
     def used_characters(self) -> int:
         """Characters used, rounded up."""
-        return -(-self.used_millis // billing.CREDIT)
+        return -(-self.used_millis // billing.MILLICREDITS_PER_CREDIT)
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,11 @@ class Reservation:
     id: str
     owner: str
     key: Key
-    mark: Mark | None
+    mark: IdempotencyMark | None
     operation: str
 
 
-def make_reservation(owner: str, key: Key, mark: Mark | None, operation: str) -> Reservation:
+def make_reservation(owner: str, key: Key, mark: IdempotencyMark | None, operation: str) -> Reservation:
     """Return a reservation with a new id, without writing to the database.
 
     The id exists before the amount is reserved. So the caller can release the reservation even if it does not
@@ -89,22 +94,22 @@ def make_reservation(owner: str, key: Key, mark: Mark | None, operation: str) ->
     return Reservation(secrets.token_hex(16), owner, key, mark, operation)
 
 
-def cycle_of(moment: float) -> str:
+def format_cycle(moment: float) -> str:
     """Return the billing cycle of a Unix time.
 
     Examples
     --------
-    >>> cycle_of(0.0)
+    >>> format_cycle(0.0)
     '1970-01'
     """
     return dt.datetime.fromtimestamp(moment, dt.UTC).strftime("%Y-%m")
 
 
-def balance(connection: sqlite3.Connection, key: Key, cycle: str | None = None) -> Balance:
+def read_balance(connection: sqlite3.Connection, key: Key, cycle: str | None = None) -> Balance:
     """Return the balance of a key in `cycle`, by default the current billing cycle."""
     row = connection.execute(
         "SELECT used_millis FROM usage WHERE key_hash = ? AND cycle = ?",
-        (key.key_hash, cycle or cycle_of(now())),
+        (key.key_hash, cycle or format_cycle(now())),
     ).fetchone()
     return Balance(key.quota_millis, row[0] if row else 0)
 
@@ -124,12 +129,12 @@ def reserve(connection: sqlite3.Connection, reservation: Reservation, millis: in
     """
     key, mark = reservation.key, reservation.mark
     moment = now()
-    repeat = mark is not None and find_billed(connection, key.key_hash, mark, moment)
-    if repeat or (mark is not None and _held_by_other(connection, key, mark)):
+    repeat = mark is not None and is_billed(connection, key.key_hash, mark, moment)
+    if repeat or (mark is not None and _is_held_by_other(connection, key, mark)):
         millis = 0
-    millis = max(0, millis - billed_part(connection, key.key_hash, mark, moment))
-    cycle = cycle_of(moment)
-    left = _left_millis(connection, key, cycle)
+    millis = max(0, millis - find_billed_part_millis(connection, key.key_hash, mark, moment))
+    cycle = format_cycle(moment)
+    left = _compute_left_millis(connection, key, cycle)
     if millis and millis > left:
         raise QuotaExhausted(max(0, left))
     connection.execute(
@@ -148,7 +153,7 @@ def reserve(connection: sqlite3.Connection, reservation: Reservation, millis: in
     return repeat
 
 
-def _left_millis(connection: sqlite3.Connection, key: Key, cycle: str) -> int:
+def _compute_left_millis(connection: sqlite3.Connection, key: Key, cycle: str) -> int:
     used, reserved = connection.execute(
         "SELECT (SELECT used_millis FROM usage WHERE key_hash = :key AND cycle = :cycle),"
         " (SELECT SUM(millis) FROM reservations WHERE key_hash = :key AND cycle = :cycle)",
@@ -157,7 +162,7 @@ def _left_millis(connection: sqlite3.Connection, key: Key, cycle: str) -> int:
     return key.quota_millis - (used or 0) - (reserved or 0)
 
 
-def _held_by_other(connection: sqlite3.Connection, key: Key, mark: Mark) -> bool:
+def _is_held_by_other(connection: sqlite3.Connection, key: Key, mark: IdempotencyMark) -> bool:
     rows = connection.execute(
         "SELECT body_hash FROM reservations WHERE key_hash = ? AND idempotency = ?",
         (key.key_hash, mark.key_hash),
@@ -175,12 +180,15 @@ def settle(connection: sqlite3.Connection, reservation: Reservation, millis: int
     """
     key, mark = reservation.key, reservation.mark
     row = connection.execute("SELECT cycle FROM reservations WHERE id = ?", (reservation.id,)).fetchone()
-    cycle = row[0] if row else cycle_of(now())
-    if mark is not None and find_billed(connection, key.key_hash, mark, now()):
+    cycle = row[0] if row else format_cycle(now())
+    if mark is not None and is_billed(connection, key.key_hash, mark, now()):
         millis = 0
     elif mark is not None:
-        whole, millis = millis, max(0, millis - billed_part(connection, key.key_hash, mark, now()))
-        keep(connection, key.key_hash, mark, whole)
+        total_millis, millis = (
+            millis,
+            max(0, millis - find_billed_part_millis(connection, key.key_hash, mark, now())),
+        )
+        record_answer(connection, key.key_hash, mark, total_millis)
         # Other requests in flight with this idempotency key will find the record and cost nothing. So the
         # amount that one of them may hold is released.
         connection.execute(
@@ -188,8 +196,8 @@ def settle(connection: sqlite3.Connection, reservation: Reservation, millis: int
             (key.key_hash, mark.key_hash),
         )
     connection.execute("DELETE FROM reservations WHERE id = ?", (reservation.id,))
-    _bill(connection, reservation, cycle, millis)
-    return balance(connection, key, cycle)
+    _record_bill(connection, reservation, cycle, millis)
+    return read_balance(connection, key, cycle)
 
 
 def settle_part(connection: sqlite3.Connection, reservation: Reservation, millis: int) -> None:
@@ -204,10 +212,10 @@ def settle_part(connection: sqlite3.Connection, reservation: Reservation, millis
         return
     release(connection, reservation.id)
     if mark is not None:
-        if find_billed(connection, key.key_hash, mark, now()):
+        if is_billed(connection, key.key_hash, mark, now()):
             return
-        before = billed_part(connection, key.key_hash, mark, now())
-        keep(connection, key.key_hash, mark, max(before, millis), status=HTTPStatus.PARTIAL_CONTENT)
+        before = find_billed_part_millis(connection, key.key_hash, mark, now())
+        record_answer(connection, key.key_hash, mark, max(before, millis), status=HTTPStatus.PARTIAL_CONTENT)
         millis = max(0, millis - before)
         # `release` may have passed the amount to another request with this idempotency key. That request no
         # longer needs to hold the part that is billed now.
@@ -215,10 +223,10 @@ def settle_part(connection: sqlite3.Connection, reservation: Reservation, millis
             "UPDATE reservations SET millis = MAX(0, millis - ?) WHERE key_hash = ? AND idempotency = ?",
             (millis, key.key_hash, mark.key_hash),
         )
-    _bill(connection, reservation, row[0], millis)
+    _record_bill(connection, reservation, row[0], millis)
 
 
-def _bill(connection: sqlite3.Connection, reservation: Reservation, cycle: str, millis: int) -> None:
+def _record_bill(connection: sqlite3.Connection, reservation: Reservation, cycle: str, millis: int) -> None:
     key_hash = reservation.key.key_hash
     connection.execute(
         "INSERT INTO usage VALUES (?, ?, ?) ON CONFLICT (key_hash, cycle) "

@@ -16,7 +16,7 @@ from pathlib import Path
 from speechframe.local.service.books.database import now
 from speechframe.spec import chosen
 
-FOLDER = "audio"
+FOLDER_NAME = "audio"
 """Folder of the audio files, below the data folder."""
 
 # Seconds. A file that is this old and not in the index was left by a killed service, because no job takes
@@ -41,7 +41,7 @@ class ShelvedFile:
 
 
 @dataclass(frozen=True)
-class Found:
+class ServableFile:
     """A file that may be served.
 
     Parameters
@@ -54,7 +54,7 @@ class Found:
         Unix time in seconds at which the link expires.
     """
 
-    path: Path
+    build_path: Path
     content_type: str
     expires_at: float
 
@@ -71,17 +71,17 @@ class Shelf:
     """
 
     def __init__(self, data: Path, limit_bytes: int) -> None:
-        self.folder = data / FOLDER
+        self.folder = data / FOLDER_NAME
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self._limit_bytes = limit_bytes
 
     @staticmethod
-    def new_clip(extension: str) -> ShelvedFile:
+    def make_clip(extension: str) -> ShelvedFile:
         """Return a new name for a file. The caller writes the file."""
         clip_id = secrets.token_hex(16)
         return ShelvedFile(clip_id, f"{clip_id}.{extension}")
 
-    def path(self, clip: ShelvedFile) -> Path:
+    def build_path(self, clip: ShelvedFile) -> Path:
         """Return the path of a file, whether it is written or not."""
         return self.folder / clip.file_name
 
@@ -93,7 +93,7 @@ class Shelf:
             (clip.id, clip.file_name, content_type, size_bytes, now()),
         )
 
-    def find(self, connection: sqlite3.Connection, file_name: str) -> Found | None:
+    def find(self, connection: sqlite3.Connection, file_name: str) -> ServableFile | None:
         """Return the file of this name, or None if it is unknown or has expired.
 
         The path is made from the name in the index, never from the caller's text.
@@ -101,19 +101,19 @@ class Shelf:
         row = connection.execute(
             "SELECT file_name, content_type, made_at FROM shelf "
             "WHERE id = ? AND file_name = ? AND made_at > ?",
-            (file_name.partition(".")[0], file_name, now() - chosen.SHELF_SECONDS),
+            (file_name.partition(".")[0], file_name, now() - chosen.AUDIO_LINK_SECONDS),
         ).fetchone()
         if row is None:
             return None
-        return Found(self.folder / row[0], row[1], row[2] + chosen.SHELF_SECONDS)
+        return ServableFile(self.folder / row[0], row[1], row[2] + chosen.AUDIO_LINK_SECONDS)
 
-    def drop_old(self, connection: sqlite3.Connection, long_there: Iterable[str] = ()) -> list[str]:
+    def remove_expired(self, connection: sqlite3.Connection, long_there: Iterable[str] = ()) -> list[str]:
         """Remove old files, and the oldest above the size limit, from the index. Return the names to delete.
 
-        Names in `long_there` that the index does not contain are returned, too.
+        Names in `list_old_files` that the index does not contain are returned, too.
         """
         gone = connection.execute(
-            "DELETE FROM shelf WHERE made_at <= ? RETURNING file_name", (now() - chosen.SHELF_SECONDS,)
+            "DELETE FROM shelf WHERE made_at <= ? RETURNING file_name", (now() - chosen.AUDIO_LINK_SECONDS,)
         ).fetchall()
         # Add up the sizes, the newest file first. The files at which the sum exceeds the limit are removed.
         gone += connection.execute(
@@ -124,7 +124,7 @@ class Shelf:
         known = {name for (name,) in connection.execute("SELECT file_name FROM shelf")}
         return [name for (name,) in gone] + [name for name in long_there if name not in known]
 
-    def long_there(self) -> list[str]:
+    def list_old_files(self) -> list[str]:
         """Return the names of files that were written more than an hour ago."""
         before = time.time() - _ORPHAN_S
         found = []

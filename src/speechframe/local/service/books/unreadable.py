@@ -10,7 +10,7 @@ log = logging.getLogger("speechframe.service")
 M = TypeVar("M", bound=BaseModel)
 
 
-class Unreadable(Exception):
+class UnreadableRecord(Exception):
     """A stored record that this release cannot read.
 
     Parameters
@@ -31,7 +31,7 @@ class Unreadable(Exception):
         self.name = name
 
 
-def read(model: type[M], text: str | bytes, kind: str, name: str) -> M:
+def parse_record(model: type[M], text: str | bytes, kind: str, name: str) -> M:
     """Return a record from its JSON text, as an object of `model`.
 
     Parameters
@@ -50,16 +50,16 @@ def read(model: type[M], text: str | bytes, kind: str, name: str) -> M:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         why = f"{'.'.join(map(str, first['loc'])) or 'JSON'}: {first['type']}"
     # Raise outside the handler. Otherwise the error would have a cause that shows values of the record.
-    raise Unreadable(kind, name, why)
+    raise UnreadableRecord(kind, name, why)
 
 
-class Skipped:
+class SkippedRecords:
     """The ids of unreadable records that a loop skips.
 
     Examples
     --------
-    >>> skipped = Skipped()
-    >>> skipped.add(Unreadable("dubbing job", "7", "JSON: json_invalid"))
+    >>> skipped = SkippedRecords()
+    >>> skipped.add(UnreadableRecord("dubbing job", "7", "JSON: json_invalid"))
     >>> skipped.names
     ('7',)
     """
@@ -72,7 +72,7 @@ class Skipped:
         """The ids so far."""
         return tuple(self._names)
 
-    def add(self, record: Unreadable) -> None:
+    def add(self, record: UnreadableRecord) -> None:
         """Skip a record from now on, and log it once."""
         if record.name not in self._names:
             self._names.add(record.name)

@@ -10,10 +10,10 @@ from speechframe.engines.base import EngineVoice
 from speechframe.local.dubbing import cast
 from speechframe.local.engines.translation.routes import Routes, is_same_language
 from speechframe.local.service.http.answers import Refusal, refuse
-from speechframe.spec.check import shown
+from speechframe.spec.check import shorten_value
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.dubbing import DestinationLocale, DubbingType, SourceLocale
-from speechframe.spec.locales import display_name, dubbing_spelling, language_of, normalise
+from speechframe.spec.locales import convert_to_dubbing_spelling, get_display_name, get_language, normalise
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Languages:
         """
         if find_spec("av") is None or not recognisers:
             return cls()
-        voices = {name: entry.voice for name, entry in cast.voices(speakers).items()}
+        voices = {name: entry.voice for name, entry in cast.list_voices(speakers).items()}
         spoken = sorted({locale for voice in voices.values() for locale in voice.supported_locales})
-        understood = {language_of(route.locales[0]) for route in routes.supported()}
+        understood = {get_language(route.locales[0]) for route in routes.supported()}
         reached = {route.target for route in routes.supported()}
-        sources = [locale for locale in spoken if language_of(locale) in understood]
+        sources = [locale for locale in spoken if get_language(locale) in understood]
         targets = [locale for locale in spoken if any(is_same_language(locale, one) for one in reached)]
         return cls(sources, targets, voices) if sources and targets else cls()
 
@@ -53,7 +53,7 @@ class Languages:
     def listed_sources(self) -> list[SourceLocale]:
         """The sources, as the listing call answers them."""
         return [
-            SourceLocale(locale=dubbing_spelling(locale), language=display_name(locale))
+            SourceLocale(locale=convert_to_dubbing_spelling(locale), language=get_display_name(locale))
             for locale in self.sources
         ]
 
@@ -62,7 +62,9 @@ class Languages:
         """The targets, as the listing call answers them. Each supports all types of dubbing."""
         return [
             DestinationLocale(
-                locale=dubbing_spelling(locale), language=display_name(locale), supports=[*DubbingType]
+                locale=convert_to_dubbing_spelling(locale),
+                language=get_display_name(locale),
+                supports=[*DubbingType],
             )
             for locale in self.targets
         ]
@@ -76,7 +78,7 @@ class Languages:
                 "them are installed here: pip install 'speechframe[dub]'",
             )
 
-    def checked_targets(self, wanted: Sequence[str]) -> tuple[str, ...]:
+    def check_targets(self, wanted: Sequence[str]) -> tuple[str, ...]:
         """Return target locales with hyphens and without duplicates. Refuse locales that are not targets."""
         found = tuple(dict.fromkeys(map(normalise, wanted)))
         for locale in found:
@@ -84,7 +86,7 @@ class Languages:
                 _refuse("target_locales", locale, "is not a target of dubs here", self.targets)
         return found
 
-    def checked_source(self, name: str, wanted: str | None, *, is_script: bool = False) -> str | None:
+    def check_source(self, name: str, wanted: str | None, *, is_script: bool = False) -> str | None:
         """Return a source locale with hyphens. Refuse a locale whose language is not a source.
 
         Any region of a known language is accepted. A script (subtitles that the caller sends) may be
@@ -102,12 +104,12 @@ class Languages:
         known = sorted({*self.sources, *self.targets}) if is_script else self.sources
         if wanted is None:
             return None
-        if language_of(wanted) not in map(language_of, known):
+        if get_language(wanted) not in map(get_language, known):
             kinds = "neither a source nor a target" if is_script else "not a source"
             _refuse(name, wanted, f"is {kinds} of dubs here", known)
         return normalise(wanted)
 
-    def voice_id(self, asked: str) -> str | None:
+    def find_voice_id(self, asked: str) -> str | None:
         """Return the full id of the voice with this id or name, or None if there is no such voice."""
         return self._ids.get(asked.replace("_", "-").casefold())
 
@@ -122,5 +124,5 @@ class Languages:
 
 
 def _refuse(name: str, wanted: str, problem: str, known: Iterable[str]) -> None:
-    allowed = ", ".join(map(dubbing_spelling, known))
-    refuse(f"{name} {problem} (got {shown(dubbing_spelling(wanted))}); allowed: {allowed}")
+    allowed = ", ".join(map(convert_to_dubbing_spelling, known))
+    refuse(f"{name} {problem} (got {shorten_value(convert_to_dubbing_spelling(wanted))}); allowed: {allowed}")

@@ -13,16 +13,16 @@ from pydantic import BaseModel
 from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode
 
-JSON = "application/json"
+JSON_TYPE = "application/json"
 """Content-Type of JSON."""
 
 _SHOWN_WARNINGS = 20
 """Largest number of warnings in one answer."""
-_WARNING_BYTES = 1000
+_MAX_WARNING_BYTES = 1000
 """Bytes to which an encoded warning is cut."""
 
 # Characters that stay unchanged in a warning: printable ASCII without the percent sign, which marks escapes.
-_PLAIN = frozenset(map(chr, range(0x20, 0x7F))) - {"%"}
+_UNESCAPED_CHARACTERS = frozenset(map(chr, range(0x20, 0x7F))) - {"%"}
 
 
 class Refusal(Exception):
@@ -64,7 +64,7 @@ def make_trace_id() -> str:
     return secrets.token_hex(16)
 
 
-def error_body(code: HttpErrorCode, message: str, trace_id: str) -> bytes:
+def encode_error(code: HttpErrorCode, message: str, trace_id: str) -> bytes:
     """Return the JSON body of an error (``spec.chosen``: http-error-body)."""
     fields = {"error_message": message, "error_code": code.value, "trace_id": trace_id}
     return json.dumps(fields, ensure_ascii=False).encode(errors="backslashreplace")
@@ -75,12 +75,12 @@ def refuse(message: str) -> NoReturn:
     raise Refusal(HttpErrorCode.INVALID_REQUEST, message)
 
 
-def error_response(refusal: Refusal, trace_id: str) -> web.Response:
+def build_error_response(refusal: Refusal, trace_id: str) -> web.Response:
     """Return the answer for a refusal."""
     response = web.Response(
         status=refusal.code.status,
-        body=error_body(refusal.code, refusal.message, trace_id),
-        content_type=JSON,
+        body=encode_error(refusal.code, refusal.message, trace_id),
+        content_type=JSON_TYPE,
         headers={chosen.TRACE_HEADER: trace_id, **refusal.headers},
     )
     if refusal.retry_after_s is not None:
@@ -92,15 +92,15 @@ def error_response(refusal: Refusal, trace_id: str) -> web.Response:
     return response
 
 
-def json_response(model: BaseModel, warnings: Iterable[str | None] = ()) -> web.Response:
+def build_json_response(model: BaseModel, warnings: Iterable[str | None] = ()) -> web.Response:
     """Return a model as a JSON answer that caches must not store, with `warnings` in headers."""
     body = model.model_dump_json(by_alias=True, exclude_none=True).encode()
-    response = web.Response(body=body, content_type=JSON, headers={"Cache-Control": "no-store"})
+    response = web.Response(body=body, content_type=JSON_TYPE, headers={"Cache-Control": "no-store"})
     add_warnings(response, filter(None, warnings))
     return response
 
 
-def header_safe(words: str) -> str:
+def escape_warning(words: str) -> str:
     """Return a warning in a form that a header can contain: as UTF-8, with percent escapes.
 
     Printable ASCII except ``%`` stays unchanged. Long warnings are cut. ``urllib.parse.unquote`` decodes the
@@ -108,14 +108,14 @@ def header_safe(words: str) -> str:
 
     Examples
     --------
-    >>> header_safe("100% für Café")
+    >>> escape_warning("100% für Café")
     '100%25 f%C3%BCr Caf%C3%A9'
     """
-    pieces, room = [], _WARNING_BYTES
+    pieces, left_bytes = [], _MAX_WARNING_BYTES
     for character in words:
-        piece = character if character in _PLAIN else quote(character, errors="replace")
-        room -= len(piece)
-        if room < 0:
+        piece = character if character in _UNESCAPED_CHARACTERS else quote(character, errors="replace")
+        left_bytes -= len(piece)
+        if left_bytes < 0:
             break
         pieces.append(piece)
     return "".join(pieces)
@@ -124,4 +124,4 @@ def header_safe(words: str) -> str:
 def add_warnings(response: web.StreamResponse, warnings: Iterable[str]) -> None:
     """Add each warning as a separate header, at most twenty of them."""
     for words in list(warnings)[:_SHOWN_WARNINGS]:
-        response.headers.add(chosen.WARNING_HEADER, header_safe(words))
+        response.headers.add(chosen.WARNING_HEADER, escape_warning(words))

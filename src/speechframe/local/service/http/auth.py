@@ -10,7 +10,7 @@ from speechframe.spec import chosen
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.codes import HttpErrorCode
 
-_HINT = f"; send it in the {chosen.API_KEY_HEADER} header"
+_HEADER_HINT = f"; send it in the {chosen.API_KEY_HEADER} header"
 """End of a refusal of a request without a key."""
 
 
@@ -60,7 +60,7 @@ def require_dub_key(request: web.Request) -> Key:
 def _find_key(request: web.Request, ring: KeyRing, other: KeyRing, words: str) -> Key:
     secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
     if not secret:
-        raise Refusal(HttpErrorCode.INVALID_KEY, "the api key is missing" + _HINT)
+        raise Refusal(HttpErrorCode.INVALID_KEY, "the api key is missing" + _HEADER_HINT)
     key = ring.find(secret)
     if key is None:
         is_other = other.find(secret) is not None
@@ -91,7 +91,7 @@ async def require_key_or_token(request: web.Request) -> Key:
     return key
 
 
-async def token(request: web.Request) -> web.Response:
+async def issue_token(request: web.Request) -> web.Response:
     """Answer ``GET /v1/auth/token``. Only here, an invalid key gives 401, and a missing key gives 400."""
     state = request.app[STATE]
     secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))

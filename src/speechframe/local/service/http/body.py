@@ -22,11 +22,11 @@ from speechframe.local.service.config import ServiceConfig
 from speechframe.local.service.http.answers import Refusal, refuse
 from speechframe.local.service.state import STATE
 from speechframe.spec import chosen
-from speechframe.spec.check import Checked, check
+from speechframe.spec.check import CheckResult, check
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.fields._json import read_json
 from speechframe.spec.fields._model import DocumentModel
-from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
+from speechframe.wire.encoding import BadEncodingError, TooLargeError, decompress
 
 M = TypeVar("M", bound=DocumentModel)
 
@@ -62,9 +62,9 @@ async def read_body(
         400 for a body that is too large or not a JSON object. 408 for a body that arrives too late.
     """
     limit_bytes = max_bytes or config.max_body_bytes
-    data = await _read(request, config, limit_bytes, hint)
-    await request.app[STATE].turn_to_read(len(data))
-    return parse_object(unpacked(request, data, limit_bytes, hint))
+    data = await _read_bytes(request, config, limit_bytes, hint)
+    await request.app[STATE].wait_for_turn(len(data))
+    return parse_object(decompress_body(request, data, limit_bytes, hint))
 
 
 async def read_body_in_time(
@@ -82,16 +82,16 @@ async def read_body_in_time(
         raise Refusal(HttpErrorCode.INVALID_REQUEST, refusal.message, close=True) from None
 
 
-async def _read(request: web.Request, config: ServiceConfig, max_bytes: int, hint: str) -> bytes:
+async def _read_bytes(request: web.Request, config: ServiceConfig, max_bytes: int, hint: str) -> bytes:
     if (request.content_length or 0) > max_bytes:
-        _too_large(max_bytes, hint)
+        _refuse_too_large(max_bytes, hint)
     data = bytearray()
     try:
         async with asyncio.timeout(config.body_timeout_s):
             async for chunk in request.content.iter_any():
                 data += chunk
                 if len(data) > max_bytes:
-                    _too_large(max_bytes, hint)
+                    _refuse_too_large(max_bytes, hint)
     except TimeoutError:
         raise Refusal(
             HttpErrorCode.REQUEST_TIMEOUT,
@@ -105,7 +105,7 @@ async def _read(request: web.Request, config: ServiceConfig, max_bytes: int, hin
     return bytes(data)
 
 
-def unpacked(request: web.Request, data: bytes, limit_bytes: int, hint: str = _SIZE_HINT) -> bytes:
+def decompress_body(request: web.Request, data: bytes, limit_bytes: int, hint: str = _SIZE_HINT) -> bytes:
     """Return a complete body, decompressed as its Content-Encoding requires.
 
     Raises
@@ -115,15 +115,15 @@ def unpacked(request: web.Request, data: bytes, limit_bytes: int, hint: str = _S
         at this limit.
     """
     try:
-        return unpack(data, request.headers.get("Content-Encoding", ""), max_bytes=limit_bytes)
+        return decompress(data, request.headers.get("Content-Encoding", ""), max_bytes=limit_bytes)
     except TooLargeError:
-        _too_large(limit_bytes, hint)
+        _refuse_too_large(limit_bytes, hint)
     except BadEncodingError as error:
         words = f"the body cannot be read: {error}; allowed as Content-Encoding: gzip, deflate, identity"
         refuse(words)
 
 
-def _too_large(limit_bytes: int, hint: str) -> NoReturn:
+def _refuse_too_large(limit_bytes: int, hint: str) -> NoReturn:
     raise Refusal(HttpErrorCode.PAYLOAD_TOO_LARGE, f"the body is larger than {limit_bytes:,} bytes; {hint}")
 
 
@@ -148,21 +148,21 @@ def parse_object(data: bytes) -> dict[str, Any]:
     except ValueError as error:
         refuse(f"the JSON of the body is refused: {error}")
     if not isinstance(value, dict):
-        refuse(f"the body is a JSON {_kind(value)}; an object is expected")
+        refuse(f"the body is a JSON {_name_json_type(value)}; an object is expected")
     return value
 
 
-def _kind(value: Any) -> str:
+def _name_json_type(value: Any) -> str:
     if value is None:
         return "null"
     return {bool: "boolean", int: "number", float: "number", str: "string", list: "array"}[type(value)]
 
 
-def _short(name: str) -> str:
+def _shorten_name(name: str) -> str:
     return repr(name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 1] + "…")
 
 
-def checked(model: type[M], fields: Mapping[str, Any]) -> tuple[M, Checked[M]]:
+def check_fields(model: type[M], fields: Mapping[str, Any]) -> tuple[M, CheckResult[M]]:
     """Return the fields as a model, and the whole result of the check.
 
     Raises
@@ -178,10 +178,10 @@ def checked(model: type[M], fields: Mapping[str, Any]) -> tuple[M, Checked[M]]:
     return result.value, result
 
 
-def unknown_warning(unknown: tuple[str, ...]) -> str | None:
+def describe_unknown_fields(unknown: tuple[str, ...]) -> str | None:
     """Return a warning that lists unknown fields, or None if there are none."""
     if not unknown:
         return None
-    names = ", ".join(_short(name)[1:-1] for name in unknown[:_SHOWN_NAMES])
+    names = ", ".join(_shorten_name(name)[1:-1] for name in unknown[:_SHOWN_NAMES])
     more = len(unknown) - _SHOWN_NAMES
     return f"unknown fields were ignored: {names}" + (f" and {more} more" if more > 0 else "")

@@ -8,18 +8,18 @@ import time
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from speechframe.local.service.books.unreadable import Unreadable
-from speechframe.local.service.http.answers import Refusal, error_response, make_trace_id
+from speechframe.local.service.books.unreadable import UnreadableRecord
+from speechframe.local.service.http.answers import Refusal, build_error_response, make_trace_id
 from speechframe.local.service.state import STATE
 from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode, Status
-from speechframe.spec.endpoints import by_name
+from speechframe.spec.endpoints import get_endpoint
 
 log = logging.getLogger("speechframe.service")
 
-TRACE_ID = "trace_id"
+TRACE_ID_KEY = "trace_id"
 """Key of the request's trace id, in the aiohttp request."""
-NOTE = "note"
+LOG_NOTE_KEY = "note"
 """Key of a text that a handler adds to the log line. It has figures and fingerprints, no texts or keys."""
 
 _STOPPING_RETRY_S = 2.0
@@ -29,9 +29,9 @@ _LOCKED_RETRY_S = 1.0
 
 
 @web.middleware
-async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def handle_request(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Give a request a trace id, call its handler, turn errors into answers, and log one line."""
-    trace_id = request[TRACE_ID] = make_trace_id()
+    trace_id = request[TRACE_ID_KEY] = make_trace_id()
     started = time.perf_counter()
     status: int | str = "gone"
     try:
@@ -43,25 +43,28 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
             log.info(
                 "%s %s %s %.1f ms%s trace %s",
                 request.method if request.method.isalpha() else "?",
-                _route_words(request),
+                _format_route(request),
                 status,
                 (time.perf_counter() - started) * 1000,
-                f" {request[NOTE]}" if NOTE in request else "",
+                f" {request[LOG_NOTE_KEY]}" if LOG_NOTE_KEY in request else "",
                 trace_id,
             )
 
 
 async def _answer(request: web.Request, handler: Handler, trace_id: str) -> web.StreamResponse:
     try:
-        return await _handled(request, handler, trace_id)
+        return await _call_handler(request, handler, trace_id)
     except Refusal as refusal:
-        if refusal.code is HttpErrorCode.INTERNAL_ERROR and _route_words(request) == by_name("token").path:
+        if (
+            refusal.code is HttpErrorCode.INTERNAL_ERROR
+            and _format_route(request) == get_endpoint("token").path
+        ):
             # Section 7.2 lists no status 500 for the token call.
             refusal = Refusal(HttpErrorCode.UNAVAILABLE, refusal.message, retry_after_s=_LOCKED_RETRY_S)
-        return error_response(refusal, trace_id)
+        return build_error_response(refusal, trace_id)
 
 
-async def _handled(request: web.Request, handler: Handler, trace_id: str) -> web.StreamResponse:
+async def _call_handler(request: web.Request, handler: Handler, trace_id: str) -> web.StreamResponse:
     state = request.app[STATE]
     if state.stopping:
         raise Refusal(
@@ -73,10 +76,10 @@ async def _handled(request: web.Request, handler: Handler, trace_id: str) -> web
     except (Refusal, asyncio.CancelledError, ConnectionError):
         raise
     except web.HTTPException as answer:
-        raise _of_aiohttp(answer, request) from None
+        raise _translate_http_error(answer, request) from None
     except sqlite3.OperationalError as error:
-        raise _of_database(error, trace_id) from None
-    except Unreadable as record:
+        raise _translate_database_error(error, trace_id) from None
+    except UnreadableRecord as record:
         log.error("%s", record)  # noqa: TRY400 - the message is enough
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, str(record)) from None
     except Exception:
@@ -84,7 +87,7 @@ async def _handled(request: web.Request, handler: Handler, trace_id: str) -> web
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, "the service failed") from None
 
 
-def _of_aiohttp(answer: web.HTTPException, request: web.Request) -> Refusal:
+def _translate_http_error(answer: web.HTTPException, request: web.Request) -> Refusal:
     if isinstance(answer, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(answer.allowed_methods))
         return Refusal(
@@ -96,11 +99,11 @@ def _of_aiohttp(answer: web.HTTPException, request: web.Request) -> Refusal:
         return Refusal(HttpErrorCode.NOT_FOUND, "there is no such address; /v1/openapi.json lists them")
     if answer.status < HttpErrorCode.INTERNAL_ERROR.status:
         return Refusal(HttpErrorCode.INVALID_REQUEST, answer.reason)
-    log.error("%s answered %d by itself", _route_words(request), answer.status)
+    log.error("%s answered %d by itself", _format_route(request), answer.status)
     return Refusal(HttpErrorCode.INTERNAL_ERROR, "the service failed")
 
 
-def _of_database(error: sqlite3.OperationalError, trace_id: str) -> Refusal:
+def _translate_database_error(error: sqlite3.OperationalError, trace_id: str) -> Refusal:
     # Usually another service process with the same data folder has locked the database for too long.
     log.error("the database failed: %s, trace %s", error, trace_id)
     if error.sqlite_errorcode in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
@@ -109,13 +112,13 @@ def _of_database(error: sqlite3.OperationalError, trace_id: str) -> Refusal:
     return Refusal(HttpErrorCode.INTERNAL_ERROR, "the service's data folder cannot be used")
 
 
-def _route_words(request: web.Request) -> str:
+def _format_route(request: web.Request) -> str:
     # The log gets the route, such as /v1/audio/{name}, because a path from a client may contain secrets.
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else "(unknown)"
 
 
-async def mark_answer(request: web.Request, response: web.StreamResponse) -> None:
+async def add_common_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Add the trace id and other headers to an answer that is about to be sent.
 
     If the answer needs memory above the limit, clients with the most unread bytes are dropped.
@@ -124,6 +127,6 @@ async def mark_answer(request: web.Request, response: web.StreamResponse) -> Non
     if isinstance(response, web.Response) and isinstance(response.body, bytes):
         request.app[STATE].readers.make_room(len(response.body))
     if chosen.TRACE_HEADER not in response.headers:
-        response.headers[chosen.TRACE_HEADER] = request.get(TRACE_ID) or make_trace_id()
+        response.headers[chosen.TRACE_HEADER] = request.get(TRACE_ID_KEY) or make_trace_id()
     response.headers.setdefault("X-Content-Type-Options", "nosniff")
     response.headers["Server"] = "speechframe"

@@ -4,13 +4,13 @@ import asyncio
 from collections import deque
 
 from speechframe.local.service.http.readers import Reader
-from speechframe.spec.chosen import SOCKET_WAITING_BYTES
+from speechframe.spec.chosen import MAX_WAITING_SOCKET_BYTES
 
 
 class Outbox:
     """A queue of frames that wait to be sent. The frame ``None`` marks the end.
 
-    The queue accepts every frame. Code that makes many frames must await :meth:`room` before it makes them.
+    The queue accepts every frame. Code that makes many frames must await :meth:`wait_for_room` before it makes them.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ class Outbox:
     def put(self, frame: str | None) -> None:
         """Add a frame to the end of the queue."""
         self._frames.append(frame)
-        self._count(len(frame or ""))
+        self._count_bytes(len(frame or ""))
         self._there.set()
-        if self._bytes >= SOCKET_WAITING_BYTES:
+        if self._bytes >= MAX_WAITING_SOCKET_BYTES:
             self._room.clear()
 
     async def get(self) -> str | None:
@@ -40,15 +40,15 @@ class Outbox:
             self._there.clear()
             await self._there.wait()
         frame = self._frames.popleft()
-        self._count(-len(frame or ""))
-        if self._bytes < SOCKET_WAITING_BYTES:
+        self._count_bytes(-len(frame or ""))
+        if self._bytes < MAX_WAITING_SOCKET_BYTES:
             self._room.set()
         return frame
 
-    def _count(self, size_bytes: int) -> None:
+    def _count_bytes(self, size_bytes: int) -> None:
         self._bytes += size_bytes
         self._reader.hold(size_bytes)
 
-    async def room(self) -> None:
-        """Wait until the queue contains less than :data:`SOCKET_WAITING_BYTES` (half a megabyte)."""
+    async def wait_for_room(self) -> None:
+        """Wait until the queue contains less than :data:`MAX_WAITING_SOCKET_BYTES` (half a megabyte)."""
         await self._room.wait()

@@ -53,10 +53,10 @@ class InterimAnswers:
             await asyncio.sleep(self._every_s)
             for request, jobs in list(self._calls.values()):
                 if jobs and request.transport is not None and not request.transport.is_closing():
-                    request.transport.write(_interim_answer(jobs))
+                    request.transport.write(_build_interim_answer(jobs))
 
 
-def _interim_answer(jobs: set[PendingJob]) -> bytes:
+def _build_interim_answer(jobs: set[PendingJob]) -> bytes:
     """Return a 102 answer with the state and the CPU time of a call, computed from its jobs."""
     state = "working" if any(job.is_begun for job in jobs) else "queued"
     cpu_s = sum(job.cpu_s for job in jobs)

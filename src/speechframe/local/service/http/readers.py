@@ -18,16 +18,16 @@ from speechframe.spec import chosen
 
 log = logging.getLogger("speechframe.service")
 
-_LONGEST_PAUSE_S = 1.0
+_MAX_CHECK_INTERVAL_S = 1.0
 """Longest time in seconds between two checks of all readers."""
-_LOOKS = 10
+_CHECKS_PER_WINDOW = 10
 """Number of checks of each reader in one window."""
 # Fields of struct tcp_info of Linux: bytes acknowledged by the client, and bytes not sent yet.
 _TCP_INFO_BYTES = 148
 _ACKNOWLEDGED, _NOT_SENT = struct.Struct("=120xQ"), struct.Struct("=144xI")
 _LARGE_BYTES = 64 * 1024
 """Size from which the memory bound is checked before an answer is sent. Smaller answers are checked later."""
-_AT_ONCE = struct.pack("ii", 1, 0)
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """Value of SO_LINGER that resets a connection when it is closed, and discards its unsent bytes."""
 
 
@@ -68,10 +68,10 @@ class Reader:
         self.held_bytes += size_bytes
         self.counted(size_bytes)
 
-    def hold_while(self, there: object, size_bytes: int) -> None:
+    def hold_until_deleted(self, owner: object, size_bytes: int) -> None:
         """Count bytes that wait for the client, until the object `there` is deleted."""
         self.hold(size_bytes)
-        weakref.finalize(there, self.hold, -size_bytes)
+        weakref.finalize(owner, self.hold, -size_bytes)
 
     def is_slow(self, now_s: float, window_s: float) -> bool:
         """Return True if the client read too little in a whole window in which bytes always waited.
@@ -84,7 +84,7 @@ class Reader:
         elif self.since_s is None:
             self.since_s, self.taken_bytes = now_s, taken_bytes
         elif now_s - self.since_s >= window_s:
-            slow = taken_bytes - self.taken_bytes < chosen.SLOWEST_READER_BYTES_S * (now_s - self.since_s)
+            slow = taken_bytes - self.taken_bytes < chosen.MIN_READER_BYTES_PER_S * (now_s - self.since_s)
             self.since_s, self.taken_bytes = now_s, taken_bytes
             return slow
         return False
@@ -92,7 +92,7 @@ class Reader:
     def drop(self) -> None:
         """End the connection and release its buffers in the kernel."""
         self.is_dropped = True
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         # asyncio fails if `transport.abort()` is called while a file is sent.
         self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -103,9 +103,9 @@ class Reader:
 
     def _read_progress(self) -> tuple[int, bool]:
         """Return the number of bytes that the client has received, and whether more bytes wait."""
-        told = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        not_sent = _NOT_SENT.unpack(told)[0] + self.transport.get_write_buffer_size()
-        return _ACKNOWLEDGED.unpack_from(told)[0], not_sent > 0
+        tcp_info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        not_sent_bytes = _NOT_SENT.unpack(tcp_info)[0] + self.transport.get_write_buffer_size()
+        return _ACKNOWLEDGED.unpack_from(tcp_info)[0], not_sent_bytes > 0
 
 
 class Readers:
@@ -128,15 +128,15 @@ class Readers:
     def add(self, connection: asyncio.BaseProtocol, transport: asyncio.BaseTransport) -> None:
         """Watch a new connection."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a TCP server makes
-        self._readers[connection] = Reader(transport, self._count)
+        self._readers[connection] = Reader(transport, self._count_held_bytes)
 
     def remove(self, connection: asyncio.BaseProtocol) -> None:
         """Stop watching a connection that is lost."""
         self._readers.pop(connection, None)
 
-    def of(self, connection: asyncio.BaseProtocol) -> Reader:
+    def get_reader(self, connection: asyncio.BaseProtocol) -> Reader:
         """Return the reader of a connection. For a lost connection, return a new reader, not watched."""
-        return self._readers.get(connection) or Reader(asyncio.Transport(), self._count)
+        return self._readers.get(connection) or Reader(asyncio.Transport(), self._count_held_bytes)
 
     def make_room(self, size_bytes: int) -> None:
         """Drop the clients with the most unread bytes if an answer of this size would exceed the limit.
@@ -144,36 +144,36 @@ class Readers:
         Answers below 64 KB are not checked here.
         """
         if size_bytes >= _LARGE_BYTES:
-            self._bound(size_bytes)
+            self._enforce_limit(size_bytes)
 
     async def watch(self) -> None:
         """Drop slow clients until cancelled. Above the limit, drop those with the most unread bytes."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(min(_LONGEST_PAUSE_S, self._window_s / _LOOKS))
+            await asyncio.sleep(min(_MAX_CHECK_INTERVAL_S, self._window_s / _CHECKS_PER_WINDOW))
             try:
-                self._look(loop.time())
+                self._drop_slow(loop.time())
             except Exception:
                 log.exception("the clients that read slowly cannot be found; the service tries again")
 
-    def _look(self, now_s: float) -> None:
+    def _drop_slow(self, now_s: float) -> None:
         for reader in list(self._readers.values()):
             # A closed connection raises here, and is removed soon.
             with contextlib.suppress(OSError):
                 if reader.is_slow(now_s, self._window_s):
                     log.warning("a client that read too little of its answer was dropped")
                     reader.drop()
-        self._bound()
+        self._enforce_limit()
 
-    def _count(self, size_bytes: int) -> None:
+    def _count_held_bytes(self, size_bytes: int) -> None:
         # Check at every growth, because workers make a hundred megabytes in a second.
         self._held_bytes += size_bytes
         if size_bytes > 0 and self._held_bytes > self._limit_bytes:
-            self._bound()
+            self._enforce_limit()
 
-    def _bound(self, further_bytes: int = 0) -> None:
-        there = [reader for reader in self._readers.values() if not reader.is_dropped]
-        waiting = {reader: size for reader in there if (size := reader.waiting_bytes)}
+    def _enforce_limit(self, further_bytes: int = 0) -> None:
+        open_readers = [reader for reader in self._readers.values() if not reader.is_dropped]
+        waiting = {reader: size for reader in open_readers if (size := reader.waiting_bytes)}
         total_bytes = sum(waiting.values()) + further_bytes
         for reader in sorted(waiting, key=waiting.__getitem__, reverse=True):
             if total_bytes <= self._limit_bytes:

@@ -46,7 +46,7 @@ class RequestSlots:
         """Set while no slot is taken."""
         self.idle.set()
 
-    def cap(self, key: Key, pool: Pool) -> int:
+    def get_cap(self, key: Key, pool: Pool) -> int:
         """Return the largest number of requests that `key` may have in flight in `pool`."""
         if key.concurrency is not None:
             return key.concurrency
@@ -55,7 +55,7 @@ class RequestSlots:
         return chosen.DEFAULT_CONCURRENCY
 
     @contextmanager
-    def taken(self, key: Key, pool: Pool) -> Iterator[None]:
+    def hold_slot(self, key: Key, pool: Pool) -> Iterator[None]:
         """Hold a slot for the length of a block.
 
         Raises
@@ -63,14 +63,14 @@ class RequestSlots:
         NoSlot
             All slots are taken. The error is raised at once, without a wait.
         """
-        place = self._take(key, pool)
+        slot_key = self._take_or_raise(key, pool)
         try:
             yield
         finally:
-            self._give(place)
+            self._release(slot_key)
 
     @contextmanager
-    def uploading(self, key: Key) -> Iterator[None]:
+    def count_upload(self, key: Key) -> Iterator[None]:
         """Count an upload for the length of a block, while its file is on disk.
 
         Raises
@@ -79,7 +79,7 @@ class RequestSlots:
             The key has twice as many uploads as slots. These may be in flight or wait for a slot. A further
             upload would take disk space and would then be refused.
         """
-        cap = self.cap(key, Pool.OTHER)
+        cap = self.get_cap(key, Pool.OTHER)
         if self._uploads[key.key_hash] >= 2 * cap:
             raise NoSlot(cap)
         self._uploads[key.key_hash] += 1
@@ -90,80 +90,80 @@ class RequestSlots:
             if not self._uploads[key.key_hash]:
                 del self._uploads[key.key_hash]
 
-    def take_one(self, key: Key, pool: Pool) -> bool:
-        """Take a slot and return True, or return False if all are taken. :meth:`give_one` gives it back."""
+    def take_slot(self, key: Key, pool: Pool) -> bool:
+        """Take a slot and return True, or return False if all are taken. :meth:`give_back_slot` gives it back."""
         try:
-            self._take(key, pool)
+            self._take_or_raise(key, pool)
         except NoSlot:
             return False
         return True
 
-    def give_one(self, key: Key, pool: Pool) -> None:
-        """Give a slot back that :meth:`take_one` took."""
-        self._give((key.key_hash, pool))
+    def give_back_slot(self, key: Key, pool: Pool) -> None:
+        """Give a slot back that :meth:`take_slot` took."""
+        self._release((key.key_hash, pool))
 
     @asynccontextmanager
-    async def waited_for(self, key: Key, pool: Pool) -> AsyncIterator[None]:
+    async def wait_for_slot(self, key: Key, pool: Pool) -> AsyncIterator[None]:
         """Hold a slot for the length of a block. If all slots are taken, wait for one, in order of arrival.
 
         Raises
         ------
         NoSlot
-            No slot became free within :data:`chosen.QUEUE_SECONDS`, or as many requests already wait as the
+            No slot became free within :data:`chosen.MAX_QUEUE_SECONDS`, or as many requests already wait as the
             key has slots.
         """
         try:
-            place = self._take(key, pool)
+            slot_key = self._take_or_raise(key, pool)
         except NoSlot as full:
-            place = await self._turn(key, pool, full)
+            slot_key = await self._wait_for_turn(key, pool, full)
         try:
             yield
         finally:
-            self._give(place)
+            self._release(slot_key)
 
-    async def _turn(self, key: Key, pool: Pool, full: NoSlot) -> tuple[bytes, Pool]:
-        """Wait until :meth:`_give` passes a slot on. Such a slot stays counted as taken."""
-        place = (key.key_hash, pool)
-        queue = self._queues.setdefault(place, deque())
+    async def _wait_for_turn(self, key: Key, pool: Pool, full: NoSlot) -> tuple[bytes, Pool]:
+        """Wait until :meth:`_release` passes a slot on. Such a slot stays counted as taken."""
+        slot_key = (key.key_hash, pool)
+        queue = self._queues.setdefault(slot_key, deque())
         if len(queue) >= full.concurrency:
             raise full
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(turn)
         try:
-            async with asyncio.timeout(chosen.QUEUE_SECONDS):
+            async with asyncio.timeout(chosen.MAX_QUEUE_SECONDS):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
-                self._give(place)
+                self._release(slot_key)
             else:
-                # `_give` may have removed this turn already, because it skips turns that are cancelled.
+                # `_release` may have removed this turn already, because it skips turns that are cancelled.
                 with suppress(ValueError):
                     queue.remove(turn)
-                if not queue and self._queues.get(place) is queue:
-                    del self._queues[place]
+                if not queue and self._queues.get(slot_key) is queue:
+                    del self._queues[slot_key]
             if isinstance(error, TimeoutError):
                 raise full from None
             raise
-        return place
+        return slot_key
 
-    def _take(self, key: Key, pool: Pool) -> tuple[bytes, Pool]:
-        place = (key.key_hash, pool)
-        cap = self.cap(key, pool)
-        if self._taken[place] >= cap:
+    def _take_or_raise(self, key: Key, pool: Pool) -> tuple[bytes, Pool]:
+        slot_key = (key.key_hash, pool)
+        cap = self.get_cap(key, pool)
+        if self._taken[slot_key] >= cap:
             raise NoSlot(cap)
-        self._taken[place] += 1
+        self._taken[slot_key] += 1
         self.idle.clear()
-        return place
+        return slot_key
 
-    def _give(self, place: tuple[bytes, Pool]) -> None:
-        queue = self._queues.get(place, ())
+    def _release(self, slot_key: tuple[bytes, Pool]) -> None:
+        queue = self._queues.get(slot_key, ())
         while queue:
             if not (turn := queue.popleft()).done():
                 turn.set_result(None)
                 return
-        self._queues.pop(place, None)
-        self._taken[place] -= 1
-        if not self._taken[place]:
-            del self._taken[place]
+        self._queues.pop(slot_key, None)
+        self._taken[slot_key] -= 1
+        if not self._taken[slot_key]:
+            del self._taken[slot_key]
         if not self._taken:
             self.idle.set()

@@ -13,13 +13,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
-__all__ = ["FairThreads", "KeyThreads", "NoTurn"]
+__all__ = ["FairThreads", "KeyThreads", "NoFreeThread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class NoTurn(Exception):
+class NoFreeThread(Exception):
     """All threads of a key are busy, and none became free in time.
 
     Parameters
@@ -53,7 +53,7 @@ class FairThreads:
     # The operator sets the keys, so this dict stays small.
     _keys: dict[bytes, "KeyThreads"] = field(default_factory=dict, init=False, repr=False)
 
-    def of(self, key_hash: bytes) -> "KeyThreads":
+    def get_threads(self, key_hash: bytes) -> "KeyThreads":
         """Return the threads of a key."""
         if key_hash not in self._keys:
             self._keys[key_hash] = KeyThreads(self)
@@ -61,7 +61,7 @@ class FairThreads:
 
 
 class KeyThreads:
-    """The threads of one key. :meth:`FairThreads.of` makes them."""
+    """The threads of one key. :meth:`FairThreads.get_threads` makes them."""
 
     def __init__(self, threads: FairThreads) -> None:
         self._threads = threads
@@ -84,11 +84,11 @@ class KeyThreads:
             async with asyncio.timeout(self._threads.limit_s):
                 await self._free.acquire()
         except TimeoutError:
-            raise NoTurn(self._threads.at_once) from None
+            raise NoFreeThread(self._threads.at_once) from None
         loop, result = asyncio.get_running_loop(), Future[T]()
         result.set_running_or_notify_cancel()
 
-        def work() -> None:
+        def call_function() -> None:
             """Call the function, pass on its result or error, and free the thread's place."""
             try:
                 result.set_result(function(*args, **kwargs))
@@ -99,7 +99,9 @@ class KeyThreads:
                 loop.call_soon_threadsafe(self._free.release)
 
         try:
-            threading.Thread(target=work, name="speechframe-key", daemon=self._threads.is_left_at_end).start()
+            threading.Thread(
+                target=call_function, name="speechframe-key", daemon=self._threads.is_left_at_end
+            ).start()
         except RuntimeError:
             self._free.release()
             raise

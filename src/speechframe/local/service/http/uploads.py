@@ -19,12 +19,12 @@ from speechframe.local.service.http.threads import KeyThreads
 
 log = logging.getLogger("speechframe.service")
 
-FOLDER = "uploads"
+FOLDER_NAME = "uploads"
 """Folder of the uploads, below the data folder."""
 
 _BLOCK_BYTES = 1 << 18
 """Bytes that are collected before a write to disk."""
-_SLOWEST_BYTES_S = 16 * 1024
+_MIN_BYTES_PER_S = 16 * 1024
 """Bytes per second that a sender must reach on average."""
 
 
@@ -32,7 +32,7 @@ class TooLarge(Exception):
     """The file is larger than the limit."""
 
 
-class NotKept(Exception):
+class FileNotWritten(Exception):
     """The file cannot be written, for example because the disk is full.
 
     Parameters
@@ -82,12 +82,12 @@ class Uploads:
     """
 
     def __init__(self, data: Path, owner: str) -> None:
-        self._all = data / FOLDER
+        self._all = data / FOLDER_NAME
         self._own = self._all / owner
         self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @contextlib.contextmanager
-    def lent(self) -> Iterator[Path]:
+    def lend_path(self) -> Iterator[Path]:
         """Yield a new path for a file. At the end of the block, a file at this path is removed."""
         path = self._own / secrets.token_hex(16)
         try:
@@ -95,7 +95,7 @@ class Uploads:
         finally:
             path.unlink(missing_ok=True)
 
-    def sweep(self, is_dead: Callable[[str], bool]) -> int:
+    def remove_dead_folders(self, is_dead: Callable[[str], bool]) -> int:
         """Remove the folders of dead processes. Return the number of removed folders."""
         left = [path for path in self._all.iterdir() if path != self._own and is_dead(path.name)]
         for path in left:
@@ -113,7 +113,7 @@ class Receiver:
     Parameters
     ----------
     path
-        A path from :meth:`Uploads.lent`.
+        A path from :meth:`Uploads.lend_path`.
     limit_bytes
         Size of the largest accepted file.
     threads
@@ -134,7 +134,7 @@ class Receiver:
         try:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise _not_kept(error) from None
+            raise _make_not_written(error) from None
         self._file = os.fdopen(file, "wb", buffering=0)
 
     def check(self, declared_bytes: int) -> None:
@@ -174,7 +174,7 @@ class Receiver:
     async def _flush(self) -> None:
         block, self._waiting = bytes(self._waiting), bytearray()
         # A write to a slow disk blocks, so it runs in a thread.
-        writing = asyncio.ensure_future(self._threads.run(self._keep, block))
+        writing = asyncio.ensure_future(self._threads.run(self._write_block, block))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
@@ -182,24 +182,24 @@ class Receiver:
             await asyncio.wait([writing])
             raise
 
-    def _keep(self, block: bytes) -> None:
+    def _write_block(self, block: bytes) -> None:
         self._hash.update(block)
         left = memoryview(block)
         try:
             while left:
                 left = left[self._file.write(left) :]
         except OSError as error:
-            raise _not_kept(error) from None
+            raise _make_not_written(error) from None
 
     def close(self) -> None:
         """Close the file, complete or not."""
         self._file.close()
 
 
-def _not_kept(error: OSError) -> NotKept:
+def _make_not_written(error: OSError) -> FileNotWritten:
     why = error.strerror or type(error).__name__
     log.error("an upload cannot be written: %s", why)
-    return NotKept(why)
+    return FileNotWritten(why)
 
 
 class UploadPace:
@@ -217,7 +217,7 @@ class UploadPace:
         self._size_bytes = 0
 
     @contextlib.asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
+    async def limit_time(self) -> AsyncIterator[None]:
         """Limit the time of the block, in which the caller waits for one piece.
 
         Raises
@@ -226,7 +226,7 @@ class UploadPace:
             The block takes longer than a pause may, or the whole file takes too long.
         """
         now = asyncio.get_running_loop().time()
-        end = self._started + self._pause_s + self._size_bytes / _SLOWEST_BYTES_S
+        end = self._started + self._pause_s + self._size_bytes / _MIN_BYTES_PER_S
         try:
             async with asyncio.timeout_at(min(now + self._pause_s, end)):
                 yield

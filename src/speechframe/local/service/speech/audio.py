@@ -18,49 +18,49 @@ from aiohttp import web
 
 from speechframe.local.service.books.database import now
 from speechframe.local.service.books.shelf import ShelvedFile
-from speechframe.local.service.http.answers import JSON, Refusal, add_warnings
+from speechframe.local.service.http.answers import JSON_TYPE, Refusal, add_warnings
 from speechframe.local.service.http.threads import KeyThreads
 from speechframe.local.service.state import STATE
 from speechframe.spec.codes import HttpErrorCode
 
-PATH = "/v1/audio/{name:[^/]+}"
+AUDIO_ROUTE = "/v1/audio/{name:[^/]+}"
 """Route of the audio files."""
 
 _PIECE_BYTES = 3 << 16
 """Bytes that are encoded at once. A multiple of three, so that the encoded pieces can be joined."""
 
 # A Host header with a plain host name or IP address, and perhaps a port.
-_HOST = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
+_HOST_PATTERN = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 
 
-def address(request: web.Request, clip: ShelvedFile) -> str:
+def build_url(request: web.Request, clip: ShelvedFile) -> str:
     """Return the URL of an audio file on this service."""
-    return f"{base_url(request)}/v1/audio/{clip.file_name}"
+    return f"{build_base_url(request)}/v1/audio/{clip.file_name}"
 
 
-def base_url(request: web.Request) -> str:
+def build_base_url(request: web.Request) -> str:
     """Return the ``http://`` address at which the caller reached this service."""
     # Without a valid Host header, use the IP address and port of the connection.
     named = request.headers.get("Host", "")
-    host = named if _HOST.fullmatch(named) else _socket_words(request)
+    host = named if _HOST_PATTERN.fullmatch(named) else _format_socket_address(request)
     return f"http://{host}"
 
 
-def _socket_words(request: web.Request) -> str:
+def _format_socket_address(request: web.Request) -> str:
     transport = request.transport
     host, port = (transport.get_extra_info("sockname") if transport is not None else ("127.0.0.1", 0))[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def audio(request: web.Request) -> web.StreamResponse:
+async def send_audio(request: web.Request) -> web.StreamResponse:
     """Answer ``GET /v1/audio/<id>.<ext>`` with an audio file, or with a part of the file (``Range``)."""
     state = request.app[STATE]
     name = request.match_info["name"]
     found = await state.database.read(lambda connection: state.shelf.find(connection, name))
-    if found is None or not found.path.is_file():
+    if found is None or not found.build_path.is_file():
         raise Refusal(HttpErrorCode.NOT_FOUND, "there is no such audio, or its 24 hours are over")
     return web.FileResponse(
-        found.path,
+        found.build_path,
         headers={
             "Content-Type": found.content_type,
             "Cache-Control": f"private, immutable, max-age={max(0, int(found.expires_at - now()))}",
@@ -68,7 +68,7 @@ async def audio(request: web.Request) -> web.StreamResponse:
     )
 
 
-async def json_answer(
+async def send_json(
     request: web.Request,
     body: bytes,
     warnings: Iterable[str],
@@ -95,7 +95,7 @@ async def json_answer(
         Threads of the caller's key. They read the file.
     """
     response = web.Response(body=body) if audio is None else web.StreamResponse()
-    response.headers.update({"Content-Type": JSON, "Cache-Control": "no-store"})
+    response.headers.update({"Content-Type": JSON_TYPE, "Cache-Control": "no-store"})
     add_warnings(response, warnings)
     if audio is None:
         return response

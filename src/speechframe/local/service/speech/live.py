@@ -25,17 +25,17 @@ class OpenSockets:
         self._open: Counter[bytes] = Counter()
         self._gates: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()
 
-    def gate(self, key: Key, most: int) -> asyncio.Semaphore:
+    def get_chunk_semaphore(self, key: Key, max_chunks: int) -> asyncio.Semaphore:
         """Return the semaphore that limits how many chunks of text are spoken for a key at the same time.
 
         A context (one text over a WebSocket) gives its slot back when the client ends it, while its last
         chunks still wait. So slots alone would not limit these chunks. All sockets of a key share one
         semaphore, which exists while one of them keeps it. `most` is used only for a new semaphore.
         """
-        return self._gates.setdefault(key.key_hash, asyncio.Semaphore(most))
+        return self._gates.setdefault(key.key_hash, asyncio.Semaphore(max_chunks))
 
     @contextmanager
-    def opened(self, key: Key, most: int) -> Iterator[None]:
+    def count_socket(self, key: Key, max_sockets: int) -> Iterator[None]:
         """Count a socket as open for the length of a block.
 
         Raises
@@ -43,7 +43,7 @@ class OpenSockets:
         TooManySockets
             The key already has `most` open sockets.
         """
-        if self._open[key.key_hash] >= most:
+        if self._open[key.key_hash] >= max_sockets:
             raise TooManySockets
         self._open[key.key_hash] += 1
         self.idle.clear()

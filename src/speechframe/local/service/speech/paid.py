@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from speechframe.local.service.books import quota
-from speechframe.local.service.books.idempotency import Mark, OtherBody
+from speechframe.local.service.books.idempotency import BodyMismatch, IdempotencyMark
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.books.shelf import ShelvedFile
 from speechframe.local.service.http.answers import Refusal
@@ -21,14 +21,14 @@ from speechframe.local.service.state import STATE, State
 from speechframe.local.service.workers.job import WorkerReply
 from speechframe.local.service.workers.pool import PoolClosed, Saturated, WorkerLost
 from speechframe.spec import billing, chosen
-from speechframe.spec.check import shown
+from speechframe.spec.check import shorten_value
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.limits import Pool
 
 _STOPPING_RETRY_S = 2.0
 """Seconds after which a client should retry when the service stops."""
 # End of the refusal "this key has 15 ...", by pool.
-_WHAT_HOLDS_SLOTS = {Pool.STREAMING: "streams and contexts in flight", Pool.OTHER: "in flight"}
+_SLOT_HOLDERS = {Pool.STREAMING: "streams and contexts in flight", Pool.OTHER: "in flight"}
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class CallBill:
     """
 
     key: Key
-    mark: Mark | None
+    mark: IdempotencyMark | None
     millis: int
     words: str
     operation: str
 
 
-def take_of(request: web.Request) -> int:
+def read_take(request: web.Request) -> int:
     """Return the take that a request's header names. Without the header, return 0 (chosen: takes).
 
     Raises
@@ -69,18 +69,20 @@ def take_of(request: web.Request) -> int:
         return 0
     words = header.strip()
     if (
-        not (words.isascii() and words.isdecimal() and len(words) <= len(str(chosen.MAX_TAKE)))
-        or int(words) > chosen.MAX_TAKE
+        not (words.isascii() and words.isdecimal() and len(words) <= len(str(chosen.MAX_TAKE_NUMBER)))
+        or int(words) > chosen.MAX_TAKE_NUMBER
     ):
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
-            f"{chosen.TAKE_HEADER} is not a take (got {shown(header)}); "
-            f"allowed: integer from 0 to {chosen.MAX_TAKE}",
+            f"{chosen.TAKE_HEADER} is not a take (got {shorten_value(header)}); "
+            f"allowed: integer from 0 to {chosen.MAX_TAKE_NUMBER}",
         )
     return int(words)
 
 
-def mark_of(request: web.Request, operation: str, content: bytes, *, take: int = 0) -> Mark | None:
+def read_mark(
+    request: web.Request, operation: str, content: bytes, *, take: int = 0
+) -> IdempotencyMark | None:
     """Return the hashes of a request's idempotency key and of its content (chosen: idempotency).
 
     Without the header, return None.
@@ -109,7 +111,7 @@ def mark_of(request: web.Request, operation: str, content: bytes, *, take: int =
             f"allowed: 1 to {chosen.MAX_IDEMPOTENCY_CHARACTERS} characters",
         )
     body = hashlib.blake2b(operation.encode() + b"\0%d\0" % take + content, digest_size=32).digest()
-    return Mark(request.app[STATE].ring.hashed(header), body)
+    return IdempotencyMark(request.app[STATE].ring.hash_secret(header), body)
 
 
 def refuse_failed(reply: WorkerReply, problem: str) -> None:
@@ -135,7 +137,7 @@ def refuse_errors() -> Iterator[None]:
         raise Refusal(
             HttpErrorCode.INTERNAL_ERROR, "the engine crashed or took too long; nothing was billed"
         ) from None
-    except OtherBody:
+    except BodyMismatch:
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
             f"{chosen.IDEMPOTENCY_HEADER} was used for another request; "
@@ -144,7 +146,7 @@ def refuse_errors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
+def hold_slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
     """Hold a slot for the length of a block. Translate errors of the block into refusals.
 
     Raises
@@ -152,10 +154,10 @@ def slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
     Refusal
         429 at once if all slots of the key are taken. :func:`refuse_errors` raises the other refusals.
     """
-    words = f"{_WHAT_HOLDS_SLOTS[pool]}, which is its limit"
+    words = f"{_SLOT_HOLDERS[pool]}, which is its limit"
     with (
-        _none_left(state, HttpErrorCode.CONCURRENCY_LIMIT, words),
-        state.slots.taken(key, pool),
+        _refuse_no_slot(state, HttpErrorCode.CONCURRENCY_LIMIT, words),
+        state.slots.hold_slot(key, pool),
         refuse_errors(),
     ):
         yield
@@ -167,11 +169,11 @@ def refuse_slot_timeout(state: State) -> contextlib.AbstractContextManager[None]
     This is for calls that wait for a slot. Section 7.2 does not list 429 for these calls.
     """
     words = "in flight, which is its limit, and none ended in time"
-    return _none_left(state, HttpErrorCode.UNAVAILABLE, words)
+    return _refuse_no_slot(state, HttpErrorCode.UNAVAILABLE, words)
 
 
 @contextlib.contextmanager
-def _none_left(state: State, code: HttpErrorCode, words: str) -> Iterator[None]:
+def _refuse_no_slot(state: State, code: HttpErrorCode, words: str) -> Iterator[None]:
     try:
         yield
     except NoSlot as full:
@@ -181,7 +183,7 @@ def _none_left(state: State, code: HttpErrorCode, words: str) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def reserved(
+async def reserve_price(
     state: State, bill: CallBill, clip: ShelvedFile | None = None
 ) -> AsyncIterator[quota.Reservation]:
     """Reserve the price of a call. Release the reservation if the block fails or the client disconnects.
@@ -207,7 +209,7 @@ async def reserved(
             quota.reserve(connection, reservation, bill.millis)
         except quota.QuotaExhausted:
             # A killed service process may have left reservations. Release them and retry once.
-            if not state.owner.reap(connection):
+            if not state.owner.release_dead_owners(connection):
                 raise
             quota.reserve(connection, reservation, bill.millis)
 
@@ -218,11 +220,11 @@ async def reserved(
         raise Refusal(
             HttpErrorCode.QUOTA_EXHAUSTED,
             f"{bill.words}, and of this billing cycle's "
-            f"quota {short.left_millis // billing.CREDIT:,} are left (what is in flight counts as used)",
+            f"quota {short.left_millis // billing.MILLICREDITS_PER_CREDIT:,} are left (what is in flight counts as used)",
         ) from None
     except BaseException:
         # A settled call is not affected, because settling has removed its reservation.
-        state.database.post(lambda connection: quota.release(connection, reservation.id))
+        state.database.queue_write(lambda connection: quota.release(connection, reservation.id))
         if clip is not None:
             state.shelf.remove([clip.file_name])
         raise

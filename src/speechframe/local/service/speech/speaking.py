@@ -1,6 +1,6 @@
 """Speak and encode parts of a text, for streams over HTTP and over WebSockets.
 
-:func:`utterance` makes the description of the speech that a worker needs. The call for whole texts uses the
+:func:`describe_utterance` makes the description of the speech that a worker needs. The call for whole texts uses the
 same function.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from speechframe.audio.codec import resample, seconds_to_frames
+from speechframe.audio.codec import convert_seconds_to_frames, resample
 from speechframe.audio.streams import StreamEncoder
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.http.readers import Reader
@@ -19,7 +19,7 @@ from speechframe.local.service.http.threads import KeyThreads
 from speechframe.local.service.speech.catalogue import ResolvedVoice
 from speechframe.local.service.state import State
 from speechframe.local.service.workers.job import Facts, WorkerJob
-from speechframe.spec.check import shown
+from speechframe.spec.check import shorten_value
 from speechframe.spec.limits import PITCH, RATE, VARIATION
 from speechframe.spec.socket import VoiceConfig
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
@@ -29,20 +29,20 @@ __all__ = [
     "PartFailed",
     "PartRefused",
     "SpokenPart",
-    "all_warnings",
-    "dictionary_warnings",
-    "encoded",
+    "collect_warnings",
+    "describe_utterance",
+    "encode_part",
     "speak",
-    "utterance",
+    "warn_unused_words",
 ]
 
 _ABANDONED_S = 0.5
 """Seconds that a worker may go on after the client has left. Few parts take longer."""
 _SLICE_S = 1.0
 """Seconds of audio that are encoded at once. The result fits into one WebSocket frame."""
-_SLOW = frozenset({Format.MP3, Format.OGG, Format.FLAC})
+_SLOW_FORMATS = frozenset({Format.MP3, Format.OGG, Format.FLAC})
 """Formats that a thread encodes, because they would block the event loop for too long."""
-_NAMED_WORDS = 10
+_SHOWN_WORDS = 10
 """Largest number of words that one warning lists."""
 VARIATION_IGNORED = "variation is for gen2 only and was ignored"
 
@@ -77,7 +77,7 @@ class SpokenPart:
     warnings: tuple[str, ...]
     unused_words: tuple[str, ...] = ()
 
-    def at_rate(self, sample_rate_hz: int) -> "SpokenPart":
+    def resample_to(self, sample_rate_hz: int) -> "SpokenPart":
         """Return the part at a sample rate in Hz. Voices of one stream may have different rates."""
         if self.sample_rate_hz == sample_rate_hz:
             return self
@@ -85,7 +85,7 @@ class SpokenPart:
         return replace(self, samples=samples, sample_rate_hz=sample_rate_hz)
 
 
-def utterance(
+def describe_utterance(
     wanted: GenerateRequest | StreamRequest | VoiceConfig,
     resolved: ResolvedVoice,
     model: Model,
@@ -112,22 +112,22 @@ def utterance(
     }
 
 
-def dictionary_warnings(unused_words: Sequence[str]) -> tuple[str, ...]:
+def warn_unused_words(unused_words: Sequence[str]) -> tuple[str, ...]:
     """Return a warning that lists unused words of a pronunciation dictionary. No words give no warning."""
     if not unused_words:
         return ()
-    shown_words = ", ".join(map(shown, unused_words[:_NAMED_WORDS]))
-    more = len(unused_words) - _NAMED_WORDS
+    shown_words = ", ".join(map(shorten_value, unused_words[:_SHOWN_WORDS]))
+    more = len(unused_words) - _SHOWN_WORDS
     and_more = f" and {more} more" if more > 0 else ""
     return (f"words of the pronunciation dictionary are not in the text: {shown_words}{and_more}",)
 
 
-def all_warnings(asked: Sequence[str], facts: Facts) -> tuple[str, ...]:
+def collect_warnings(asked: Sequence[str], facts: Facts) -> tuple[str, ...]:
     """Return all warnings of an answer without duplicates.
 
     `asked` are the warnings about the request. `facts` contains those about the speech and the dictionary.
     """
-    return tuple(dict.fromkeys((*asked, *facts.warnings, *dictionary_warnings(facts.unused_words))))
+    return tuple(dict.fromkeys((*asked, *facts.warnings, *warn_unused_words(facts.unused_words))))
 
 
 async def speak(
@@ -153,7 +153,7 @@ async def speak(
     engine
         Name of the speech engine.
     manner
-        The result of :func:`utterance`.
+        The result of :func:`describe_utterance`.
     text
         The part of the text to speak.
     reader
@@ -176,8 +176,8 @@ async def speak(
         As :meth:`WorkerPool.run`.
     """
     fields = {"engine": engine, "utterance": {**manner, "text": text}, "pause_s": pause_s, "whole": whole}
-    limit_s = state.config.limits.job_s(len(text), 0.0)
-    reply = await state.pools.of_engine(engine).run(
+    limit_s = state.config.limits.compute_job_limit_s(len(text), 0.0)
+    reply = await state.pools.get_pool(engine).run(
         WorkerJob("stream", fields),
         limit_s=limit_s,
         abandoned_s=_ABANDONED_S,
@@ -190,19 +190,19 @@ async def speak(
     if facts.failed is not None:
         raise PartFailed(facts.failed)
     samples = np.frombuffer(reply.audio, "<f4")
-    reader.hold_while(samples, len(reply.audio))
+    reader.hold_until_deleted(samples, len(reply.audio))
     return SpokenPart(samples, facts.sample_rate_hz, facts.warnings, facts.unused_words)
 
 
-async def encoded(encoder: StreamEncoder, part: SpokenPart, threads: KeyThreads) -> AsyncIterator[bytes]:
+async def encode_part(encoder: StreamEncoder, part: SpokenPart, threads: KeyThreads) -> AsyncIterator[bytes]:
     """Yield a part's audio in the encoder's format, about one second at a time.
 
     `threads` are the threads of the client's key. Formats that take long to encode use them.
     """
-    step = seconds_to_frames(_SLICE_S, part.sample_rate_hz)
+    step = convert_seconds_to_frames(_SLICE_S, part.sample_rate_hz)
     for start in range(0, len(part.samples), step):
         samples = part.samples[start : start + step]
-        if encoder.format in _SLOW:
+        if encoder.format in _SLOW_FORMATS:
             data = await threads.run(encoder.add, samples)
         else:
             data = encoder.add(samples)

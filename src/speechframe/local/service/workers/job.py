@@ -36,7 +36,7 @@ class WorkerJob:
     fields: Mapping[str, Any]
     path: str | None = None
 
-    def encoded(self) -> bytes:
+    def encode_message(self) -> bytes:
         """Return the job as a message of bytes."""
         body = json.dumps({**self.fields, "kind": self.kind, "path": self.path}).encode()
         return JOB_HEAD.pack(len(body)) + body
@@ -94,7 +94,7 @@ class WorkerReply:
             return self
         return replace(self, facts=replace(self.facts, warnings=(words, *self.facts.warnings)))
 
-    def encoded(self) -> tuple[bytes, bytes, bytes]:
+    def encode_message(self) -> tuple[bytes, bytes, bytes]:
         """Return the reply as a message of bytes: head and facts, words, samples."""
         facts = json.dumps(vars(self.facts)).encode()
         return REPLY_HEAD.pack(len(facts), len(self.words), len(self.audio)) + facts, self.words, self.audio

@@ -15,9 +15,9 @@ from itertools import chain
 from pathlib import Path
 
 from speechframe.errors import SettingsError
-from speechframe.local.service.config import MEBI, WorkerLimits
+from speechframe.local.service.config import MEBIBYTE, WorkerLimits
 from speechframe.local.service.workers.job import WorkerJob, WorkerReply
-from speechframe.local.service.workers.process import END_S, WorkerProcess
+from speechframe.local.service.workers.process import EXIT_TIMEOUT_S, WorkerProcess
 
 log = logging.getLogger("speechframe.service")
 
@@ -25,13 +25,13 @@ _FIRST_PAUSE_S = 0.2
 """Seconds to wait before a worker is started again. The pause doubles after each failure."""
 _LONGEST_PAUSE_S = 5.0
 """Largest such pause in seconds."""
-_LONGEST_LOOK_S = 1.0
+_MAX_CHECK_INTERVAL_S = 1.0
 """Longest time in seconds between two checks of the CPU time of busy workers."""
 _ACTIVE_CPU_S = 0.02
 """CPU time in seconds that a worker must use between two checks to count as active."""
 ABANDONED_S = 2.0
 """Seconds that a worker may go on after its caller has left. Replacing the worker takes about as long."""
-_CLEARLY_MORE = 3
+_MIN_JOB_DIFFERENCE = 3
 """A job may push a job of another key out of a full queue if that key has this many more waiting jobs."""
 
 
@@ -162,13 +162,13 @@ class WorkerPool:
             The worker cannot be started.
         """
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._add_seat(ready)
+        self._start_seat(ready)
         await ready
 
-    def _add_seat(self, ready: "asyncio.Future[None] | None" = None) -> None:
+    def _start_seat(self, ready: "asyncio.Future[None] | None" = None) -> None:
         if not self._tasks:
-            self._tasks.append(asyncio.create_task(self._watch()))
-        self._tasks.append(asyncio.create_task(self._seat(ready)))
+            self._tasks.append(asyncio.create_task(self._watch_workers()))
+        self._tasks.append(asyncio.create_task(self._keep_worker(ready)))
         self._seats += 1
 
     async def close(self) -> None:
@@ -219,7 +219,7 @@ class WorkerPool:
             The service is stopping.
         """
         pending = PendingJob(
-            job.encoded(),
+            job.encode_message(),
             key_hash,
             limit_s,
             Path(job.path) if job.path else None,
@@ -237,7 +237,7 @@ class WorkerPool:
             self._waiting.setdefault(key_hash, {})[pending] = None
             starting = self._seats - len(self._alive)
             if self._seats < self.count and self._waiting_count > starting:
-                self._add_seat()
+                self._start_seat()
         of_call = CALL_JOBS.get()
         if of_call is not None:
             of_call.add(pending)
@@ -247,7 +247,7 @@ class WorkerPool:
             asyncio.get_running_loop().call_later(abandoned_s, pending.give_up)
             raise
         finally:
-            self._forget(pending)
+            self._remove_waiting(pending)
             if of_call is not None:
                 of_call.discard(pending)
 
@@ -263,11 +263,11 @@ class WorkerPool:
         """
         if self._closed:
             raise PoolClosed
-        counts = self._counts()
-        if self._is_full(counts) and counts[key_hash] + _CLEARLY_MORE > max(counts.values(), default=0):
+        counts = self._count_waiting()
+        if self._is_full(counts) and counts[key_hash] + _MIN_JOB_DIFFERENCE > max(counts.values(), default=0):
             raise Saturated(self.wait_s)
 
-    def _counts(self) -> Counter[bytes]:
+    def _count_waiting(self) -> Counter[bytes]:
         """Return the number of waiting jobs by key, without jobs of calls that have begun."""
         return Counter(
             pending.key_hash
@@ -280,24 +280,24 @@ class WorkerPool:
 
     def _make_room(self) -> None:
         """If the queue is full, drop the newest job of the key with the most waiting jobs."""
-        counts = self._counts()
+        counts = self._count_waiting()
         if self._is_full(counts):
             jobs = self._waiting[max(counts, key=counts.__getitem__)]
             last = next(pending for pending in reversed(jobs) if not pending.under_way)
-            self._forget(last)
-            _fail(last, Saturated(self.wait_s))
+            self._remove_waiting(last)
+            _fail_job(last, Saturated(self.wait_s))
 
     def _fail_waiting(self, error: Exception) -> None:
         """Fail all jobs that wait for a worker with `error`."""
         for pending in chain.from_iterable(self._waiting.values()):
-            _fail(pending, error)
+            _fail_job(pending, error)
         self._waiting.clear()
 
     @property
     def _waiting_count(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    def _forget(self, pending: PendingJob) -> None:
+    def _remove_waiting(self, pending: PendingJob) -> None:
         jobs = self._waiting.get(pending.key_hash, {})
         jobs.pop(pending, None)
         if not jobs:
@@ -313,7 +313,7 @@ class WorkerPool:
         """Moving average of the seconds that a job takes."""
         return self._mean_s
 
-    def figures(self) -> dict[str, int]:
+    def count_workers(self) -> dict[str, int]:
         """Return the numbers of workers and jobs for the health call."""
         busy = len(self._alive) - len(self._idle)
         return {
@@ -324,11 +324,11 @@ class WorkerPool:
             "replaced": self.replaced,
         }
 
-    def pids(self) -> list[int]:
+    def list_pids(self) -> list[int]:
         """Return the process ids of the workers."""
         return [worker.process.pid for worker in self._alive]
 
-    async def _seat(self, ready: "asyncio.Future[None] | None") -> None:
+    async def _keep_worker(self, ready: "asyncio.Future[None] | None") -> None:
         """Keep one worker running until the pool is closed.
 
         A worker that must be replaced but still runs is ended only when the next one is ready. Only one seat
@@ -338,7 +338,7 @@ class WorkerPool:
         pause_s = _FIRST_PAUSE_S
         try:
             while worker is not None:
-                await self._serve(worker)
+                await self._serve_jobs(worker)
                 self.replaced += 1
                 if worker.exited.done():
                     self._alive.discard(worker)
@@ -360,12 +360,12 @@ class WorkerPool:
     ) -> WorkerProcess | None:
         """Start a worker and return it. Try again until it starts, with pauses.
 
-        With `ready`, try only once. Set this future when the worker is ready. If the start fails, set its
+        With `take_ready_chunks`, try only once. Set this future when the worker is ready. If the start fails, set its
         error and return None.
         """
         while True:
             try:
-                worker = await WorkerProcess.started(self._limits.start_s)
+                worker = await WorkerProcess.start(self._limits.start_s)
             except (SettingsError, OSError) as error:
                 if ready is not None:
                     ready.set_exception(SettingsError(str(error)))
@@ -383,60 +383,64 @@ class WorkerPool:
                 ready.set_result(None)
             return worker
 
-    async def _serve(self, worker: WorkerProcess) -> None:
+    async def _serve_jobs(self, worker: WorkerProcess) -> None:
         """Give jobs to a worker until it must be replaced."""
         while worker.jobs < self._limits.jobs:
-            pending = await self._next(worker)
+            pending = await self._wait_for_job(worker)
             if pending is None:
                 log.warning("an idle worker %s and is replaced", worker.describe_end())
                 return
             if pending.answer.done():
                 continue
             try:
-                reply = await self._ask(worker, pending)
+                reply = await self._send_job(worker, pending)
             except WorkerLost as error:
-                _fail(pending, error)
-                _discard(pending)
+                _fail_job(pending, error)
+                _discard_file(pending)
                 return
             except BaseException:
-                _fail(pending, PoolClosed())
-                _discard(pending)
+                _fail_job(pending, PoolClosed())
+                _discard_file(pending)
                 raise
             if reply.facts.fault is not None:
                 log.error("an engine is at fault: %s", reply.facts.fault)
             if pending.answer.done():
-                _discard(pending)
+                _discard_file(pending)
             else:
                 pending.answer.set_result(reply)
             if reply.facts.memory_bytes > self._limits.memory_bytes:
-                log.info("a worker uses %d MB and is replaced", reply.facts.memory_bytes // MEBI)
+                log.info("a worker uses %d MB and is replaced", reply.facts.memory_bytes // MEBIBYTE)
                 return
 
-    async def _next(self, worker: WorkerProcess) -> PendingJob | None:
+    async def _wait_for_job(self, worker: WorkerProcess) -> PendingJob | None:
         """Wait for the next job and return it. Return None if the worker ends before a job arrives."""
         if self._waiting:
-            return self._take()
-        given: asyncio.Future[PendingJob | None] = asyncio.get_running_loop().create_future()
+            return self._take_job()
+        job_future: asyncio.Future[PendingJob | None] = asyncio.get_running_loop().create_future()
 
         def wake(_: "asyncio.Future[int]") -> None:
-            if not given.done():
-                self._idle.remove(given)
-                given.set_result(None)
+            if not job_future.done():
+                self._idle.remove(job_future)
+                job_future.set_result(None)
 
-        self._idle.append(given)
+        self._idle.append(job_future)
         worker.exited.add_done_callback(wake)
         try:
-            return await given
+            return await job_future
         except asyncio.CancelledError:
-            if given in self._idle:
-                self._idle.remove(given)
-            elif given.done() and not given.cancelled() and (handed := given.result()) is not None:
-                _fail(handed, PoolClosed())
+            if job_future in self._idle:
+                self._idle.remove(job_future)
+            elif (
+                job_future.done()
+                and not job_future.cancelled()
+                and (pending := job_future.result()) is not None
+            ):
+                _fail_job(pending, PoolClosed())
             raise
         finally:
             worker.exited.remove_done_callback(wake)
 
-    def _take(self) -> PendingJob:
+    def _take_job(self) -> PendingJob:
         """Choose the key whose turn it is. Remove its oldest job from the queue and return the job."""
         turns = [key for key in self._waiting if key != self._begun_last] or [self._begun_last]
         pending = next(iter(self._waiting[turns[0]]))
@@ -447,7 +451,7 @@ class WorkerPool:
         self._begun_last = pending.key_hash
         return pending
 
-    async def _ask(self, worker: WorkerProcess, pending: PendingJob) -> WorkerReply:
+    async def _send_job(self, worker: WorkerProcess, pending: PendingJob) -> WorkerReply:
         """Send a job to a worker and return the reply.
 
         Raises
@@ -461,14 +465,14 @@ class WorkerPool:
         self._busy[worker] = pending
         try:
             async with asyncio.timeout(None) as pending.limit:
-                reply = await worker.ask(pending.message)
+                reply = await worker.send_job(pending.message)
         except TimeoutError:
             if pending.answer.cancelled():
                 log.info("a worker was still at a job that no caller waits for and is replaced")
             raise WorkerLost from None
         except (asyncio.IncompleteReadError, OSError):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(worker.exited), END_S)
+                await asyncio.wait_for(asyncio.shield(worker.exited), EXIT_TIMEOUT_S)
             log.error("a worker %s and is replaced", worker.describe_end())  # noqa: TRY400 - the message is enough
             raise WorkerLost from None
         finally:
@@ -477,11 +481,11 @@ class WorkerPool:
         self._mean_s += 0.1 * (loop.time() - began_s - self._mean_s)
         return reply
 
-    async def _watch(self) -> None:
+    async def _watch_workers(self) -> None:
         """Give up jobs whose worker used too much CPU time, or none for too long, until cancelled."""
         loop, idle_s = asyncio.get_running_loop(), self._limits.idle_s
         while True:
-            await asyncio.sleep(min(_LONGEST_LOOK_S, idle_s / 4, self._limits.base_s / 4))
+            await asyncio.sleep(min(_MAX_CHECK_INTERVAL_S, idle_s / 4, self._limits.base_s / 4))
             watched = list(self._busy.items())
             totals_s = await asyncio.to_thread(lambda: [worker.cpu_s() for worker, _ in watched])  # noqa: B023 - awaited here
             for (_, pending), total_s in zip(watched, totals_s, strict=True):
@@ -498,12 +502,12 @@ class WorkerPool:
                     pending.give_up()
 
 
-def _fail(pending: PendingJob, error: Exception) -> None:
+def _fail_job(pending: PendingJob, error: Exception) -> None:
     if not pending.answer.done():
         pending.answer.set_exception(error)
 
 
-def _discard(pending: PendingJob) -> None:
+def _discard_file(pending: PendingJob) -> None:
     """Remove the file of a job whose reply is discarded."""
     if pending.path is not None:
         with contextlib.suppress(OSError):

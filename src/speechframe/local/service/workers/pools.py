@@ -11,14 +11,14 @@ from speechframe.local.service.config import ServiceConfig
 from speechframe.local.service.workers.pool import WorkerPool
 
 TRANSLATE, CHANGE_VOICE = "translate", "change_voice"
-"""Kinds of work in :meth:`Pools.paces`, beside the names of the speech engines."""
+"""Kinds of work in :meth:`Pools.list_paces`, beside the names of the speech engines."""
 
-_FORMANT_SPEED, _NEURAL_SPEED = 2000.0, 10.0
+_FORMANT_CHARACTERS_PER_S, _NEURAL_CHARACTERS_PER_S = 2000.0, 10.0
 """Usual characters per second of one worker with a formant engine, and with a neural one.
 
 Clients use these figures for estimates, until they have measured calls of their own.
 """
-_SPEEDS = {TRANSLATE: 300.0, CHANGE_VOICE: 30.0}
+_CHARACTERS_PER_S = {TRANSLATE: 300.0, CHANGE_VOICE: 30.0}
 """Usual characters per second of one worker for work other than speech."""
 
 
@@ -46,7 +46,7 @@ class Pools:
         await self.fast.close()
         await self.slow.close()
 
-    def of_engine(self, engine: str) -> WorkerPool:
+    def get_pool(self, engine: str) -> WorkerPool:
         """Return the pool whose workers speak with this engine."""
         return self.fast if engine in self.fast_engines else self.slow
 
@@ -63,15 +63,15 @@ class Pools:
     @property
     def mean_s(self) -> float:
         """Average seconds of a job in the slower of the busy pools. The fast pool's if none is busy."""
-        busy = [pool.mean_s for pool in (self.fast, self.slow) if pool.figures()["busy"]]
+        busy = [pool.mean_s for pool in (self.fast, self.slow) if pool.count_workers()["busy"]]
         return max(busy, default=self.fast.mean_s)
 
-    def figures(self) -> dict[str, int]:
+    def count_workers(self) -> dict[str, int]:
         """Return the numbers of workers and jobs in both pools for the health call."""
-        slow = self.slow.figures()
-        return {name: count + slow[name] for name, count in self.fast.figures().items()}
+        slow = self.slow.count_workers()
+        return {name: count + slow[name] for name, count in self.fast.count_workers().items()}
 
-    def paces(self, key_cap: int) -> dict[str, dict[str, float]]:
+    def list_paces(self, key_cap: int) -> dict[str, dict[str, float]]:
         """Return for each kind of work how many calls to send at once, and the usual speed.
 
         Parameters
@@ -86,14 +86,18 @@ class Pools:
             ``characters_per_second`` (billed characters) of all workers together.
         """
         # A fast call waits longer for the network than for a worker, so all calls may be in flight.
-        fast = {"calls_at_once": key_cap, "characters_per_second": self.fast.count * _FORMANT_SPEED}
+        fast = {
+            "calls_at_once": key_cap,
+            "characters_per_second": self.fast.count * _FORMANT_CHARACTERS_PER_S,
+        }
         at_once = min(key_cap, self.slow.count)
         return {
             work: fast
-            if self.of_engine(work) is self.fast
+            if self.get_pool(work) is self.fast
             else {
                 "calls_at_once": at_once,
-                "characters_per_second": self.slow.count * _SPEEDS.get(work, _NEURAL_SPEED),
+                "characters_per_second": self.slow.count
+                * _CHARACTERS_PER_S.get(work, _NEURAL_CHARACTERS_PER_S),
             }
             for work in (*self.engines, TRANSLATE, CHANGE_VOICE)
         }

@@ -12,21 +12,21 @@ from typing import Any
 import psutil
 
 from speechframe.errors import SettingsError
-from speechframe.local.service.config import MEBI
+from speechframe.local.service.config import MEBIBYTE
 from speechframe.local.service.workers.job import JOB_HEAD, REPLY_HEAD, WorkerReply, read_facts
-from speechframe.settings.hidden import environment_without_keys
+from speechframe.settings.hidden import copy_environment_without_keys
 
-END_S = 2.0
+EXIT_TIMEOUT_S = 2.0
 """Seconds to wait for the exit status of a worker that has closed its pipes. Messages contain the status."""
 
 # Environment of workers. Each process uses one thread, because several processes run in parallel. Audio
 # buffers stay on the heap, because to map and unmap memory for every job takes a seventh of the CPU time of a
 # short text.
-_ENVIRONMENT = {
+_WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(32 * MEBI),
-    "MALLOC_TRIM_THRESHOLD_": str(64 * MEBI),
+    "MALLOC_MMAP_THRESHOLD_": str(32 * MEBIBYTE),
+    "MALLOC_TRIM_THRESHOLD_": str(64 * MEBIBYTE),
     "PYTHONUNBUFFERED": "1",
 }
 
@@ -59,7 +59,7 @@ class WorkerProcess:
         self.exited = asyncio.ensure_future(process.wait())
 
     @classmethod
-    async def started(cls, limit_s: float) -> "WorkerProcess":
+    async def start(cls, limit_s: float) -> "WorkerProcess":
         """Start a process, wait until it has reported its engines, and return the worker.
 
         Raises
@@ -67,16 +67,16 @@ class WorkerProcess:
         SettingsError
             The process does not start within `limit_s` seconds, or no speech engine works.
         """
-        process = await spawned("speechframe.local.service.workers.main", str(os.getpid()))
+        process = await spawn_module("speechframe.local.service.workers.main", str(os.getpid()))
         try:
             async with asyncio.timeout(limit_s):
-                hello = await _hello(process)
+                hello = await _read_hello(process)
         except BaseException as error:
             if isinstance(error, asyncio.IncompleteReadError):
                 # The process is about to exit. Wait for its exit status, which the message contains.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(process.wait(), END_S)
-            await killed(process)
+                    await asyncio.wait_for(process.wait(), EXIT_TIMEOUT_S)
+            await kill_process(process)
             if isinstance(error, TimeoutError | asyncio.IncompleteReadError):
                 raise SettingsError(
                     f"a worker process did not start (exit status {process.returncode})"
@@ -84,7 +84,7 @@ class WorkerProcess:
             raise
         return cls(process, hello)
 
-    async def ask(self, message: bytes) -> WorkerReply:
+    async def send_job(self, message: bytes) -> WorkerReply:
         """Send a job, as a message of bytes, to the process and return the reply."""
         self.jobs += 1
         self._in.write(message)
@@ -95,13 +95,13 @@ class WorkerProcess:
 
     async def end(self) -> None:
         """Kill the process, even during a job."""
-        await killed(self.process)
+        await kill_process(self.process)
 
     def cpu_s(self) -> float:
         """Return the CPU time in seconds of the process and its children. Call this in a thread."""
         total = 0.0
         with contextlib.suppress(psutil.Error):
-            for process in (self._usage, *self._usage.children(recursive=True)):
+            for process in (self._usage, *self._usage.run_children(recursive=True)):
                 with contextlib.suppress(psutil.Error):
                     total += sum(process.cpu_times()[:4])  # with children that have ended
         return total
@@ -114,7 +114,7 @@ class WorkerProcess:
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
 
 
-async def spawned(module: str, *arguments: str) -> asyncio.subprocess.Process:
+async def spawn_module(module: str, *arguments: str) -> asyncio.subprocess.Process:
     """Start a module as a Python process with pipes, and return it. Its environment contains no keys."""
     spawning = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
@@ -125,19 +125,19 @@ async def spawned(module: str, *arguments: str) -> asyncio.subprocess.Process:
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            limit=4 * MEBI,
-            env={**environment_without_keys(), **_ENVIRONMENT},
+            limit=4 * MEBIBYTE,
+            env={**copy_environment_without_keys(), **_WORKER_ENVIRONMENT},
         )
     )
     try:
         return await asyncio.shield(spawning)
     except asyncio.CancelledError:
         # Wait for the start, then kill the process. A cancelled start would leave process and pipes behind.
-        await killed(await spawning)
+        await kill_process(await spawning)
         raise
 
 
-async def killed(process: asyncio.subprocess.Process) -> None:
+async def kill_process(process: asyncio.subprocess.Process) -> None:
     """Kill a process, even during a job, and close its pipes."""
     with contextlib.suppress(ProcessLookupError):
         process.kill()
@@ -150,7 +150,7 @@ async def killed(process: asyncio.subprocess.Process) -> None:
         raise
 
 
-async def _hello(process: asyncio.subprocess.Process) -> dict[str, Any]:
+async def _read_hello(process: asyncio.subprocess.Process) -> dict[str, Any]:
     assert process.stdout is not None  # noqa: S101 - asked for as a pipe
     size = JOB_HEAD.unpack(await process.stdout.readexactly(JOB_HEAD.size))[0]
     hello: dict[str, Any] = json.loads(await process.stdout.readexactly(size))

@@ -9,28 +9,28 @@ from typing import Any
 
 from speechframe.engines import registry
 from speechframe.engines.base import Quality, TranslationPair
-from speechframe.local.engines.translation.language import detected
-from speechframe.local.engines.translation.routes import RouteStep, translated
+from speechframe.local.engines.translation.language import detect_languages
+from speechframe.local.engines.translation.routes import RouteStep, translate_along
 from speechframe.local.service.workers.job import Facts, WorkerReply
 
 
 def translate(job: dict[str, Any]) -> WorkerReply:
     """Translate the job's ``texts`` along the ``steps`` of a route. The reply's words are a JSON list."""
     started = time.process_time()
-    steps = [step(fields) for fields in job["steps"]]
-    return _reply(translated(job["texts"], steps, registry.translators()), started)
+    steps = [decode_step(fields) for fields in job["steps"]]
+    return _make_reply(translate_along(job["texts"], steps, registry.load_translators()), started)
 
 
-def tell_languages(job: dict[str, Any]) -> WorkerReply:
+def answer_languages(job: dict[str, Any]) -> WorkerReply:
     """Detect the language of each of the job's ``texts``, among ``languages``.
 
     The reply's words are a JSON list with one language for each text.
     """
     started = time.process_time()
-    return _reply(detected(job["texts"], job["languages"]), started)
+    return _make_reply(detect_languages(job["texts"], job["languages"]), started)
 
 
-def fields_of(step: RouteStep) -> dict[str, str]:
+def encode_step(step: RouteStep) -> dict[str, str]:
     """Return a step of a route as fields of a job, which are JSON values."""
     pair = step.pair
     return {
@@ -41,13 +41,13 @@ def fields_of(step: RouteStep) -> dict[str, str]:
     }
 
 
-def step(fields: dict[str, str]) -> RouteStep:
+def decode_step(fields: dict[str, str]) -> RouteStep:
     """Return the step of a route that the fields of a job describe."""
     pair = TranslationPair(fields["source"], fields["target"], Quality(fields["quality"]))
     return RouteStep(fields["engine"], pair)
 
 
-def _reply(texts: list[str], started: float) -> WorkerReply:
+def _make_reply(texts: list[str], started: float) -> WorkerReply:
     # Replace lone surrogates, which a plug-in may return, because the answer must be valid UTF-8.
     clean = [text.encode(errors="replace").decode() for text in texts]
     spent_ms = (time.process_time() - started) * 1000
