@@ -1,4 +1,4 @@
-"""The command: ``python -m benchmarks --only U15,W1 --rounds 3 --long --json out.json``."""
+"""Run the benchmarks: ``python -m benchmarks --only U15,W1 --rounds 3 --long --json out.json``."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ ROWS = {
     **reading.ROWS,
     **spending.ROWS,
 }
-ORDER = (
+ROW_ORDER = (
     "U15",
     "U2",
     "U100",
@@ -52,7 +52,7 @@ ORDER = (
 def main() -> int:
     if sys.argv[1:2] == ["sound"]:
         return sound.main(sys.argv[2:])
-    options = _options()
+    options = _parse_options()
     load, began = os.getloadavg()[0], time.monotonic()
     figures: list[Figure] = []
     broken: list[str] = []
@@ -76,7 +76,7 @@ def main() -> int:
     return 1 if broken else 0
 
 
-def _options() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=benchmarks.__doc__,
@@ -84,9 +84,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--only",
-        type=_names,
-        default=list(ORDER),
-        help=f"names of rows, with commas (default: {','.join(ORDER)})",
+        type=_parse_row_names,
+        default=list(ROW_ORDER),
+        help=f"names of rows, with commas (default: {','.join(ROW_ORDER)})",
     )
     parser.add_argument(
         "--rounds", type=int, default=3, help="number of rounds. A figure is their median (%(default)s)"
@@ -94,19 +94,19 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--long", action="store_true", help="use a million table rows in M2 and R1")
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     parser.add_argument(
-        "--tiny", action="store_true", help="only show that every row works. Its figures mean nothing"
+        "--tiny", action="store_true", help="only test that every row works. The figures are not valid"
     )
     parser.add_argument(
-        "--profile", action="store_true", help="profile every child. Its figures mean nothing"
+        "--profile", action="store_true", help="profile every child. The figures are not valid"
     )
     return parser.parse_args()
 
 
-def _names(words: str) -> list[str]:
+def _parse_row_names(words: str) -> list[str]:
     names = words.split(",")
     unknown = sorted(set(names) - set(ROWS))
     if unknown:
-        raise argparse.ArgumentTypeError(f"the row {unknown[0]} is unknown; allowed: {', '.join(ORDER)}")
+        raise argparse.ArgumentTypeError(f"the row {unknown[0]} is unknown; allowed: {', '.join(ROW_ORDER)}")
     return names
 
 

@@ -1,4 +1,4 @@
-"""The row V1, the processor time for a second of changed audio, from the call to its answer."""
+"""Measure the row V1, the processor time for a second of audio whose voice is changed."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,53 +13,56 @@ from benchmarks.report import Figure, at_most
 from speechframe.client import SyncClient
 from speechframe.local.start import local_service
 
-PATH = "/v1/voice-changer/convert"
-TARGETS = ("nora", "hank", "ruby", "oscar")
-TEXT = "The meeting in room {n} starts at ten in the morning, and everybody should bring the report."
+API_PATH = "/v1/voice-changer/convert"
+TARGET_VOICES = ("nora", "hank", "ruby", "oscar")
+"""Names of the voices to which clips are changed."""
+
+CLIP_TEXT = "The meeting in room {n} starts at ten in the morning, and everybody should bring the report."
 
 
-def through_the_service(clock: Clock, to: dict[str, str], clips: list[str], rows: int, pid: int):
-    """Post clips one after the other. Each clip goes to the next voice."""
+def change_through_service(clock: Clock, to: dict[str, str], clips: list[str], rows: int, pid: int):
+    """Change the voice of clips through the service, one clip after the other, in turn to each target voice."""
     contents = [Path(clip).read_bytes() for clip in clips]
-    return asyncio.run(_through_the_service(clock, to, contents, rows, pid))
+    return asyncio.run(_change_through_service(clock, to, contents, rows, pid))
 
 
-async def _through_the_service(clock, to, contents, rows, pid):
+async def _change_through_service(clock, to, contents, rows, pid):
     seconds = 0.0
 
     async with aiohttp.ClientSession(headers={"api-key": to["key"]}) as session:
 
         async def change(number: int) -> float:
-            form = aiohttp.FormData({"voice_id": TARGETS[number % len(TARGETS)]})
+            form = aiohttp.FormData({"voice_id": TARGET_VOICES[number % len(TARGET_VOICES)]})
             form.add_field("file", contents[number % len(contents)], filename="clip.wav")
-            async with session.post(to["url"] + PATH, data=form) as answer:
+            async with session.post(to["url"] + API_PATH, data=form) as answer:
                 answer.raise_for_status()
                 return (await answer.json())["audio_length_in_seconds"]
 
-        # The service measures a voice at its first use, so use each voice once before the clock starts.
-        for number in range(len(TARGETS)):
+        # The service analyses a target voice at its first use, so each voice is used before the clock starts.
+        for number in range(len(TARGET_VOICES)):
             await change(number)
-        before_s = service_cpu_s(pid)
+        before_s = read_service_cpu_s(pid)
         with clock:
             for number in range(rows):
                 seconds += await change(number)
-        after_s = service_cpu_s(pid)
+        after_s = read_service_cpu_s(pid)
     return {"rows": rows, "audio_s": seconds, "service_cpu_s": after_s - before_s}
 
 
-def service_cpu_s(pid: int) -> float:
+def read_service_cpu_s(pid: int) -> float:
     """Return the processor time of a service and its workers so far, in seconds."""
     root = psutil.Process(pid)
-    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
+    times = [process.cpu_times() for process in (root, *root.run_children(recursive=True))]
     return sum(time.user + time.system for time in times)
 
 
-def v1(lab: Lab) -> Iterator[Figure]:
+def measure_v1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row V1."""
     rows = lab.size(40, tiny=2)
     with local_service(workers=1, quota=10**9) as service, lab.folder() as folder:
-        clips = _clips(service, Path(folder))
+        clips = _make_clips(service, Path(folder))
         found = [
-            lab.child("changing.through_the_service", service, clips=clips, rows=rows, pid=service.pid)
+            lab.run_child("changing.through_the_service", service, clips=clips, rows=rows, pid=service.pid)
             for _ in range(lab.rounds)
         ]
     costs = [(one.cpu_s + one.more["service_cpu_s"]) / one.more["audio_s"] for one in found]
@@ -68,15 +71,15 @@ def v1(lab: Lab) -> Iterator[Figure]:
     yield Figure.of("V1", what, costs, "s", at_most(0.15), "a second of audio", shares)
 
 
-def _clips(service, folder: Path) -> list[str]:
-    """Return the files of some lines, spoken by two voices that are not targets."""
+def _make_clips(service, folder: Path) -> list[str]:
+    """Make two clips of voices that are not targets, and return the paths of their files."""
     found = []
     with SyncClient(service.settings) as client:
         for number, voice in enumerate(("en-US-miles", "en-US-joe")):
             path = folder / f"{number}.wav"
-            path.write_bytes(client.generate(TEXT.format(n=number), voice=voice).audio)
+            path.write_bytes(client.generate(CLIP_TEXT.format(n=number), voice=voice).audio)
             found.append(str(path))
     return found
 
 
-ROWS = {"V1": v1}
+ROWS = {"V1": measure_v1}

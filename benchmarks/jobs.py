@@ -1,4 +1,4 @@
-"""Jobs for children that make whole runs with speechframe."""
+"""Make whole runs with speechframe, as jobs for child processes."""
 
 import asyncio
 import shutil
@@ -10,13 +10,14 @@ from benchmarks.child import Clock, status_mb
 from benchmarks.texts import SAMPLE_RATE, VOICE, lines
 from speechframe import aio
 from speechframe.settings import Settings
-from speechframe.store.journal import MOST_ROWS
+from speechframe.store.journal import MAX_SEGMENT_ROWS
 
-_SAMPLE_S = 0.25
+_MEMORY_INTERVAL_S = 0.25
+"""Time between two measurements of memory, in seconds."""
 
 
-def settings_of(to: dict[str, str]) -> Settings:
-    """Return the settings of the service at `to`."""
+def make_settings(to: dict[str, str]) -> Settings:
+    """Return the settings for a service. `to` has its address, key and profile."""
     return Settings(base_url=to["url"], api_key=to["key"], profile=to["profile"])
 
 
@@ -31,12 +32,15 @@ def generate(
     first: int = 0,
     **options: Any,
 ):
-    """Make a whole run as users do, with journal, keys, checks, ledger, Parquet and idempotency."""
+    """Make a whole run as users do, with all files of a run.
+
+    `first` is the number of the first text. `warm` rows are made before the clock starts. `options` are run options.
+    """
     given = {
         "voice": VOICE,
         "format": format,
         "sample_rate": SAMPLE_RATE,
-        "service": settings_of(to),
+        "service": make_settings(to),
         "progress": False,
     }
     given |= options
@@ -47,18 +51,21 @@ def generate(
     texts = list(lines(rows, characters, first))
     with clock:
         run = asyncio.run(aio.generate(texts, run_dir=Path(folder, "run"), **given))
-    return _result(run)
+    return _summarise_run(run)
 
 
 def generate_file(
     clock: Clock, to: dict[str, str], table: str, format: str, folder: str, from_row: int = 0, **options: Any
 ):
-    """Make a whole run from a file, so that the table is not in memory, and sample the memory meanwhile."""
+    """Make a whole run from a file, so that the table is not in memory, and measure the memory meanwhile.
+
+    The growth of memory is measured from the time at which `from_row` rows are finished.
+    """
     given = {
         "voice": VOICE,
         "format": format,
         "sample_rate": SAMPLE_RATE,
-        "service": settings_of(to),
+        "service": make_settings(to),
         "progress": False,
     }
     path = Path(folder, "run")
@@ -66,8 +73,8 @@ def generate_file(
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(_SAMPLE_S):
-            samples.append((len(list(path.glob("parts/*.parquet"))) * MOST_ROWS, status_mb("VmRSS")))
+        while not ended.wait(_MEMORY_INTERVAL_S):
+            samples.append((len(list(path.glob("parts/*.parquet"))) * MAX_SEGMENT_ROWS, status_mb("VmRSS")))
 
     watcher = threading.Thread(target=watch)
     with clock:
@@ -79,12 +86,12 @@ def generate_file(
             ended.set()
             watcher.join()
     late = [mb for rows, mb in samples if rows >= from_row]
-    return {**_result(run), "late_mb": late[0], "growth_mb": max(late) - late[0]}
+    return {**_summarise_run(run), "late_mb": late[0], "growth_mb": max(late) - late[0]}
 
 
-def _result(run: Any) -> dict[str, Any]:
+def _summarise_run(run: Any) -> dict[str, Any]:
     stats = run.stats
     path = run.path
-    # Remove the run, because dozens of rounds would fill the disk.
+    # The run is removed, because the runs of all rounds would fill the disk.
     shutil.rmtree(path)
     return {"rows": stats["done"] + stats.get("suspect", 0), "suspect": stats.get("suspect", 0)}

@@ -16,17 +16,21 @@ from typing import Any, Self
 from benchmarks.texts import lines
 from speechframe.testing import FaultyService
 
-ROOT = Path(__file__).parents[1]
-_TICKS = os.sysconf("SC_CLK_TCK")
+PROJECT_ROOT = Path(__file__).parents[1]
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class BrokenRowError(Exception):
-    """A row of the table did not do its work, so its figure would mean nothing."""
+    """Raised if a job for a row of the table did not do its work, so its figure would be wrong."""
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """The measurements and results of a child's job."""
+    """The measurements and results of a child's job.
+
+    `before_mb` and `peak_mb` are the memory before the job and its maximum. `rows` is the number of rows that the job
+    finished. `service_share` is the share of one core that the service used. `more` has the job's own results.
+    """
 
     wall_s: float
     cpu_s: float
@@ -37,7 +41,7 @@ class JobResult:
     more: dict[str, Any]
 
     @classmethod
-    def of(cls, values: dict[str, Any], service_share: float) -> Self:
+    def from_values(cls, values: dict[str, Any], service_share: float) -> Self:
         """Return the measurements that a child printed."""
         names = ("wall_s", "cpu_s", "before_mb", "peak_mb", "rows")
         more = {name: value for name, value in values.items() if name not in names}
@@ -45,18 +49,18 @@ class JobResult:
 
     @property
     def over_mb(self) -> float:
-        """The peak memory beyond the memory before the job, which was read after the imports."""
+        """Peak memory in MB, minus the memory after the imports and before the job."""
         return self.peak_mb - self.before_mb
 
 
 class Child:
-    """A process that imports the modules of its job first, and starts the job on request."""
+    """A child process. It first imports the modules of a job, and starts the job on request."""
 
     def __init__(self) -> None:
         self.job = ""
-        self._process = subprocess.Popen(
+        self._get_child = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.child"],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            cwd=PROJECT_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     def get_ready(self, order: dict[str, Any]) -> None:
@@ -69,33 +73,33 @@ class Child:
         """Start the job."""
         self._write({})
 
-    def result(self) -> dict[str, Any]:
+    def read_result(self) -> dict[str, Any]:
         """Wait for the end of the job and return its values."""
         return self._read()
 
     def end(self) -> None:
         """End the process, even if its job still runs."""
-        if self._process.stdin is not None:
+        if self._get_child.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
+                self._get_child.stdin.close()
         try:
-            self._process.wait(timeout=10)
+            self._get_child.wait(timeout=10)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+            self._get_child.kill()
+            self._get_child.wait()
+        if self._get_child.stdout is not None:
+            self._get_child.stdout.close()
 
     def _write(self, value: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        # `_read` notices that the child has died.
+        assert self._get_child.stdin is not None
+        # If the child has died, the next `_read` raises the error.
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(value) + "\n")
-            self._process.stdin.flush()
+            self._get_child.stdin.write(json.dumps(value) + "\n")
+            self._get_child.stdin.flush()
 
     def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        assert self._get_child.stdout is not None
+        line = self._get_child.stdout.readline()
         if not line:
             self.end()
             raise BrokenRowError(f"the child for {self.job} ended without a result; read its standard error")
@@ -104,9 +108,10 @@ class Child:
 
 
 class Lab:
-    """Services, children and sizes for the rows of the table. The end of its ``with`` block removes all of them.
+    """Starter of services and children for the rows of the table. Its ``with`` block ends the children.
 
-    `tiny` makes every row as small as possible. Then it only shows that the row works.
+    `rounds` is the number of repeated measurements. `long` uses a million rows in M2 and R1. `tiny` makes every row as
+    small as possible, which only tests that the row works. `profiled` profiles every child.
     """
 
     def __init__(
@@ -120,8 +125,8 @@ class Lab:
         self._idle: dict[bool, list[Child]] = {}
 
     def __enter__(self) -> Self:
-        # Do not use /tmp, which may be in memory. The disk is part of the measurement.
-        parent = ROOT / "build"
+        # The folder /tmp may be in memory, but writing to the disk is part of the measurement.
+        parent = PROJECT_ROOT / "build"
         parent.mkdir(exist_ok=True)
         self._folder = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
         return self
@@ -131,23 +136,23 @@ class Lab:
             child.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def size(self, rows: int, tiny: int = 40) -> int:
-        """Return the number of rows to make."""
+    def limit_rows(self, rows: int, tiny: int = 40) -> int:
+        """Return the number of rows to make: `rows`, or at most `tiny` of them if the lab is tiny."""
         return min(rows, tiny) if self.tiny else rows
 
-    def rounds_up_to(self, most: int) -> int:
-        """Return the number of rounds, at most `most`, for measurements that take a minute."""
+    def limit_rounds(self, most: int) -> int:
+        """Return the number of rounds, but at most `most`, for measurements that take long."""
         return min(self.rounds, most)
 
     @contextlib.contextmanager
-    def folder(self) -> Iterator[str]:
-        """Make a folder for the block."""
+    def make_folder(self) -> Iterator[str]:
+        """Provide a new folder until the end of the block."""
         with tempfile.TemporaryDirectory(dir=self._folder) as name:
             yield name
 
     @contextlib.contextmanager
-    def serving(self, **knobs: Any) -> Iterator[FaultyService]:
-        """Run a service for the block. It has its own key, because clients may store facts about a key."""
+    def run_service(self, **knobs: Any) -> Iterator[FaultyService]:
+        """Run a service until the end of the block. Its key is new, because clients may store facts about a key."""
         given = {
             "audio_bytes": 60_000,
             "retry_after": None,
@@ -157,15 +162,15 @@ class Lab:
         with FaultyService(**given) as service:
             yield service
 
-    def table(self, rows: int, characters: int, folder: str) -> str:
-        """Write a table of texts and return its path."""
+    def write_table(self, rows: int, characters: int, folder: str) -> str:
+        """Write a CSV file with texts into a folder, and return its path."""
         path = Path(folder, "texts.csv")
         with path.open("w", encoding="utf-8") as file:
             file.write("text\n")
             file.writelines(f'"{text}"\n' for text in lines(rows, characters))
         return str(path)
 
-    def child(
+    def run_child(
         self,
         job: str,
         service: FaultyService | None = None,
@@ -173,10 +178,13 @@ class Lab:
         tuned: bool = False,
         **arguments: Any,
     ) -> JobResult:
-        """Run a job in a new process. If `arguments` contain ``rows``, the job must end that many rows."""
-        return self.children(job, service, [arguments], tuned=tuned)[0]
+        """Run a job in a new process. If `arguments` contain ``rows``, the job must finish this number of rows.
 
-    def children(
+        `job` is the name of a module and its function, such as ``jobs.generate``. `tuned` tunes the memory allocator.
+        """
+        return self.run_children(job, service, [arguments], tuned=tuned)[0]
+
+    def run_children(
         self,
         job: str,
         service: FaultyService | None,
@@ -184,27 +192,27 @@ class Lab:
         *,
         tuned: bool = False,
     ) -> list[JobResult]:
-        """Run a job in several new processes that start together, one for each of `arguments`."""
-        to = {} if service is None else {"to": _address(service)}
+        """Run a job in one new process for each of `arguments`. All start together. See :meth:`run_child`."""
+        to = {} if service is None else {"to": _get_address(service)}
         common = {"job": job, "tuned": tuned, "profiled": self._profiled}
         with contextlib.ExitStack() as ends:
-            started = [ends.enter_context(self._process(is_tuned=tuned)) for _ in arguments]
+            started = [ends.enter_context(self._get_child(is_tuned=tuned)) for _ in arguments]
             for child, own in zip(started, arguments, strict=True):
                 child.get_ready({**common, "arguments": {**to, **own}})
-            busy_s = _cpu_s(service)
+            busy_s = _read_cpu_s(service)
             for child in started:
                 child.start()
             results = [child.result() for child in started]
-            busy_s = _cpu_s(service) - busy_s
+            busy_s = _read_cpu_s(service) - busy_s
         longest_s = max(values["wall_s"] for values in results)
         for own, values in zip(arguments, results, strict=True):
             if values["rows"] != own.get("rows", values["rows"]):
                 raise BrokenRowError(f"{job} ended {values['rows']} rows of {own['rows']}")
-        return [JobResult.of(values, busy_s / longest_s) for values in results]
+        return [JobResult.from_values(values, busy_s / longest_s) for values in results]
 
     @contextlib.contextmanager
-    def _process(self, *, is_tuned: bool) -> Iterator[Child]:
-        """Provide a child for the block. It is a new process, except in tiny rows, whose figures do not count."""
+    def _get_child(self, *, is_tuned: bool) -> Iterator[Child]:
+        """Provide a new child until the end of the block. A tiny lab uses earlier children again to save time."""
         idle = self._idle.setdefault(is_tuned, [])
         child = idle.pop() if idle else Child()
         try:
@@ -218,14 +226,16 @@ class Lab:
             child.end()
 
 
-def _address(service: FaultyService) -> dict[str, str]:
+def _get_address(service: FaultyService) -> dict[str, str]:
     settings = service.settings
     return {"url": service.url, "key": service.api_key.get_secret_value(), "profile": settings.profile or ""}
 
 
-def _cpu_s(service: FaultyService | None) -> float:
+def _read_cpu_s(service: FaultyService | None) -> float:
+    """Return the processor time of a service so far, in seconds."""
     if service is None:
         return 0.0
-    # Read behind the name in brackets, which may contain spaces. User and system time are fields 14 and 15.
+    # The second field is the name in brackets, which may contain spaces, so the fields behind it are split. User and
+    # system time are fields 14 and 15 of the whole line.
     fields = Path(f"/proc/{service.pid}/stat").read_text("ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S

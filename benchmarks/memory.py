@@ -1,4 +1,4 @@
-"""The rows M1 and M2 about memory, and R1 about resuming a finished run."""
+"""Measure the rows M1 and M2 about memory, and R1 about resuming a finished run."""
 
 import statistics
 from collections.abc import Iterator
@@ -11,10 +11,11 @@ from benchmarks.texts import CHARACTERS
 MILLION = 1_000_000
 
 
-def m1(lab: Lab) -> Iterator[Figure]:
+def measure_m1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row M1, the peak memory of two runs of different length."""
     few, many = lab.size(20_000, 40), lab.size(40_000, 80)
     small, large = [], []
-    for _ in range(lab.rounds_up_to(2)):
+    for _ in range(lab.limit_rounds(2)):
         small.append(_generate(lab, few, "WAV", 60_000))
         large.append(_generate(lab, many, "WAV", 60_000))
     shares = [one.service_share for one in (*small, *large)]
@@ -25,7 +26,8 @@ def m1(lab: Lab) -> Iterator[Figure]:
     yield Figure.of("M1", "the same: growth", growths, "%", at_most(5.0), reference, shares)
 
 
-def m2(lab: Lab) -> Iterator[Figure]:
+def measure_m2(lab: Lab) -> Iterator[Figure]:
+    """Yield the figure of the row M2, the growth of memory during a long run."""
     last = lab.size(MILLION if lab.long else 150_000, 40)
     first = lab.size(50_000, 0)
     ran = _generate(lab, last, "FLAC", 2_000, from_row=first)
@@ -35,24 +37,25 @@ def m2(lab: Lab) -> Iterator[Figure]:
 
 
 def _generate(lab: Lab, rows: int, format: str, audio_bytes: int, from_row: int = 0) -> JobResult:
-    with lab.serving(audio_bytes=audio_bytes) as service, lab.folder() as folder:
+    with lab.run_service(audio_bytes=audio_bytes) as service, lab.folder() as folder:
         table = lab.table(rows, CHARACTERS[format, audio_bytes], folder)
-        return lab.child(
+        return lab.run_child(
             "jobs.generate_file", service, table=table, format=format, folder=folder, from_row=from_row,
             max_concurrency=IN_FLIGHT, max_credits=10.0**9,
         )  # fmt: skip
 
 
-def r1(lab: Lab) -> Iterator[Figure]:
+def measure_r1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row R1, the cost of resuming a run whose rows are all finished."""
     rows = lab.size(MILLION if lab.long else 100_000, 100)
     scans, raws, wholes = [], [], []
-    with lab.serving(audio_bytes=2_000) as service, lab.folder() as folder:
+    with lab.run_service(audio_bytes=2_000) as service, lab.folder() as folder:
         table = lab.table(rows, 8, folder)
-        path = lab.child("stored.build_finished", service, table=table, folder=folder).more["path"]
+        path = lab.run_child("stored.build_finished", service, table=table, folder=folder).more["path"]
         for _ in range(lab.rounds):
-            scans.append(lab.child("stored.scan", path=path))
-            raws.append(lab.child("references.raw_keys", path=path))
-            wholes.append(lab.child("stored.resume", service, path=path))
+            scans.append(lab.run_child("stored.scan", path=path))
+            raws.append(lab.run_child("references.raw_keys", path=path))
+            wholes.append(lab.run_child("stored.resume", service, path=path))
         paid = service.books().requests
     if paid or any(one.rows != rows for one in (*scans, *raws, *wholes)):
         raise BrokenRowError(
@@ -70,4 +73,4 @@ def r1(lab: Lab) -> Iterator[Figure]:
     yield Figure.of("R1", "its peak memory over import", over, "MB", at_most(250), f"{rows:,} rows")
 
 
-ROWS = {"M1": m1, "M2": m2, "R1": r1}
+ROWS = {"M1": measure_m1, "M2": measure_m2, "R1": measure_r1}

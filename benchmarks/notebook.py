@@ -1,4 +1,4 @@
-"""The naive notebook, which uses gather over all rows, tenacity for each call, a DataFrame and to_parquet."""
+"""Call the same service as a naive notebook does: gather over all rows, tenacity, a DataFrame and to_parquet."""
 
 import asyncio
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pandas as pd
 import pyarrow as pa  # noqa: F401 - to_parquet would import it while the clock runs
-import pyarrow.parquet as pq  # noqa: F401 - same
+import pyarrow.parquet as pq  # noqa: F401 - as for pyarrow
 from tenacity import retry, stop_after_attempt, wait_exponential
 
 from benchmarks.child import Clock
@@ -14,7 +14,7 @@ from benchmarks.references import post
 from benchmarks.texts import lines
 
 
-def naive_notebook(
+def run_naive_notebook(
     clock: Clock,
     to: dict[str, str],
     rows: int,
@@ -24,28 +24,28 @@ def naive_notebook(
     folder: str,
     warm: int = 0,
 ):
-    """Make each row a task, keep all audio in memory, and write one file at the end. A crash loses everything."""
-    return asyncio.run(_naive(clock, to, rows, characters, workers, format, Path(folder), warm))
+    """Start a task for each row, keep all audio in memory, and write one file at the end."""
+    return asyncio.run(_run_naive_notebook(clock, to, rows, characters, workers, format, Path(folder), warm))
 
 
-async def _naive(clock, to, rows, characters, workers, format, folder, warm):
+async def _run_naive_notebook(clock, to, rows, characters, workers, format, folder, warm):
     places = asyncio.Semaphore(workers)
     async with aiohttp.ClientSession() as session:
 
         @retry(wait=wait_exponential(), stop=stop_after_attempt(5))
-        async def one(text: str) -> dict[str, object]:
+        async def request_row(text: str) -> dict[str, object]:
             async with places:
                 audio, words = await post(session, to, text, format)
             return {"text": text, "audio": audio, "words": words}
 
-        async def whole(first: int, count: int, name: str) -> int:
-            found = await asyncio.gather(*map(one, lines(count, characters, first)))
+        async def write_rows(first: int, count: int, name: str) -> int:
+            found = await asyncio.gather(*map(request_row, lines(count, characters, first)))
             frame = pd.DataFrame(found)
             frame.to_parquet(folder / name)
             return len(frame)
 
         if warm:
-            await whole(rows, warm, "warm.parquet")
+            await write_rows(rows, warm, "warm.parquet")
         with clock:
-            answered = await whole(0, rows, "naive.parquet")
+            answered = await write_rows(0, rows, "naive.parquet")
     return {"rows": answered}

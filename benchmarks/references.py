@@ -1,4 +1,4 @@
-"""Reference programs for the same service. They do not import speechframe."""
+"""Call the same service without speechframe, as jobs that speechframe is compared with."""
 
 import asyncio
 import base64
@@ -12,10 +12,10 @@ from tenacity import retry, retry_if_exception_type, wait_random_exponential
 from benchmarks.child import Clock
 from benchmarks.texts import SAMPLE_RATE, VOICE, lines
 
-PATH = "/v1/speech/generate"
+API_PATH = "/v1/speech/generate"
 
 
-def _body(text: str, format: str) -> dict[str, object]:
+def _make_body(text: str, format: str) -> dict[str, object]:
     return {
         "text": text,
         "voiceId": VOICE,
@@ -28,26 +28,26 @@ def _body(text: str, format: str) -> dict[str, object]:
 async def post(
     session: aiohttp.ClientSession, to: dict[str, str], text: str, format: str
 ) -> tuple[bytes, list]:
-    """Return audio and words of one text, decoded with json and base64."""
+    """Request speech for one text, and return its audio and words, decoded with json and base64."""
     async with session.post(
-        to["url"] + PATH, json=_body(text, format), headers={"api-key": to["key"]}
+        to["url"] + API_PATH, json=_make_body(text, format), headers={"api-key": to["key"]}
     ) as answer:
         answer.raise_for_status()
         content = json.loads(await answer.read())
     return base64.b64decode(content["encodedAudio"]), content["wordDurations"]
 
 
-def bare_loop(
+def run_bare_loop(
     clock: Clock, to: dict[str, str], rows: int, characters: int, workers: int, format: str, warm: int = 0
 ):
-    """Run workers that share an iterator. They decode the audio and drop it."""
-    return asyncio.run(_loop(clock, to, rows, characters, workers, format, warm))
+    """Request speech with `workers` workers that share an iterator of texts. They decode the audio and drop it."""
+    return asyncio.run(_run_bare_loop(clock, to, rows, characters, workers, format, warm))
 
 
-async def _loop(clock, to, rows, characters, workers, format, warm):
+async def _run_bare_loop(clock, to, rows, characters, workers, format, warm):
     audio_bytes = words = answered = 0
 
-    async def work(session: aiohttp.ClientSession, texts: Iterator[str]) -> None:
+    async def request_texts(session: aiohttp.ClientSession, texts: Iterator[str]) -> None:
         nonlocal audio_bytes, words, answered
         for text in texts:
             audio, found = await post(session, to, text, format)
@@ -55,27 +55,29 @@ async def _loop(clock, to, rows, characters, workers, format, warm):
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=workers)) as session:
         early = lines(warm, characters, first=rows)
-        await asyncio.gather(*(work(session, early) for _ in range(workers)))
+        await asyncio.gather(*(request_texts(session, early) for _ in range(workers)))
         audio_bytes = words = answered = 0
         todo = lines(rows, characters)
         with clock:
-            await asyncio.gather(*(work(session, todo) for _ in range(workers)))
+            await asyncio.gather(*(request_texts(session, todo) for _ in range(workers)))
     return {"rows": answered, "audio_bytes": audio_bytes, "words": words}
 
 
-def tenacity_alone(clock: Clock, to: dict[str, str], rows: int, characters: int, workers: int, format: str):
-    """Run workers that ignore the cap. A refused call is repeated with exponential backoff."""
-    return asyncio.run(_tenacity_alone(clock, to, rows, characters, workers, format))
+def run_tenacity_alone(
+    clock: Clock, to: dict[str, str], rows: int, characters: int, workers: int, format: str
+):
+    """Request speech with workers that ignore the cap, and repeat refused calls with exponential backoff."""
+    return asyncio.run(_run_tenacity_alone(clock, to, rows, characters, workers, format))
 
 
-async def _tenacity_alone(clock, to, rows, characters, workers, format):
+async def _run_tenacity_alone(clock, to, rows, characters, workers, format):
     persistent = retry(
         wait=wait_random_exponential(multiplier=1, max=60),
         retry=retry_if_exception_type(aiohttp.ClientResponseError),
     )(post)
     answered = 0
 
-    async def work(session: aiohttp.ClientSession, texts: Iterator[str]) -> None:
+    async def request_texts(session: aiohttp.ClientSession, texts: Iterator[str]) -> None:
         nonlocal answered
         for text in texts:
             await persistent(session, to, text, format)
@@ -84,12 +86,12 @@ async def _tenacity_alone(clock, to, rows, characters, workers, format):
     todo = lines(rows, characters)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=workers)) as session:
         with clock:
-            await asyncio.gather(*(work(session, todo) for _ in range(workers)))
+            await asyncio.gather(*(request_texts(session, todo) for _ in range(workers)))
     return {"rows": answered}
 
 
-def raw_keys(clock: Clock, path: str):
-    """Read both columns of every part with pyarrow, one part after the other. A scan cannot do less."""
+def read_raw_keys(clock: Clock, path: str):
+    """Read the keys and statuses of every file of a run with pyarrow. A scan by speechframe cannot read less."""
     import pyarrow.parquet as pq
 
     def read(part: Path) -> int:

@@ -1,4 +1,4 @@
-"""Figures, their targets, and the printed table."""
+"""Hold figures and their targets, and format the table and its remarks."""
 
 import importlib.metadata
 import os
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-_SHOWN = {
+_VALUE_FORMATS = {
     "x": "{:.2f}x",
     "share": "{:.3f}",
     "%": "{:.1f} %",
@@ -18,6 +18,8 @@ _SHOWN = {
     "s": "{:.2f} s",
     "count": "{:.0f}",
 }
+"""Formats of values in the table, by unit."""
+
 _LIBRARIES = ("speechframe", "aiohttp", "pandas", "pyarrow", "pydantic", "tenacity", "orjson", "pybase64")
 
 
@@ -30,10 +32,12 @@ class Target:
 
 
 def at_most(bound: float) -> Target:
+    """Return a target with a maximum."""
     return Target("<=", bound)
 
 
 def at_least(bound: float) -> Target:
+    """Return a target with a minimum."""
     return Target(">=", bound)
 
 
@@ -41,9 +45,10 @@ def at_least(bound: float) -> Target:
 class Figure:
     """One line of the table.
 
-    `value` is the median of the rounds, and None if the measured part is not installed. `spread` is their minimum
-    and maximum. `service_share` is the share of one core that the busiest service used. Near 1, the service limits
-    the pace.
+    `id` is the name of the row, such as U15, and `what` describes the figure. `value` is the median of the rounds, or
+    None without rounds. `spread` is the minimum and the maximum of the rounds. `reference` describes what the figure
+    is compared with. `service_share` is the share of one core that the service used in its busiest round. Near 1, the
+    service limits the pace of the callers.
     """
 
     id: str
@@ -56,7 +61,7 @@ class Figure:
     service_share: float = 0.0
 
     @classmethod
-    def of(
+    def from_rounds(
         cls,
         id: str,
         what: str,
@@ -66,27 +71,28 @@ class Figure:
         reference: str,
         service_shares: Iterable[float] = (),
     ) -> Self:
-        """Return the figure of some rounds. Without rounds its value is None."""
+        """Return the figure with the values of all rounds. Without rounds its value is None."""
         value, spread = (statistics.median(rounds), (min(rounds), max(rounds))) if rounds else (None, None)
         return cls(id, what, value, unit, target, reference, spread, max(service_shares, default=0.0))
 
     @property
     def is_met(self) -> bool:
-        """True if the figure, rounded as in the table, meets its target."""
+        """Whether the rounded value meets its target. A figure without a target or a value meets it."""
         if self.target is None or self.value is None:
             return True
         digits = 2 if self.unit == "x" else 3 if self.unit == "share" else 1
         value = round(self.value, digits)
         return value <= self.target.bound if self.target.sign == "<=" else value >= self.target.bound
 
-    def cells(self) -> list[str]:
+    def format_cells(self) -> list[str]:
+        """Return the cells of the figure's line in the table, in the order of :data:`TABLE_HEADER`."""
         target, met = "", ""
         if self.target is not None:
-            target = f"{self.target.sign} {_shown(self.target.bound, self.unit)}"
+            target = f"{self.target.sign} {_format_value(self.target.bound, self.unit)}"
             met = "" if self.value is None else "yes" if self.is_met else "NO"
-        value = "not there" if self.value is None else _shown(self.value, self.unit)
+        value = "not there" if self.value is None else _format_value(self.value, self.unit)
         if self.spread is not None and len(set(self.spread)) > 1:
-            value += f" ({' - '.join(_shown(end, self.unit) for end in self.spread)})"
+            value += f" ({' - '.join(_format_value(end, self.unit) for end in self.spread)})"
         service = f"{100 * self.service_share:.0f} %" if self.service_share else ""
         return [self.id, self.what, value, target, met, self.reference, service]
 
@@ -99,23 +105,23 @@ class Figure:
         }  # fmt: skip
 
 
-def _shown(value: float, unit: str) -> str:
-    return _SHOWN[unit].format(value)
+def _format_value(value: float, unit: str) -> str:
+    return _VALUE_FORMATS[unit].format(value)
 
 
-HEADER = "| | what | figure (of all rounds) | target | met | reference | service's CPU |\n|---|---|---|---|---|---|---|"
+TABLE_HEADER = "| | what | figure (of all rounds) | target | met | reference | service's CPU |\n|---|---|---|---|---|---|---|"
 
 
-def table_line(cells: Sequence[str]) -> str:
+def format_table_line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
 BUSY_SHARE = 0.98
-"""Share of a core. A service that uses more limits the pace of all callers."""
+"""Share of a core from which on a service limits the pace of its callers."""
 
 
-def remarks(figures: Sequence[Figure], load_before: float) -> list[str]:
-    """Return the remarks without which the table would mislead."""
+def list_remarks(figures: Sequence[Figure], load_before: float) -> list[str]:
+    """Return remarks on a busy machine and on services that set the pace, which make figures invalid."""
     found = []
     if load_before > 0.5:
         found.append(
@@ -129,18 +135,18 @@ def remarks(figures: Sequence[Figure], load_before: float) -> list[str]:
     return found
 
 
-def machine() -> str:
+def describe_machine() -> str:
     """Return the machine, the system and the versions of libraries on one line."""
     fields = (line.partition(":") for line in Path("/proc/meminfo").read_text("ascii").splitlines())
     memory_kb = next(int(value.split()[0]) for name, _, value in fields if name == "MemTotal")
-    versions = ", ".join(f"{name} {_version(name)}" for name in _LIBRARIES)
+    versions = ", ".join(f"{name} {_get_version(name)}" for name in _LIBRARIES)
     return (
         f"{platform.machine()}, {os.cpu_count()} cores, {memory_kb / 2**20:.0f} GB, {platform.system()} "
         f"{platform.release()}, Python {platform.python_version()}; {versions}"
     )
 
 
-def _version(name: str) -> str:
+def _get_version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

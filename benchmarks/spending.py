@@ -1,4 +1,4 @@
-"""The row Q1, which compares `usage` on a large ledger with the same query in DuckDB."""
+"""Measure the row Q1, which compares `speechframe.sum_with_speechframe` on a large ledger with the same query in DuckDB."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,10 +11,12 @@ import pyarrow.parquet as pq
 from benchmarks.child import Clock
 from benchmarks.lab import BrokenRowError, Lab
 from benchmarks.report import Figure, at_most
-from speechframe.store.schema import LEDGER
+from speechframe.store.schema import LEDGER_SCHEMA
 
-FILES, A_FILE_S = 50, 40_000
-BY_HAND = """
+FILE_COUNT, FILE_SPAN_S = 50, 40_000
+"""Number of files of the ledger, and seconds that the attempts of a file span."""
+
+DUCKDB_QUERY = """
 select date_trunc('day', time), tags['team'], operation, count(*),
   count(case when status in ('done', 'suspect') then 1 end), count(case when status = 'retried' then 1 end),
   sum(cast(round(1000 * credits) as bigint)), sum(cast(round(1000 * computed) as bigint)),
@@ -24,12 +26,13 @@ from read_parquet('{folder}/attempts/*.parquet') group by all
 """
 
 
-def q1(lab: Lab) -> Iterator[Figure]:
+def measure_q1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row Q1."""
     rows = lab.size(10_000_000, 1000)
     with lab.folder() as folder:
-        _make(Path(folder), rows)
-        ours = [lab.child("spending.usage", folder=str(folder)) for _ in range(lab.rounds)]
-        hands = [lab.child("spending.by_hand", folder=str(folder)) for _ in range(lab.rounds)]
+        _write_ledger(Path(folder), rows)
+        ours = [lab.run_child("spending.usage", folder=str(folder)) for _ in range(lab.rounds)]
+        hands = [lab.run_child("spending.by_hand", folder=str(folder)) for _ in range(lab.rounds)]
     if any(one.rows != rows for one in (*ours, *hands)):
         raise BrokenRowError(f"not exactly {rows} attempts were summed up")
     what = f"summing up {rows:,} attempts by day, team and operation"
@@ -45,7 +48,8 @@ def q1(lab: Lab) -> Iterator[Figure]:
     )
 
 
-def usage(clock: Clock, folder: str):
+def sum_with_speechframe(clock: Clock, folder: str):
+    """Sum up a ledger with speechframe, and return the number of attempts."""
     from speechframe.spending.usage import usage as summed
 
     with clock:
@@ -53,41 +57,42 @@ def usage(clock: Clock, folder: str):
     return {"rows": int(found["attempts"].sum())}
 
 
-def by_hand(clock: Clock, folder: str):
+def sum_with_duckdb(clock: Clock, folder: str):
+    """Sum up a ledger with DuckDB, and return the number of attempts."""
     import duckdb
 
     with clock:
-        found = duckdb.sql(BY_HAND.format(folder=folder)).df()
+        found = duckdb.sql(DUCKDB_QUERY.format(folder=folder)).df()
     return {"rows": int(found.iloc[:, 3].sum())}
 
 
-def _make(folder: Path, rows: int) -> None:
+def _write_ledger(folder: Path, rows: int) -> None:
     """Write a ledger of some teams, voices and runs over 23 days."""
     (folder / "attempts").mkdir()
-    draw, count = np.random.default_rng(1), rows // FILES
+    draw, count = np.random.default_rng(1), rows // FILE_COUNT
     start = int(datetime(2026, 11, 1, tzinfo=UTC).timestamp())
-    for number in range(FILES):
-        times = (start + A_FILE_S * number) * 10**6 + np.sort(draw.integers(0, A_FILE_S * 10**6, count))
+    for number in range(FILE_COUNT):
+        times = (start + FILE_SPAN_S * number) * 10**6 + np.sort(draw.integers(0, FILE_SPAN_S * 10**6, count))
         teams = pa.array([f"team {team}" for team in draw.integers(0, 5, count)])
         tags = pa.MapArray.from_arrays(
             np.arange(count + 1, dtype=np.int32), pa.array(["team"] * count), teams
         )
         few = [f"{kind}" for kind in draw.integers(0, 4, count)]
         own = {
-            "time": pa.array(times).cast(LEDGER.field("time").type),
+            "time": pa.array(times).cast(LEDGER_SCHEMA.field("time").type),
             "request_key": pa.array([f"{key:032x}" for key in draw.integers(0, 2**62, count)]),
             "status": pa.array(draw.choice(["done", "done", "done", "suspect", "retried"], count)),
             "credits_basis": pa.array(["computed"] * count),
             "tags": tags,
         }
-        for field in LEDGER:
+        for field in LEDGER_SCHEMA:
             if field.name not in own:
                 is_text = pa.types.is_string(field.type)
                 values = pa.array(few) if is_text else pa.array(draw.integers(0, 400, count))
                 is_flag = pa.types.is_boolean(field.type)
                 own[field.name] = pa.nulls(count, field.type) if is_flag else values.cast(field.type)
-        table = pa.table([own[field.name] for field in LEDGER], schema=LEDGER)
+        table = pa.table([own[field.name] for field in LEDGER_SCHEMA], schema=LEDGER_SCHEMA)
         pq.write_table(table, folder / "attempts" / f"run-{number:06d}.parquet", compression="zstd")
 
 
-ROWS = {"Q1": q1}
+ROWS = {"Q1": measure_q1}

@@ -1,4 +1,4 @@
-"""Jobs for children that read a finished run, or resume it."""
+"""Make a finished run, read its keys, and resume it, as jobs for child processes."""
 
 import asyncio
 import os
@@ -16,11 +16,11 @@ from speechframe.store import parts
 from speechframe.store.folder import Folder
 from speechframe.store.journal import Ended, Journal
 from speechframe.store.records import read_snapshot
-from speechframe.store.schema import BASE_KEY, FINISHED
+from speechframe.store.schema import BASE_KEY, FINISHED_STATUSES
 
 
 def build_finished(clock: Clock, to: dict[str, str], table: str, folder: str):
-    """Make a run folder in which every row is done, without calls. The answers are written by hand."""
+    """Make a run folder in which every row is done, without calls. The answers are written to the journal."""
     path = Path(folder, "finished")
     with clock:
         asyncio.run(
@@ -31,14 +31,15 @@ def build_finished(clock: Clock, to: dict[str, str], table: str, folder: str):
         )  # fmt: skip
         run = open_run(path)
         with run.folder.lock():
-            rows = _finish(run)
+            rows = _write_answers(run)
     return {"rows": rows, "path": str(path)}
 
 
-def _finish(run) -> int:
+def _write_answers(run) -> int:
+    """Write an answer for every row of a planned run, and return the number of rows."""
     columns, rows = run.manifest.schema, 0
     log = Journal(run.folder, 1, {"run_id": run.run_id, "operation": "generate", "service": run.service})
-    table = pq.ParquetFile(run.folder.source(run.manifest.table.file))
+    table = pq.ParquetFile(run.folder.get_source(run.manifest.table.file))
     for batch in table.iter_batches(columns=[BASE_KEY]):
         for key in batch.column(0).to_pylist():
             now = time.time()
@@ -51,32 +52,32 @@ def _finish(run) -> int:
             log.ended(key, "done", [Ended(90, "computed", row, b"RIFF")])
             rows += 1
             if log.is_full:
-                parts.convert_segment(run.folder, log.roll()(), columns)
+                parts.convert_segment(run.folder, log.begin_next_segment()(), columns)
     parts.convert_segment(run.folder, log.close(), columns)
     return rows
 
 
-def scan(clock: Clock, path: str):
-    """Read the keys of the finished rows."""
+def scan_keys(clock: Clock, path: str):
+    """Read the keys of the finished rows, and return their number."""
     with tempfile.TemporaryDirectory(dir=path) as small:
-        # Do the work that a process does once, because the result is scaled to a million rows.
+        # A first scan of one file does the work that a process does only once. It must not be scaled to a million rows.
         attempts = Path(small, "attempts")
         attempts.mkdir()
         first = min(Path(path, "attempts").glob("*.parquet"))
         os.link(first, attempts / first.name)
-        _finished_in(small)
+        _count_finished_rows(small)
     with clock:
-        rows = _finished_in(path)
+        rows = _count_finished_rows(path)
     return {"rows": rows}
 
 
-def _finished_in(path: str) -> int:
+def _count_finished_rows(path: str) -> int:
     index = read_snapshot(Folder(Path(path))).index
-    return len(index.keys[index.with_status(FINISHED)].tobytes()) // 16
+    return len(index.keys[index.find_with_status(FINISHED_STATUSES)].tobytes()) // 16
 
 
 def resume(clock: Clock, to: dict[str, str], path: str):
-    """Resume a run in which all rows are finished."""
+    """Resume a run whose rows are all finished."""
     with clock:
         run = asyncio.run(aio.resume(path, service=settings_of(to), progress=False))
-    return {"rows": _finished_in(path), "ended": run.status == "finished"}
+    return {"rows": _count_finished_rows(path), "ended": run.status == "finished"}

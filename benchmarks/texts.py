@@ -1,23 +1,27 @@
-"""Texts for the rows. All are different, and each is about as long as its audio."""
+"""Make texts for speech. All texts differ, and the length of a text fits the size of its audio."""
 
 from collections.abc import Iterator
 
-_FILLING = "and the quick brown fox jumps over the lazy dog near the bank of a river "
+_FILLER_WORDS = "and the quick brown fox jumps over the lazy dog near the bank of a river "
 
-CHARACTERS = {("WAV", 60_000): 62, ("FLAC", 60_000): 102, ("FLAC", 2_000): 8}
-"""Length of a text in characters, by the format and size of its audio at `SAMPLE_RATE`."""
+TEXT_CHARACTERS = {("WAV", 60_000): 62, ("FLAC", 60_000): 102, ("FLAC", 2_000): 8}
+"""Length of a text in characters, by the format of its audio and its size in bytes at `SAMPLE_RATE`."""
 
 SAMPLE_RATE = 8000
+"""Sample rate of the audio in Hz."""
+
 VOICE = "en-US-nora"
 
 
-def line(number: int, characters: int) -> str:
-    """Return the text of a row. Each number gives another text."""
+def make_line(number: int, characters: int) -> str:
+    """Return a text of a number of characters. Each `number` gives another text."""
     start = f"{number:x} "
     missing = max(0, characters - len(start))
-    return (start + _FILLING * (1 + missing // len(_FILLING)))[: max(characters, len(start))].strip()
+    return (start + _FILLER_WORDS * (1 + missing // len(_FILLER_WORDS)))[
+        : max(characters, len(start))
+    ].strip()
 
 
-def lines(rows: int, characters: int, first: int = 0) -> Iterator[str]:
+def make_lines(rows: int, characters: int, first: int = 0) -> Iterator[str]:
     """Yield the texts of `rows` rows from row `first` on."""
-    return (line(number, characters) for number in range(first, first + rows))
+    return (make_line(number, characters) for number in range(first, first + rows))

@@ -1,4 +1,4 @@
-"""The row T1, which compares translation through the service with the engine alone."""
+"""Measure the row T1, which compares translation through the service with the engine alone."""
 
 import asyncio
 import statistics
@@ -11,8 +11,10 @@ from benchmarks.lab import Lab
 from benchmarks.report import Figure, at_least
 from speechframe.local.start import local_service
 
-PATH = "/v1/text/translate"
+API_PATH = "/v1/text/translate"
 CALL_TEXTS = 200
+"""Number of texts in a call."""
+
 _LINES = (
     "Your order {n} has been shipped and will arrive on Monday.",
     "The meeting in room {n} starts at ten in the morning.",
@@ -22,52 +24,56 @@ _LINES = (
 )
 
 
-def texts_of(rows: int) -> list[str]:
-    """Return different lines of usual length."""
+def make_texts(rows: int) -> list[str]:
+    """Return `rows` different lines of usual length."""
     return [_LINES[n % len(_LINES)].format(n=n) for n in range(rows)]
 
 
-def direct(clock: Clock, rows: int):
-    """Translate with the engine in this process, in one thread like a worker."""
+def translate_directly(clock: Clock, rows: int):
+    """Translate lines with the engine in this process, in one thread as a worker of the service does."""
     from speechframe.local.engines.translation.firefox import FirefoxTranslator
 
     engine = FirefoxTranslator()
     pair = next(pair for pair in engine.pairs() if (pair.source, pair.target) == ("en", "pt-BR"))
     engine.translate(["The model is there."], pair)
     with clock:
-        done = engine.translate(texts_of(rows), pair)
+        done = engine.translate(make_texts(rows), pair)
     return {"rows": len(done), "characters": sum(map(len, done))}
 
 
-def through_the_service(clock: Clock, to: dict[str, str], rows: int):
-    """Post the lines in full calls, one after the other. The service detects the source language."""
-    return asyncio.run(_through_the_service(clock, to, rows))
+def translate_through_service(clock: Clock, to: dict[str, str], rows: int):
+    """Translate lines through the service, :data:`CALL_TEXTS` lines in a call, one call after the other.
+
+    The service also detects the source language.
+    """
+    return asyncio.run(_translate_through_service(clock, to, rows))
 
 
-async def _through_the_service(clock, to, rows):
+async def _translate_through_service(clock, to, rows):
     async def call(session: aiohttp.ClientSession, texts: list[str]) -> list[str]:
         body = {"targetLanguage": "pt-BR", "texts": texts}
-        async with session.post(to["url"] + PATH, json=body, headers={"api-key": to["key"]}) as answer:
+        async with session.post(to["url"] + API_PATH, json=body, headers={"api-key": to["key"]}) as answer:
             answer.raise_for_status()
             return [entry["translated_text"] for entry in (await answer.json())["translations"]]
 
     async with aiohttp.ClientSession() as session:
         await call(session, ["The model is there."])
-        texts, done = texts_of(rows), []
+        texts, done = make_texts(rows), []
         with clock:
             for first in range(0, rows, CALL_TEXTS):
                 done += await call(session, texts[first : first + CALL_TEXTS])
     return {"rows": len(done), "characters": sum(map(len, done))}
 
 
-def t1(lab: Lab) -> Iterator[Figure]:
+def measure_t1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figure of the row T1."""
     rows = lab.size(1000)
     ours, alone = [], []
-    # Use one worker, because the engine alone uses one thread.
+    # The service has one worker, because the engine alone uses one thread.
     with local_service(workers=1, quota=10**9) as service:
         for _ in range(lab.rounds):
-            alone.append(lab.child("translating.direct", rows=rows))
-            ours.append(lab.child("translating.through_the_service", service, rows=rows))
+            alone.append(lab.run_child("translating.direct", rows=rows))
+            ours.append(lab.run_child("translating.through_the_service", service, rows=rows))
     speeds = [one.wall_s / other.wall_s for one, other in zip(alone, ours, strict=True)]
     pace = statistics.median(one.rows / one.wall_s for one in alone)
     shares = [one.service_share for one in ours]
@@ -75,4 +81,4 @@ def t1(lab: Lab) -> Iterator[Figure]:
     yield Figure.of("T1", what, speeds, "x", at_least(0.8), f"the engine alone, {pace:.0f} texts/s", shares)
 
 
-ROWS = {"T1": t1}
+ROWS = {"T1": measure_t1}

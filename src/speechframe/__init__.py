@@ -17,7 +17,10 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def _read_names() -> dict[str, str]:
-    """Return the module of each public name. A line is ``from speechframe.api import say as say``."""
+    """Return the module of each public name, as listed in ``__init__.pyi``.
+
+    Each line there has the form ``from speechframe.api import say as say``.
+    """
     lines = __loader__.get_data(f"{__path__[0]}/__init__.pyi").decode().splitlines()
     words = (line.split() for line in lines if line.startswith("from "))
     return {name: module for _, module, _, name, _, _ in words}
@@ -41,12 +44,14 @@ def __getattr__(name: str) -> object:
     return found
 
 
-def _load_dashboard() -> _notebook.Show:
-    from speechframe.widgets.dashboard import show
+def _load_dashboard() -> _notebook.ShowDashboard:
+    """Import the dashboard of a run, and return the function that shows it."""
+    from speechframe.widgets.dashboard import show_dashboard
 
-    return show
+    return show_dashboard
 
 
+# `batch` must not import `widgets`, so give `batch` the function here.
 _notebook.load_dashboard = _load_dashboard
 
 

@@ -12,9 +12,9 @@ from typing import Any, ParamSpec, TypeVar
 
 from speechframe import settings as _settings
 from speechframe.errors import SettingsError
-from speechframe.local.start import LocalService, shared_service
+from speechframe.local.start import LocalService, get_shared_service
 from speechframe.settings import Settings
-from speechframe.settings.hidden import without_keys
+from speechframe.settings.hidden import mask_address
 from speechframe.verbs import change_voice as _change_voice
 from speechframe.verbs import changes as _changes
 from speechframe.verbs import correct as _correct
@@ -59,24 +59,27 @@ async def resolve_service(service: Any = None) -> Settings:
         return found
     if service is not None:
         raise SettingsError(
-            f"service={without_keys(service)!r} is not a service; allowed: Settings(...), a local_service(), "
+            f"service={mask_address(service)!r} is not a service; allowed: Settings(...), a local_service(), "
             "or None"
         )
-    found = _settings.resolve()
+    found = _settings.resolve_settings()
     if not found.is_local:
         return found
-    started = await asyncio.to_thread(shared_service, found.service)
+    started = await asyncio.to_thread(get_shared_service, found.service)
     return started.settings
 
 
 def _with_service(
     function: Callable[P, Coroutine[Any, Any, T]], *, is_optional: bool = False
 ) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Return the function with a resolved service. An optional service is None if it cannot be used."""
+    """Return `function` with the settings of a service in the place of its argument `service`.
+
+    With `is_optional` the argument is None if no service was given and none can be used.
+    """
 
     @functools.wraps(function)
-    async def resolved(*args: P.args, **kwargs: P.kwargs) -> T:
-        if kwargs.get("backend") is None:  # a user's own backend contains its address
+    async def pass_service(*args: P.args, **kwargs: P.kwargs) -> T:
+        if kwargs.get("backend") is None:  # a backend of the user already has its address
             try:
                 kwargs["service"] = await resolve_service(kwargs.get("service"))
             except SettingsError:
@@ -84,8 +87,8 @@ def _with_service(
                     raise
         return await function(*args, **kwargs)
 
-    resolved.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    return resolved
+    pass_service.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return pass_service
 
 
 generate = _with_service(_generate.generate)

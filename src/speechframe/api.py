@@ -10,16 +10,16 @@ from speechframe import aio
 from speechframe import settings as _settings
 from speechframe.batch.options import OPTION_NAMES, Options, configure_options
 from speechframe.client import Stream, SyncStream
-from speechframe.processes.loop import sync
-from speechframe.settings.hidden import hide
-from speechframe.settings.typed import no_such
+from speechframe.processes.loop import make_sync
+from speechframe.settings.hidden import hide_keys
+from speechframe.settings.typed import make_unknown_name_error
 
 P = ParamSpec("P")
 
 
-def _streaming(function: Callable[P, Coroutine[Any, Any, Stream]]) -> Callable[P, SyncStream]:
-    """Return the synchronous twin of a function that returns a stream."""
-    begin = sync(function)
+def _make_sync_stream(function: Callable[P, Coroutine[Any, Any, Stream]]) -> Callable[P, SyncStream]:
+    """Return a synchronous version of an async function that returns a stream."""
+    begin = make_sync(function)
 
     @functools.wraps(begin)
     def twin(*args: P.args, **kwargs: P.kwargs) -> SyncStream:
@@ -30,20 +30,20 @@ def _streaming(function: Callable[P, Coroutine[Any, Any, Stream]]) -> Callable[P
     return twin
 
 
-generate = sync(aio.generate)
-change_voice = sync(aio.change_voice)
-translate = sync(aio.translate)
-dub = sync(aio.dub)
-utterances = sync(aio.utterances)
-correct = sync(aio.correct)
-run = sync(aio.run)
-resume = sync(aio.resume)
-changes = sync(aio.changes)
-say = sync(aio.say)
-stream = _streaming(aio.stream)
-voices = sync(aio.voices)
-export = sync(aio.export)
-to_datasets = sync(aio.to_datasets)
+generate = make_sync(aio.generate)
+change_voice = make_sync(aio.change_voice)
+translate = make_sync(aio.translate)
+dub = make_sync(aio.dub)
+utterances = make_sync(aio.utterances)
+correct = make_sync(aio.correct)
+run = make_sync(aio.run)
+resume = make_sync(aio.resume)
+changes = make_sync(aio.changes)
+say = make_sync(aio.say)
+stream = _make_sync_stream(aio.stream)
+voices = make_sync(aio.voices)
+export = make_sync(aio.export)
+to_datasets = make_sync(aio.to_datasets)
 
 
 def configure(**values: Any) -> None:
@@ -65,14 +65,14 @@ def configure(**values: Any) -> None:
     >>> configure(max_concurrency=4, progress=False)
     >>> configure(max_concurrency=None, progress=None)
     """
-    hide(values)
+    hide_keys(values)
     known = {*OPTION_NAMES, *(field.name for field in fields(_settings.Settings))}
     if unknown := next((name for name in values if name not in known), None):
-        raise no_such("setting", unknown, sorted(known))
+        raise make_unknown_name_error("setting", unknown, sorted(known))
     # `service` is both a run option (an object) and a setting (a folder). Here it is the setting.
     options = {k: v for k, v in values.items() if k in OPTION_NAMES and k != "service"}
     settings = {k: v for k, v in values.items() if k not in options}
     # Check the options before anything is set, because either all values are set or none.
-    Options.of(**options)
+    Options.from_given(**options)
     _settings.configure(**settings)
     configure_options(**options)

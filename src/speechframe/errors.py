@@ -1,4 +1,4 @@
-"""Every error of the package, one tree, one root to catch.
+"""All errors of the package, as one tree below one root class.
 
 ::
 
@@ -13,23 +13,23 @@
     │   └── Unavailable             503  the service is saturated or the region is down
     ├── ConnectionFailed            no answer; ``sent`` is True if the call may have been billed
     │   └── TimedOut
-    ├── BadAnswer                   an unusable answer with status 200: truncated, not audio ...
+    ├── BadAnswer                   an answer with status 200 is unusable: truncated, not audio ...
     │   └── StreamBroken            a stream ended early; the audio received so far is kept
-    ├── InvalidRows                 rows that must not be sent; ``problems`` lists every one
+    ├── InvalidRows                 rows or arguments are invalid; ``problems`` lists the faults
     ├── JobFailed                   a dubbing job, or a locale of it, failed
-    ├── BudgetExceeded              the next call would pass a limit: the run's or the month's
+    ├── BudgetExceeded              the next call would exceed a limit of the run or of many runs
     ├── EngineError                 an engine of the local service cannot carry out a request
     │   └── EngineFault             the engine or one of its files is at fault, not the request
-    ├── AudioError                  bytes that are not audio, or audio that cannot be encoded
-    ├── AnalysisError               data that cannot be analysed; ``rows`` lists the rows at fault
-    ├── ExportError                 a dataset that cannot be written; ``problems`` lists the rows at fault
+    ├── AudioError                  audio cannot be read, sent or encoded as requested
+    ├── AnalysisError               data cannot be analysed; ``rows`` lists the rows at fault
+    ├── ExportError                 a dataset cannot be written; ``problems`` lists the rows at fault
     ├── StoreError                  a run folder cannot be read or written
-    │   ├── NotARun                 the folder holds no run
+    │   ├── NotARun                 the folder does not contain a run
     │   ├── RunLocked               another process has the run open
-    │   └── RunMismatch             a run cannot be mixed with this: operation, service, layout
+    │   └── RunMismatch             the run has another operation, service, format or layout
     ├── SettingsError               a key, address or option is missing or contradicts another
-    └── ListeningError              a listening test that cannot be made or continued as requested
-        └── VoteRefused             a vote that breaks a rule of its test; ``trial`` is the trial
+    └── ListeningError              a listening test cannot be made or continued as requested
+        └── VoteRefused             a vote or a start breaks a rule; ``trial`` is its trial
 
 Errors carry data, so programs need not parse their messages. :data:`BY_STATUS` maps the statuses of section
 7.1 to classes. Errors never contain a key.
@@ -43,7 +43,7 @@ from types import MappingProxyType
 from typing import Any
 
 from speechframe.spec.codes import Status
-from speechframe.writing.words import counted, printable
+from speechframe.writing.words import format_count, replace_unprintable
 
 
 class SpeechframeError(Exception):
@@ -54,22 +54,26 @@ class SpeechframeError(Exception):
 
     def __str__(self) -> str:
         """Return the message without control characters for terminals."""
-        return printable(super().__str__())
+        return replace_unprintable(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with all fields and notes, so that other processes get the whole error."""
-        return (_rebuilt, (type(self), self.args, self.__dict__.copy()))
+        return (_rebuild_error, (type(self), self.args, self.__dict__.copy()))
 
 
-def _rebuilt(kind: type[SpeechframeError], args: tuple[Any, ...], fields: dict[str, Any]) -> SpeechframeError:
+def _rebuild_error(
+    kind: type[SpeechframeError], args: tuple[Any, ...], fields: dict[str, Any]
+) -> SpeechframeError:
+    """Return a pickled error. `args` are the arguments of Exception, `fields` the attributes."""
     # Skip __init__, because its keyword arguments are already among the fields.
     error = kind.__new__(kind, *args)
     error.__dict__.update(fields)
     return error
 
 
-_PACKAGE = str(Path(__file__).parent) + os.sep
-_KEY = re.compile(
+_PACKAGE_FOLDER = str(Path(__file__).parent) + os.sep
+"""Beginning of the path of each file of this package."""
+_KEY_PATTERN = re.compile(
     r"""((?:api.?key|\bkey|token|secret)["'\])]*\s*[=:,]\s*(?:\w+\()?)(["']).*?\2"""
     r"""|(://)[^\s"'/]*(?=@)|(\?)[\w.-]+=[^\s"')]*""",
     re.IGNORECASE,
@@ -77,29 +81,32 @@ _KEY = re.compile(
 """Matches a key in a line of code, and the parts of an address that may contain a key."""
 
 
-class _OfTheUser(SpeechframeError):
+class _UserError(SpeechframeError):
     """A mistake in the caller's code or input. Notebooks show only the message and the user's line."""
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows. Return the whole trace if ``SPEECHFRAME_DEBUG=1`` is set.
 
-        Both leave out local variables, and mask keys in lines of code.
+        Neither contains local variables. Keys in lines of code are masked.
         """
         import traceback
 
         if os.environ.get("SPEECHFRAME_DEBUG", "0") not in {"", "0"}:
-            return _mask("".join(traceback.format_exception(self)))
+            return _mask_keys("".join(traceback.format_exception(self)))
         frames = traceback.extract_tb(self.__traceback__)
-        ours = [frame.filename.startswith(_PACKAGE) for frame in frames]
+        ours = [frame.filename.startswith(_PACKAGE_FOLDER) for frame in frames]
         # The frame before the first frame of this package contains the user's line.
         before = frames[: ours.index(True) if True in ours else len(frames)]
         line = "".join(f"line {frame.lineno}: {frame.line}\n\n" for frame in before[-1:])
         words = "\n".join([f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())])
-        return _mask(f"{line}{words}\n\n(set SPEECHFRAME_DEBUG=1 to see the whole trace)")
+        return _mask_keys(f"{line}{words}\n\n(set SPEECHFRAME_DEBUG=1 to see the whole trace)")
 
 
-def _mask(text: str) -> list[str]:
-    return _KEY.sub(lambda found: "".join(filter(None, found.group(1, 3, 4))) + "***", text).splitlines()
+def _mask_keys(text: str) -> list[str]:
+    """Return the lines of a text, with keys and secret parts of addresses masked."""
+    return _KEY_PATTERN.sub(
+        lambda found: "".join(filter(None, found.group(1, 3, 4))) + "***", text
+    ).splitlines()
 
 
 class ServiceError(SpeechframeError):
@@ -120,9 +127,9 @@ class ServiceError(SpeechframeError):
     retry_after_s
         Seconds to wait before the next attempt (Retry-After), if the answer has them.
     row_key
-        The ``request_key`` of the row, in a batch.
+        The ``request_key`` of the call, if a caller sets it. None by default.
     attempts
-        Number of attempts, this attempt included.
+        Number of attempts at the call, including the attempt that raised this error.
     """
 
     def __init__(
@@ -150,19 +157,19 @@ class ServiceError(SpeechframeError):
     @property
     def retryable(self) -> bool:
         """True if the same request may succeed later (408, 429, 500, 503)."""
-        known = Status.of(self.status)
+        known = Status.from_number(self.status)
         return known.retryable if known is not None else False
 
     def __str__(self) -> str:
         """Return status, code, message, next step and trace id on one line."""
-        known = Status.of(self.status)
+        known = Status.from_number(self.status)
         message = self.message if self.message.endswith((".", "!", "?", ")")) else f"{self.message}."
         parts = [f"{self.status}{f' {self.code}' if self.code else ''}: {message}"]
         if known is not None and known.resolution:
             parts.append(known.resolution)
         if self.trace_id:
             parts.append(f"(trace id {self.trace_id})")
-        return printable(" ".join(parts))
+        return replace_unprintable(" ".join(parts))
 
 
 class BadRequest(ServiceError):
@@ -173,12 +180,12 @@ class PaymentRequired(ServiceError):
     """402: the character limit is exhausted or the subscription lapsed."""
 
 
-class PermissionDenied(ServiceError, _OfTheUser):
+class PermissionDenied(ServiceError, _UserError):
     """403, or 401 on the token call. The key or token is invalid or expired."""
 
 
 class RequestTimeout(ServiceError):
-    """408: the request was too slow or stalled before its body arrived."""
+    """408: the body of the request arrived too slowly, or not to its end."""
 
 
 class RateLimited(ServiceError):
@@ -208,12 +215,12 @@ BY_STATUS: Mapping[int, type[ServiceError]] = MappingProxyType(
 """Maps each status to its class. Other statuses raise a plain :class:`ServiceError`."""
 
 
-def service_error(message: str, *, status: int, **fields: Any) -> ServiceError:
+def make_service_error(message: str, *, status: int, **fields: Any) -> ServiceError:
     """Return an error of the class for `status`, with the given fields.
 
     Examples
     --------
-    >>> service_error("busy", status=503).retryable
+    >>> make_service_error("busy", status=503).retryable
     True
     """
     return BY_STATUS.get(status, ServiceError)(message, status=status, **fields)
@@ -241,7 +248,7 @@ class TimedOut(ConnectionFailed):
 
 
 class BadAnswer(SpeechframeError):
-    """An answer with status 200 is unusable. Its JSON, its Base64 or its audio is broken.
+    """An answer with status 200 is unusable. For example, its JSON, its Base64 or its audio is broken.
 
     The call was most likely billed.
 
@@ -264,7 +271,7 @@ class BadAnswer(SpeechframeError):
 
 
 class StreamBroken(BadAnswer):
-    """A stream ended early. It was cut off, silent for too long, too large, or closed by its reader.
+    """A stream ended early, because it was cut off, silent for too long, too large, or closed by its reader.
 
     The audio received so far is kept in ``stream.audio``, and was most likely billed.
 
@@ -284,7 +291,7 @@ class StreamBroken(BadAnswer):
 
 
 class JobFailed(SpeechframeError):
-    """A dubbing job, or one locale of the job, failed. The ledger contains the credits charged despite that.
+    """A dubbing job, or one locale of the job, failed. The ledger lists credits that were charged anyway.
 
     Parameters
     ----------
@@ -299,7 +306,7 @@ class JobFailed(SpeechframeError):
         self.code = code
 
 
-class ExportError(_OfTheUser):
+class ExportError(_UserError):
     """A dataset cannot be written as requested. Nothing that looks finished is left on the disk.
 
     Parameters
@@ -312,23 +319,23 @@ class ExportError(_OfTheUser):
         Number of problems, if `problems` contains only the first ones.
     """
 
-    SHOWN = 5
+    MAX_SHOWN_PROBLEMS = 5
 
     def __init__(
         self, message: str, *, problems: Sequence[Mapping[str, Any]] = (), total: int | None = None
     ) -> None:
         self.problems = list(problems)
         self.total = total if total is not None else len(self.problems)
-        lines = [message + (f" ({counted(self.total, 'problem')}):" if self.problems else "")]
-        lines += [f"  row {p.get('row_id')!r} {p.get('problem')}" for p in self.problems[: self.SHOWN]]
-        if self.total > self.SHOWN:
-            more = self.total - self.SHOWN
+        lines = [message + (f" ({format_count(self.total, 'problem')}):" if self.problems else "")]
+        lines += [f"  row {p.get('row_id')!r} {p.get('problem')}" for p in self.problems[: self.MAX_SHOWN_PROBLEMS]]
+        if self.total > self.MAX_SHOWN_PROBLEMS:
+            more = self.total - self.MAX_SHOWN_PROBLEMS
             lines.append(f"  ... and {more:,} more; .problems lists {len(self.problems):,}")
         super().__init__("\n".join(lines))
 
 
-class InvalidRows(_OfTheUser):
-    """Some rows are invalid, so nothing was sent and nothing was spent.
+class InvalidRows(_UserError):
+    """Some rows or arguments are invalid, so nothing was sent and nothing was spent.
 
     Parameters
     ----------
@@ -336,11 +343,12 @@ class InvalidRows(_OfTheUser):
         One mapping per problem, with ``row``, ``row_id``, ``field``, ``problem``, ``value`` and ``allowed``.
         ``pandas.DataFrame(error.problems)`` shows them all.
     total, rows
-        Number of problems, and number of rows with a problem. By default both are counted in `problems`. They
-        are larger if `problems` contains only the first problems of very many.
+        Number of problems, and number of rows with a problem. By default both are counted in `problems`.
+        Pass them if `problems` contains only the first of very many problems.
     """
 
-    SHOWN = 5
+    MAX_SHOWN_PROBLEMS = 5
+    """Number of problems that the message lists."""
 
     def __init__(
         self,
@@ -353,25 +361,25 @@ class InvalidRows(_OfTheUser):
         self.total = total if total is not None else len(self.problems)
         listed = {p.get("row_id") for p in self.problems if p.get("row_id") is not None}
         self.rows = max(rows or 0, len(listed))
-        super().__init__(self._words())
+        super().__init__(self._describe_problems())
 
-    def _words(self) -> str:
-        where = f" in {counted(self.rows, 'row')}" if self.rows else ""
-        lines = [f"{counted(self.total, 'problem')}{where}; nothing was sent:"]
-        for p in self.problems[: self.SHOWN]:
+    def _describe_problems(self) -> str:
+        where = f" in {format_count(self.rows, 'row')}" if self.rows else ""
+        lines = [f"{format_count(self.total, 'problem')}{where}; nothing was sent:"]
+        for p in self.problems[: self.MAX_SHOWN_PROBLEMS]:
             row = f"row {p['row_id']!r}" if p.get("row_id") is not None else ""
             place = ", ".join(filter(None, (row, p.get("field"))))
             allowed = f"; allowed: {p['allowed']}" if p.get("allowed") else ""
             value = f" (value {p['value']})" if p.get("value") not in {None, ""} else ""
             lines.append(f"  {place}: {p.get('problem')}{value}{allowed}")
-        if self.total > self.SHOWN:
+        if self.total > self.MAX_SHOWN_PROBLEMS:
             lines.append(
-                f"  ... and {self.total - self.SHOWN:,} more; .problems lists {len(self.problems):,}"
+                f"  ... and {self.total - self.MAX_SHOWN_PROBLEMS:,} more; .problems lists {len(self.problems):,}"
             )
         return "\n".join(lines)
 
 
-class BudgetExceeded(_OfTheUser):
+class BudgetExceeded(_UserError):
     """The next call was not made, because its price would exceed a limit.
 
     Parameters
@@ -418,7 +426,7 @@ class EngineFault(EngineError):
 
 
 class AudioError(SpeechframeError):
-    """Bytes are not audio, or audio cannot be encoded as requested."""
+    """Audio cannot be read, sent or encoded as requested."""
 
 
 class AnalysisError(SpeechframeError):
@@ -444,28 +452,28 @@ class StoreError(SpeechframeError):
     """A run folder cannot be read or written. All acknowledged data is still on disk."""
 
 
-class NotARun(StoreError, _OfTheUser):
+class NotARun(StoreError, _UserError):
     """The folder does not contain a run."""
 
 
-class RunLocked(StoreError, _OfTheUser):
+class RunLocked(StoreError, _UserError):
     """Another process has this run open for writing."""
 
 
-class RunMismatch(StoreError, _OfTheUser):
+class RunMismatch(StoreError, _UserError):
     """The run in the folder has another operation, service identity, audio format or layout."""
 
 
-class SettingsError(_OfTheUser):
+class SettingsError(_UserError):
     """A key, address or option is missing or contradicts another. The message names the setting to change."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return a question with the known name nearest to a misspelled `name`, or an empty text.
 
     Examples
     --------
-    >>> nearest("max_credit", ["max_credits", "max_attempts"])
+    >>> suggest_name("max_credit", ["max_credits", "max_attempts"])
     "did you mean 'max_credits'? "
     """
     from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""Import libraries that only an extra installs. Each is imported at its first use."""
+"""Import libraries of the extra ``listening``, each at its first use, because an extra may be missing."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -8,10 +8,11 @@ from speechframe.errors import AnalysisError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INSTALL = "pip install 'speechframe[listening]'"
+INSTALL_COMMAND = "pip install 'speechframe[listening]'"
+"""The command that installs the extra."""
 
 
-def needed(module: str) -> Any:
+def import_library(module: str) -> Any:
     """Return a module of the extra ``listening``.
 
     Raises
@@ -21,7 +22,7 @@ def needed(module: str) -> Any:
 
     Examples
     --------
-    >>> round(float(needed("scipy.special").stdtr(9, 2.262)), 3)
+    >>> round(float(import_library("scipy.special").stdtr(9, 2.262)), 3)
     0.975
     """
     package = module.partition(".")[0]
@@ -30,13 +31,15 @@ def needed(module: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
-        raise AnalysisError(f"{package} is not installed: {INSTALL}") from None
+        raise AnalysisError(f"{package} is not installed: {INSTALL_COMMAND}") from None
 
 
-def axes(ax: "Axes | None", width_inches: float, height_inches: float) -> "Axes":
-    """Return `ax`, or the axes of a new figure. The figure is not one of pyplot's."""
+def provide_axes(ax: "Axes | None", width_inches: float, height_inches: float) -> "Axes":
+    """Return `ax`, or the axes of a new figure. pyplot does not keep or show the new figure."""
     if ax is not None:
         return ax
-    figure = needed("matplotlib.figure").Figure(figsize=(width_inches, height_inches), layout="constrained")
+    figure = import_library("matplotlib.figure").Figure(
+        figsize=(width_inches, height_inches), layout="constrained"
+    )
     made: Axes = figure.subplots()
     return made

@@ -60,13 +60,13 @@ def spectral_error_db(expected, found) -> float:
 @pytest.mark.parametrize(("kind", "rate_hz", "channel_type"), COMBINATIONS)
 def test_every_combination_comes_back_as_it_was_sent(speech_like, kind, rate_hz, channel_type):
     data = encoded(speech_like, kind, rate_hz, channel_type)
-    real_type, real_rate_hz = codec.forced_shape(kind, channel_type, rate_hz)
+    real_type, real_rate_hz = codec.get_forced_shape(kind, channel_type, rate_hz)
     audio = decoded(data, kind, real_rate_hz, real_type.channels)
 
     assert (audio.sample_rate_hz, audio.channels) == (real_rate_hz, real_type.channels)
     assert audio.samples.dtype == np.float32
     assert audio.samples.ndim == real_type.channels
-    assert len(audio.samples) == codec.seconds_to_frames(len(speech_like) / 22050, real_rate_hz)
+    assert len(audio.samples) == codec.convert_seconds_to_frames(len(speech_like) / 22050, real_rate_hz)
     expected = codec.resample(speech_like, 22050, real_rate_hz)
     for channel in audio.samples.reshape(len(audio.samples), -1).T:
         assert spectral_error_db(expected, channel) > QUALITY_DB[kind]
@@ -124,18 +124,18 @@ def test_every_file_is_decoded_whole_in_one_pass_without_a_word(
         audio = codec.decode(data)
         found = audio.samples.reshape(-1, audio.channels)
         assert abs(len(found) - len(expected)) <= 1, name
-        assert codec.inspect(data).audio_seconds * rate_hz == pytest.approx(len(found)), name
+        assert codec.inspect_audio(data).audio_seconds * rate_hz == pytest.approx(len(found)), name
         whole = slice(0, min(len(found), len(expected)) - 1152 * ("cut" in name))
         assert np.abs(found[whole] - expected[whole]).max() < 1e-4, name
         path = tmp_path / "clip"
         path.write_bytes(data)
-        assert np.array_equal(media.read(path, max_seconds=60).samples, found.mean(axis=1)), name
+        assert np.array_equal(media.read_audio(path, max_seconds=60).samples, found.mean(axis=1)), name
     assert capfd.readouterr().err == ""
 
 
 def test_mp3_that_begins_amid_another_is_silent_until_a_frame_is_whole(speech_like, capfd):
     data = mp3_by_lame(speech_like, 44100, 2, write_xing="0", id3v2_version="0")[5000:]
-    data = data[_mp3.read(data).spans[0].start :]
+    data = data[_mp3.read_mp3(data).spans[0].start :]
     found, expected = codec.decode(data).samples, by_ffmpeg(data)
     assert len(found) == len(expected)
     assert np.abs(found - expected)[4 * 1152 :].max() < 1e-4
@@ -159,12 +159,12 @@ def test_mp3_that_changes_its_rate_is_refused(speech_like):
 @pytest.mark.parametrize(("kind", "rate_hz", "channel_type"), COMBINATIONS)
 def test_the_headers_tell_the_same_as_the_samples(speech_like, kind, rate_hz, channel_type):
     data = encoded(speech_like, kind, rate_hz, channel_type)
-    real_type, real_rate_hz = codec.forced_shape(kind, channel_type, rate_hz)
+    real_type, real_rate_hz = codec.get_forced_shape(kind, channel_type, rate_hz)
     options = {"sample_rate_hz": rate_hz, "channels": real_type.channels} if kind is Format.PCM else {}
-    info = codec.inspect(data, format=kind, **options)
+    info = codec.inspect_audio(data, format=kind, **options)
     assert info == codec.AudioInfo(kind, real_rate_hz, real_type.channels, pytest.approx(1.6, abs=0.001))
     if kind in FILES:
-        assert codec.inspect(data) == info
+        assert codec.inspect_audio(data) == info
 
 
 @pytest.mark.sampled(1)
@@ -211,7 +211,7 @@ def test_mp3_takes_no_longer_than_its_encoder(speech_like):
 def test_minutes_of_audio_can_be_ogg():
     samples = np.tile(np.sin(np.arange(48000) / 20).astype(np.float32) * 0.3, 120)
     data = codec.encode(samples, 48000, format=Format.OGG)
-    assert codec.inspect(data).audio_seconds == 120
+    assert codec.inspect_audio(data).audio_seconds == 120
 
 
 def test_pcm_is_signed_16_bit_little_endian_interleaved():
@@ -251,27 +251,27 @@ def test_too_loud_samples_are_turned_down_not_clipped(kind):
     loud = (1.8 * np.sin(np.arange(8000) / 5)).astype(np.float32)
     data = codec.encode(loud, 8000, format=kind)
     samples = decoded(data, kind, 8000, 1).samples
-    assert measure.peak(samples) == pytest.approx(codec.PEAK_CEILING, abs=0.001)
+    assert measure.measure_peak(samples) == pytest.approx(codec.PEAK_CEILING, abs=0.001)
     assert spectral_error_db(loud / 1.8 * codec.PEAK_CEILING, samples) > 60
 
 
 def test_an_exact_length_survives_the_change_of_rate():
     seconds = 1.23457
-    frames = codec.seconds_to_frames(seconds, 22050)
+    frames = codec.convert_seconds_to_frames(seconds, 22050)
     samples = np.full(frames, 0.1, np.float32)
     for rate_hz in STREAM_SAMPLE_RATES_HZ:
         data = encoded(samples, Format.WAV, rate_hz, audio_seconds=seconds)
-        assert len(codec.decode(data).samples) == codec.seconds_to_frames(seconds, rate_hz)
+        assert len(codec.decode(data).samples) == codec.convert_seconds_to_frames(seconds, rate_hz)
 
 
 @given(st.integers(0, 50_000_000), st.sampled_from([*STREAM_SAMPLE_RATES_HZ, 22050]))
 def test_frames_to_seconds_and_back_is_the_same_number(frames, rate_hz):
-    assert codec.seconds_to_frames(frames / rate_hz, rate_hz) == frames
+    assert codec.convert_seconds_to_frames(frames / rate_hz, rate_hz) == frames
 
 
 def test_seconds_round_to_the_nearest_frame_halves_up():
-    assert codec.seconds_to_frames(0.5 / 8000, 8000) == 1
-    assert codec.seconds_to_frames(0.49 / 8000, 8000) == 0
+    assert codec.convert_seconds_to_frames(0.5 / 8000, 8000) == 1
+    assert codec.convert_seconds_to_frames(0.49 / 8000, 8000) == 0
 
 
 def test_resampling_keeps_length_and_pitch():
@@ -301,7 +301,7 @@ def test_bytes_that_are_no_audio_are_refused(junk, words):
     with pytest.raises(AudioError, match=words):
         codec.decode(junk)
     with pytest.raises(AudioError, match=words):
-        codec.inspect(junk)
+        codec.inspect_audio(junk)
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -396,4 +396,6 @@ def test_a_full_disk_is_an_error_of_the_system(format, monkeypatch):
         pytest.raises(OSError, match="the disk may be full"),
         Path("/dev/full").open("w+b", buffering=0) as file,
     ):
-        codec.write(file, noise, 44_100, format=format, channel_type=ChannelType.MONO, output_rate_hz=44_100)
+        codec.write_encoded(
+            file, noise, 44_100, format=format, channel_type=ChannelType.MONO, output_rate_hz=44_100
+        )

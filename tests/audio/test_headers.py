@@ -33,21 +33,21 @@ def test_flac_is_read_to_its_last_frame(rate_hz):
     frame_counts, subtypes = (1, 191, 4095, 4096, 4097, 70_000), ("PCM_S8", "PCM_16", "PCM_24")
     for frames, channels, subtype in itertools.product(frame_counts, (1, 2), subtypes):
         data = written("FLAC", subtype, frames, rate_hz, channels)
-        assert _headers.shape_of(data, Format.FLAC) == _headers.HeaderFacts(rate_hz, channels, frames)
+        assert _headers.read_shape(data, Format.FLAC) == _headers.HeaderFacts(rate_hz, channels, frames)
 
 
 @pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE"])
 @pytest.mark.parametrize("channels", [1, 2])
 def test_wav_is_read_by_its_chunks(subtype, channels):
     data = written("WAV", subtype, channels=channels)
-    assert _headers.shape_of(data, Format.WAV) == _headers.HeaderFacts(44100, channels, 9_000)
+    assert _headers.read_shape(data, Format.WAV) == _headers.HeaderFacts(44100, channels, 9_000)
 
 
 @pytest.mark.parametrize(("container", "subtype"), [("WAV", "ULAW"), ("WAVEX", "FLOAT"), ("OGG", "VORBIS")])  # fmt: skip
 def test_what_is_unusual_is_left_to_the_decoder(container, subtype):
     data = written(container, subtype)
-    info = codec.inspect(data)
-    assert _headers.shape_of(data, info.format) is None
+    info = codec.inspect_audio(data)
+    assert _headers.read_shape(data, info.format) is None
     assert info.audio_seconds == pytest.approx(9_000 / 44100, abs=0.001)
 
 
@@ -55,18 +55,18 @@ def test_flac_that_lacks_its_last_frame_is_refused_and_so_is_a_claim_of_hours():
     data = written("FLAC", "PCM_16", frames=30_000)
     for share in (0.3, 0.6, 0.8):
         with pytest.raises(AudioError, match="truncated"):
-            codec.inspect(data[: int(share * len(data))])
+            codec.inspect_audio(data[: int(share * len(data))])
     claim = bytearray(data)
     claim[21] |= 0x0F
     claim[22:26] = b"\xff\xff\xff\xff"
     with pytest.raises(AudioError, match="truncated"):
-        codec.inspect(bytes(claim))
+        codec.inspect_audio(bytes(claim))
 
 
 def test_bytes_behind_the_last_frame_do_no_harm():
     data = written("FLAC", "PCM_16", frames=30_000)
     for more in (b"TAG" + bytes(125), b"\xff\xf8" * 500, bytes(100_000)):
-        assert codec.inspect(data + more) == codec.inspect(data)
+        assert codec.inspect_audio(data + more) == codec.inspect_audio(data)
 
 
 @given(st.sampled_from(FLACS + WAVS), st.data())
@@ -77,7 +77,7 @@ def test_changed_bytes_are_read_as_the_decoder_reads_them_or_refused(data, draw)
         changed[draw.draw(st.integers(0, min(len(data), 100) - 1))] = draw.draw(st.integers(0, 255))
     changed = bytes(changed)
     try:
-        quick = _headers.shape_of(changed, Format.FLAC if data[:4] == b"fLaC" else Format.WAV)
+        quick = _headers.read_shape(changed, Format.FLAC if data[:4] == b"fLaC" else Format.WAV)
     except AudioError:
         return
     if quick is None or changed[:4] != data[:4]:
@@ -99,7 +99,7 @@ def test_changed_bytes_are_read_as_the_decoder_reads_them_or_refused(data, draw)
 def test_no_bytes_are_more_than_an_audio_error(junk, start):
     for found in (Format.WAV, Format.FLAC):
         try:
-            shape = _headers.shape_of(start + junk, found)
+            shape = _headers.read_shape(start + junk, found)
         except AudioError:
             continue
         assert shape is None or shape.frames >= 0
@@ -107,7 +107,7 @@ def test_no_bytes_are_more_than_an_audio_error(junk, start):
 
 def test_a_million_empty_chunks_are_not_counted():
     with pytest.raises(AudioError, match="more than 10,000 chunks"):
-        codec.inspect(b"RIFF\0\0\0\0WAVE" + b"junk\0\0\0\0" * 1_000_000)
+        codec.inspect_audio(b"RIFF\0\0\0\0WAVE" + b"junk\0\0\0\0" * 1_000_000)
 
 
 def test_silence_that_unpacks_without_end_is_refused(monkeypatch):

@@ -3,7 +3,7 @@ import pytest
 
 from speechframe.audio import measure
 from speechframe.errors import AudioError
-from speechframe.listening.signals import loudness_lufs
+from speechframe.listening.signals import measure_loudness_lufs
 
 RATE_HZ = 22050
 VOWELS = {  # means of adult speakers, F1 to F3
@@ -71,24 +71,24 @@ def test_minutes_are_measured_in_blocks_with_the_same_result(make_vowel):
 @pytest.mark.parametrize(("vowel", "f0_hz"), list(zip(VOWELS, [90, 200, 120, 90, 120], strict=True)))
 def test_the_formants_of_a_vowel_are_found(make_vowel, vowel, f0_hz):
     expected = VOWELS[vowel]
-    found = measure.formants_hz(make_vowel(f0_hz, (*expected, 3500, 4500)), RATE_HZ)
+    found = measure.measure_formants_hz(make_vowel(f0_hz, (*expected, 3500, 4500)), RATE_HZ)
     # Between harmonics nothing is heard: half their distance is what a formant can be known to.
     for found_hz, expected_hz in zip(found, expected, strict=True):
         assert found_hz == pytest.approx(expected_hz, rel=0.05, abs=f0_hz / 2)
 
 
 def test_what_is_not_there_is_nan_not_a_guess():
-    assert np.isnan(measure.formants_hz(np.zeros(RATE_HZ, np.float32), RATE_HZ)).all()
-    assert np.isnan(measure.formants_hz(np.full(20, 0.1, np.float32), RATE_HZ)).all()
+    assert np.isnan(measure.measure_formants_hz(np.zeros(RATE_HZ, np.float32), RATE_HZ)).all()
+    assert np.isnan(measure.measure_formants_hz(np.full(20, 0.1, np.float32), RATE_HZ)).all()
 
 
 def test_levels_of_known_signals():
     sine = np.sin(2 * np.pi * np.arange(RATE_HZ) * 100 / RATE_HZ).astype(np.float32)
-    assert measure.rms_db(sine) == pytest.approx(-3.01, abs=0.01)
-    assert measure.peak(0.5 * sine) == pytest.approx(0.5, abs=1e-3)
-    assert measure.rms_db(np.zeros(10, np.float32)) == -120
+    assert measure.measure_rms_db(sine) == pytest.approx(-3.01, abs=0.01)
+    assert measure.measure_peak(0.5 * sine) == pytest.approx(0.5, abs=1e-3)
+    assert measure.measure_rms_db(np.zeros(10, np.float32)) == -120
     with_pause = np.concatenate([0.1 * sine, np.full(3 * RATE_HZ, 1e-4, np.float32)])
-    assert measure.rms_db(with_pause) == pytest.approx(-29, abs=0.1)
+    assert measure.measure_rms_db(with_pause) == pytest.approx(-29, abs=0.1)
 
 
 @pytest.mark.parametrize(("rate_hz", "seconds"), [(8000, 70.0), (22050, 0.5), (48000, 2.0)])
@@ -98,18 +98,18 @@ def test_loudness_is_that_of_another_meter(rate_hz, seconds):
     # Two seconds of sound, then one of near silence, in turn; and a level that drifts.
     sounds = np.where(np.arange(frames) // rate_hz % 3 < 2, 0.1, 1e-5) * np.linspace(0.5, 1, frames)
     samples = (sounds * chance.standard_normal(frames)).astype(np.float32)
-    found = measure.loudness_lufs(samples, rate_hz)
-    assert found == pytest.approx(loudness_lufs(samples, rate_hz), abs=0.15)
-    assert measure.loudness_lufs(samples / 1000, rate_hz) == pytest.approx(found - 60, abs=0.01)
+    found = measure.measure_loudness_lufs(samples, rate_hz)
+    assert found == pytest.approx(measure_loudness_lufs(samples, rate_hz), abs=0.15)
+    assert measure.measure_loudness_lufs(samples / 1000, rate_hz) == pytest.approx(found - 60, abs=0.01)
 
 
 def test_energy_per_frame_with_a_rest_at_the_end():
     samples = np.repeat(np.array([0.1, 0.0, 0.01], np.float32), [100, 100, 30])
-    assert measure.energy_db(samples, 10_000).tolist() == [-20, -120, -40]
+    assert measure.measure_energy_db(samples, 10_000).tolist() == [-20, -120, -40]
 
 
 def test_clipping_is_counted():
-    assert measure.clipped_fraction(np.array([0.999999, -1.0, 0.98, 0.0], np.float32)) == 0.5
+    assert measure.measure_clipped_fraction(np.array([0.999999, -1.0, 0.98, 0.0], np.float32)) == 0.5
 
 
 def test_silences_are_found_where_they_are(make_vowel):
@@ -123,20 +123,20 @@ def test_silences_are_found_where_they_are(make_vowel):
             np.zeros(6615, np.float32),
         ]
     )
-    (first, last) = measure.silences(samples, RATE_HZ)
+    (first, last) = measure.find_silences(samples, RATE_HZ)
     assert first == pytest.approx((0, 0.1), abs=0.01)
     assert last == pytest.approx((1.14, 1.44), abs=0.02)
-    assert len(measure.silences(samples, RATE_HZ, shortest_ms=20)) == 3
+    assert len(measure.find_silences(samples, RATE_HZ, shortest_ms=20)) == 3
 
 
 def test_channels_are_measured_together():
     left = np.full(1000, 0.2, np.float32)
     both = np.stack([left, np.zeros_like(left)], axis=1)
-    assert measure.peak(both) == pytest.approx(0.2)
-    assert measure.energy_db(both, 1000, 1000.0)[0] == pytest.approx(-20)
+    assert measure.measure_peak(both) == pytest.approx(0.2)
+    assert measure.measure_energy_db(both, 1000, 1000.0)[0] == pytest.approx(-20)
 
 
 def test_nothing_cannot_be_measured():
-    for function in (measure.peak, measure.rms_db):
+    for function in (measure.measure_peak, measure.measure_rms_db):
         with pytest.raises(AudioError):
             function(np.zeros(0, np.float32))

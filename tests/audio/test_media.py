@@ -12,7 +12,7 @@ import pytest
 import soundfile
 
 from speechframe.audio import media
-from speechframe.audio._samples import mixed
+from speechframe.audio._samples import mix_channels
 from speechframe.errors import AudioError
 
 RATE_HZ = 24000
@@ -53,7 +53,7 @@ def muxed(path, codec, *, rate_hz=48000, seconds=1.0, video=False, audio=True, s
 
 def refused(path, *, max_seconds=60.0):
     with pytest.raises(AudioError) as caught:
-        media.read(path, max_seconds=max_seconds)
+        media.read_audio(path, max_seconds=max_seconds)
     return str(caught.value)
 
 
@@ -75,7 +75,7 @@ def middle_peak(audio):
 )  # fmt: skip
 def test_audio_files_of_every_usual_kind_come_out_as_they_went_in(tmp_path, container, subtype):
     samples = np.repeat(tone()[:, None], 2, axis=1)
-    audio = media.read(
+    audio = media.read_audio(
         written(tmp_path / "no_extension", samples, format=container, subtype=subtype), max_seconds=2
     )
     assert (audio.samples.dtype, audio.samples.ndim, audio.sample_rate_hz) == (np.float32, 1, RATE_HZ)
@@ -91,7 +91,7 @@ def test_audio_files_of_every_usual_kind_come_out_as_they_went_in(tmp_path, cont
 )  # fmt: skip
 def test_videos_and_their_like_give_their_first_audio_stream(tmp_path, name, codec, video):
     path = muxed(tmp_path / name, codec, video=video)
-    audio = media.read(path.rename(tmp_path / "no_extension"), max_seconds=2)
+    audio = media.read_audio(path.rename(tmp_path / "no_extension"), max_seconds=2)
     assert (audio.samples.dtype, audio.samples.ndim, audio.sample_rate_hz) == (np.float32, 1, 48000)
     assert audio.audio_seconds == pytest.approx(1.0, abs=0.08)
     # Two equal channels are as loud as one of them.
@@ -101,7 +101,7 @@ def test_videos_and_their_like_give_their_first_audio_stream(tmp_path, name, cod
 
 def test_channels_are_mixed(tmp_path):
     samples = np.stack([tone(level=0.8), np.zeros(RATE_HZ), tone(level=0.4), np.full(RATE_HZ, 0.4)], axis=1)
-    audio = media.read(written(tmp_path / "a.wav", samples, subtype="FLOAT"), max_seconds=2)
+    audio = media.read_audio(written(tmp_path / "a.wav", samples, subtype="FLOAT"), max_seconds=2)
     assert audio.samples == pytest.approx(samples.mean(axis=1), abs=1e-6)
 
 
@@ -109,16 +109,16 @@ def test_a_voice_does_not_cancel_in_channels_of_opposite_polarity(tmp_path):
     voice, both = tone(level=0.4), tone(level=0.2)
     # The second half has the voice in both channels, as it should be.
     samples = np.stack([np.append(voice, both), np.append(-voice, both)], axis=1)
-    found = media.read(written(tmp_path / "a.wav", samples, subtype="FLOAT"), max_seconds=9).samples
+    found = media.read_audio(written(tmp_path / "a.wav", samples, subtype="FLOAT"), max_seconds=9).samples
     late = RATE_HZ // 2
     assert found[: RATE_HZ - late] == pytest.approx(voice[:-late], abs=1e-6)
     assert found[RATE_HZ + late :] == pytest.approx(both[late:], abs=1e-6), "within half a second"
-    assert mixed(samples.astype(np.float32)) == pytest.approx(found, abs=1e-6)
+    assert mix_channels(samples.astype(np.float32)) == pytest.approx(found, abs=1e-6)
 
 
 @pytest.mark.parametrize("rate_hz", [88200, 192000])
 def test_faster_audio_is_brought_down_to_the_fastest_of_any_answer(tmp_path, rate_hz):
-    audio = media.read(written(tmp_path / "a.wav", tone(1.5, rate_hz), rate_hz), max_seconds=2)
+    audio = media.read_audio(written(tmp_path / "a.wav", tone(1.5, rate_hz), rate_hz), max_seconds=2)
     assert (audio.sample_rate_hz, len(audio.samples)) == (48000, 72000)
     assert pitch_hz(audio) == pytest.approx(220, abs=2)
 
@@ -194,7 +194,7 @@ def test_webm_that_was_written_as_a_stream_is_read_to_its_end(tmp_path):
     at = data.index(b"\x18\x53\x80\x67") + 4
     data[at : at + 8] = b"\x01" + b"\xff" * 7
     path.write_bytes(data)
-    assert media.read(path, max_seconds=60).audio_seconds == pytest.approx(3.0, abs=0.05)
+    assert media.read_audio(path, max_seconds=60).audio_seconds == pytest.approx(3.0, abs=0.05)
 
 
 @pytest.mark.parametrize("size", [0xFFFFFFFF, 0x7FFFFFFF])
@@ -202,7 +202,7 @@ def test_a_wav_that_was_written_as_a_stream_is_read_to_its_end(tmp_path, size):
     data = bytearray(written(tmp_path / "a.wav", tone()).read_bytes())
     struct.pack_into("<I", data, data.index(b"data") + 4, size)
     (tmp_path / "a.wav").write_bytes(data)
-    assert media.read(tmp_path / "a.wav", max_seconds=2).audio_seconds == pytest.approx(1.0, abs=1e-3)
+    assert media.read_audio(tmp_path / "a.wav", max_seconds=2).audio_seconds == pytest.approx(1.0, abs=1e-3)
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
@@ -213,7 +213,7 @@ def test_values_that_are_no_numbers_are_refused(tmp_path, value):
 
 def test_floats_beyond_full_scale_are_cut(tmp_path):
     path = written(tmp_path / "a.wav", np.full(100, 7.5, np.float32), subtype="FLOAT")
-    assert media.read(path, max_seconds=2).samples.max() == 1.0
+    assert media.read_audio(path, max_seconds=2).samples.max() == 1.0
 
 
 @pytest.mark.parametrize("seconds", [2.0, 2.001])
@@ -224,7 +224,7 @@ def test_the_longest_is_taken_and_a_little_more_is_not(tmp_path, seconds, kind):
     else:
         path = written(tmp_path / "upload", tone(seconds), format=kind)
     if seconds == 2.0:
-        assert media.read(path, max_seconds=2.0).audio_seconds == 2.0
+        assert media.read_audio(path, max_seconds=2.0).audio_seconds == 2.0
     else:
         assert refused(path, max_seconds=2.0) == (
             "the audio is longer than 2 seconds, the longest that is allowed"
@@ -258,7 +258,7 @@ def test_what_unpacks_to_hours_is_refused_while_it_is_read_without_filling_memor
         # Of read(), which keeps what it has: 600 s, mixed, and not eight channels or an hour of them.
         assert tracemalloc.get_traced_memory()[1] < 40e6
         tracemalloc.reset_peak()
-        with media.opened(path, max_seconds=6000) as opened:
+        with media.open_media(path, max_seconds=6000) as opened:
             assert sum(map(len, opened.blocks)) == 8000 * 3600
         assert tracemalloc.get_traced_memory()[1] < 10e6, "only a block is held"
     finally:
@@ -289,7 +289,7 @@ def test_without_the_extra_the_words_name_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     assert refused(path).endswith("pip install 'speechframe[media]'")
     # What needs no extra still needs none.
-    assert media.read(written(tmp_path / "a.wav", tone()), max_seconds=2).audio_seconds == 1.0
+    assert media.read_audio(written(tmp_path / "a.wav", tone()), max_seconds=2).audio_seconds == 1.0
 
 
 def test_damage_in_the_middle_of_a_video_is_no_crash(tmp_path):
@@ -300,4 +300,4 @@ def test_damage_in_the_middle_of_a_video_is_no_crash(tmp_path):
     path = Path(tmp_path, "upload")
     path.write_bytes(data)
     with contextlib.suppress(AudioError):
-        assert media.read(path, max_seconds=60).audio_seconds < 60
+        assert media.read_audio(path, max_seconds=60).audio_seconds < 60

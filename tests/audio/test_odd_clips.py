@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from speechframe.audio import _mp3, _ogg, media
-from speechframe.audio.lengths import length_of
+from speechframe.audio.lengths import measure_length
 from speechframe.errors import AudioError
 
 RATE_HZ = 16_000
@@ -55,9 +55,9 @@ def with_sizes(wav, riff, data):
 
 
 def without_end(ogg):
-    changed, last = bytearray(ogg), list(_ogg.pages(ogg))[-1]
+    changed, last = bytearray(ogg), list(_ogg.iter_pages(ogg))[-1]
     changed[last.start + 5] &= ~4
-    _ogg._sign(changed, last)
+    _ogg._write_checksum(changed, last)
     return bytes(changed)
 
 
@@ -65,7 +65,7 @@ def without_padding():
     """An MP3 whose last frame is cut off, which has nothing but what the encoder put in."""
     for frames in range(1000, 20_000, 37):
         data = by_ffmpeg("mp3", "libmp3lame", TONE[:frames])
-        found = _mp3.read(data)
+        found = _mp3.read_mp3(data)
         if found.behind >= found.kind.frame_samples:
             (span,) = found.spans
             return data[: span.end - (span.end - span.start) // span.count]
@@ -132,7 +132,7 @@ def test_what_plays_is_as_long_and_as_loud_as_in_a_player(tmp_path):
         path = tmp_path / "clip"
         path.write_bytes(data)
         try:
-            clip, length = media.read(path, max_seconds=10), length_of(data)
+            clip, length = media.read_audio(path, max_seconds=10), measure_length(data)
         except AudioError as error:
             wrong[name] = str(error)
             continue
@@ -150,7 +150,10 @@ def test_what_is_cut_off_or_empty_is_refused_for_that(tmp_path):
         path = tmp_path / "clip"
         path.write_bytes(data)
         said[name] = []
-        for look in (lambda path=path: media.read(path, max_seconds=10), lambda data=data: length_of(data)):
+        for look in (
+            lambda path=path: media.read_audio(path, max_seconds=10),
+            lambda data=data: measure_length(data),
+        ):
             with pytest.raises(AudioError) as caught:
                 look()
             said[name].append(str(caught.value))

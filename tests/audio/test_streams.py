@@ -48,7 +48,7 @@ def decoded(data, kind, rate_hz, channels):
 def test_a_stream_is_one_file_that_holds_what_a_file_made_at_once_holds(
     speech_like, kind, rate_hz, channel_type
 ):
-    real_type, real_rate_hz = codec.forced_shape(kind, channel_type, rate_hz)
+    real_type, real_rate_hz = codec.get_forced_shape(kind, channel_type, rate_hz)
     audio = decoded(
         streamed(speech_like, kind, rate_hz, channel_type), kind, real_rate_hz, real_type.channels
     )
@@ -78,10 +78,10 @@ def test_other_readers_open_what_was_streamed(speech_like, kind, channel_type):
         seconds = sum(frame.samples for frame in container.decode(audio=0)) / 24000
         assert container.streams.audio[0].channels == channel_type.channels
     assert seconds == pytest.approx(len(speech_like) / RATE_HZ, abs=0.2)
-    kept = codec.with_length(data)
+    kept = codec.write_length(data)
     samples, rate_hz = soundfile.read(io.BytesIO(kept))
     assert (rate_hz, len(samples) / rate_hz) == (24000, pytest.approx(seconds, abs=0.1))
-    assert codec.inspect(kept).audio_seconds == pytest.approx(seconds, abs=0.1)
+    assert codec.inspect_audio(kept).audio_seconds == pytest.approx(seconds, abs=0.1)
 
 
 @pytest.mark.sampled(14)
@@ -198,9 +198,9 @@ def test_unusable_samples_and_rates_are_refused():
 def test_the_length_is_put_only_where_it_is_missing(speech_like):
     for kind in (Format.WAV, Format.FLAC, Format.MP3, Format.OGG):
         data = codec.encode(speech_like, RATE_HZ, format=kind)
-        assert codec.with_length(data) == data
-    kept = codec.with_length(streamed(speech_like, Format.WAV, RATE_HZ))
+        assert codec.write_length(data) == data
+    kept = codec.write_length(streamed(speech_like, Format.WAV, RATE_HZ))
     assert kept == codec.encode(speech_like, RATE_HZ, format=Format.WAV)
-    half = codec.with_length(streamed(speech_like, Format.FLAC))
+    half = codec.write_length(streamed(speech_like, Format.FLAC))
     with pytest.raises(AudioError):
         codec.decode(half[: len(half) // 2])

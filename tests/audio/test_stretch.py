@@ -21,14 +21,16 @@ def test_the_length_is_exact_whatever_it_was(frames, wanted, rate_hz):
 
 @pytest.mark.parametrize("factor", [0.5, 1.05, 2.0])
 def test_pitch_and_formants_stay_and_the_course_of_loudness_scales(speech_like, factor):
-    fitted = stretch.fit_frames(speech_like, RATE_HZ, codec.seconds_to_frames(1.6 * factor, RATE_HZ))
+    fitted = stretch.fit_frames(speech_like, RATE_HZ, codec.convert_seconds_to_frames(1.6 * factor, RATE_HZ))
     assert measure.median_f0_hz(fitted, RATE_HZ) == pytest.approx(
         measure.median_f0_hz(speech_like, RATE_HZ), rel=0.03
     )
-    formants = measure.formants_hz(fitted, RATE_HZ) / measure.formants_hz(speech_like, RATE_HZ)
+    formants = measure.measure_formants_hz(fitted, RATE_HZ) / measure.measure_formants_hz(
+        speech_like, RATE_HZ
+    )
     assert formants == pytest.approx([1, 1, 1], abs=0.08)
-    before = np.maximum(measure.energy_db(speech_like, RATE_HZ, 20), -45)
-    after = np.maximum(measure.energy_db(fitted, RATE_HZ, 20 * factor), -45)
+    before = np.maximum(measure.measure_energy_db(speech_like, RATE_HZ, 20), -45)
+    after = np.maximum(measure.measure_energy_db(fitted, RATE_HZ, 20 * factor), -45)
     assert np.corrcoef(before[:80], after[:80])[0, 1] > 0.9
 
 
@@ -46,8 +48,8 @@ def test_channels_stay_apart(speech_like):
     both = np.stack([speech_like, np.zeros_like(speech_like)], axis=1)
     fitted = stretch.fit_frames(both, RATE_HZ, 44_100)
     assert fitted.shape == (44100, 2)
-    assert measure.rms_db(fitted[:, 0]) > -30
-    assert measure.rms_db(fitted[:, 1]) < -60
+    assert measure.measure_rms_db(fitted[:, 0]) > -30
+    assert measure.measure_rms_db(fitted[:, 1]) < -60
 
 
 def test_no_frame_at_all_is_refused(speech_like):

@@ -61,7 +61,7 @@ class Broken:
     def table(self, rows, characters, folder):
         return ""
 
-    def serving(self, **knobs):
+    def run_service(self, **knobs):
         return nullcontext(SimpleNamespace(books=lambda: SimpleNamespace(requests=0)))
 
     def folder(self):
@@ -69,7 +69,7 @@ class Broken:
 
     long = False
 
-    def child(self, job, service=None, **arguments):
+    def run_child(self, job, service=None, **arguments):
         return JobResult(1.0, 1.0, 50.0, 60.0, 100, 0.0, self.more)
 
 

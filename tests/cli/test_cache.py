@@ -92,7 +92,7 @@ def test_prune_takes_limits_from_its_options_and_else_from_the_settings(cli, now
 def test_a_folder_that_is_no_cache_is_refused(cli, nowhere, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     said = cli("cache", "prune", "--cache", tmp_path, "--max-gb", 0, env=nowhere)
-    assert said.code == exits.FOLDER
+    assert said.code == exits.FOLDER_UNUSABLE
     assert "holds other files and no cache" in said.err
     assert (tmp_path / "notes.txt").exists()
 
@@ -107,6 +107,6 @@ def test_a_folder_that_is_no_cache_is_refused(cli, nowhere, tmp_path):
 )  # fmt: skip
 def test_wrong_usage_says_what_is_allowed(here, words):
     said = here("cache", *words)
-    assert said.code == exits.USAGE
+    assert said.code == exits.WRONG_USAGE
     assert "usage:" in said.err
     assert "_limit" not in said.err

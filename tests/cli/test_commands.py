@@ -93,15 +93,15 @@ def test_say_writes_to_standard_output(cli):
 
 def test_say_refuses_before_anything_is_spent(here, tmp_path):
     said = here("say", "Good morning.", "--voice", "nora", "--pitch", "99")
-    assert said.code == exits.INVALID
+    assert said.code == exits.ROWS_INVALID
     assert "pitch" in said.err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_spec_prints_the_document(here):
-    assert here("spec").out == render.tables_markdown() + "\n"
-    assert json.loads(here("spec", "--format", "json-schema").out) == render.json_schema()
-    assert json.loads(here("spec", "--format", "openapi").out) == render.openapi()
+    assert here("spec").out == render.render_markdown() + "\n"
+    assert json.loads(here("spec", "--format", "json-schema").out) == render.build_json_schema()
+    assert json.loads(here("spec", "--format", "openapi").out) == render.build_openapi()
 
 
 def test_serve_is_the_service(start, tmp_path):
@@ -118,7 +118,7 @@ def test_serve_says_why_it_cannot_start(cli, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = cli("serve", "--port", port, "--data", tmp_path / "data")
-    assert said.code == exits.SERVICE
+    assert said.code == exits.SERVICE_UNUSABLE
     assert f":{port}" in said.err
     assert "Traceback" not in said.err
 

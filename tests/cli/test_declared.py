@@ -17,10 +17,10 @@ import pytest
 import speechframe
 from speechframe import aio
 from speechframe.cli import declared, docstrings
-from speechframe.cli.app import commands, make_parser
+from speechframe.cli.app import list_commands, make_parser
 from speechframe.settings.spending import OPERATIONS
 from speechframe.tables.column import Column
-from speechframe.verbs import VERBS
+from speechframe.verbs import RUN_VERBS
 
 SHOUT = '''
 from collections.abc import Mapping
@@ -149,19 +149,23 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", RUN_VERBS)
 def test_every_parameter_of_a_verb_and_every_run_option_is_offered(verb):
-    offered = options_of(declared.command_name(verb))
+    offered = options_of(declared.make_command_name(verb))
     function = getattr(aio, verb)
     names = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     assert len(names) >= PARAMETERS[verb]
-    assert {docstrings.option_name(name) for name in names if name != "webhook_secret"} <= offered
+    assert {docstrings.make_option_name(name) for name in names if name != "webhook_secret"} <= offered
     run = set(typing.get_type_hints(speechframe.RunOptions)) - {"wait", "service", "tags", "on_alert"}
-    assert {docstrings.option_name(name) for name in run} | {"--tag", "--no-progress", "--json"} <= offered
+    assert {docstrings.make_option_name(name) for name in run} | {
+        "--tag",
+        "--no-progress",
+        "--json",
+    } <= offered
     assert not {"--wait", "--service", "--on-alert", "--api-keys", "--table", "--tags"} & offered
     assert COLUMNS[verb] <= offered
     assert not {"--text-col", "--webhook-secret", "--target-col", "--model-col", "--run-dir-col"} & offered
-    parameters = [*declared.parameters(function), *declared.run_options()]
+    parameters = [*declared.read_parameters(function), *declared.read_run_options()]
     assert [p.name for p in parameters if len(p.help) < 5] == []
 
 
@@ -182,17 +186,17 @@ def test_a_table_after_the_cache_is_not_taken_for_its_folder(here, table):
 
 def test_the_table_of_verbs_names_their_functions_and_backends():
     # Settings of budgets and prices name the same operations.
-    assert tuple(VERBS) == OPERATIONS
-    for name, verb in VERBS.items():
-        read, backend = declared.verb_of(name), verb.backend()
+    assert tuple(RUN_VERBS) == OPERATIONS
+    for name, verb in RUN_VERBS.items():
+        read, backend = declared.load_verb_signature(name), verb.backend()
         assert (read.__name__, backend.operation) == (name, name)
-        parameters = declared.parameters(read)
-        assert parameters == declared.parameters(getattr(aio, name))
+        parameters = declared.read_parameters(read)
+        assert parameters == declared.read_parameters(getattr(aio, name))
         assert {parameter.name for parameter in parameters if parameter.is_data} == backend.data_arguments
 
 
 def test_every_verb_is_a_command():
-    names = list(commands())
+    names = list(list_commands())
     assert names[:4] == ["demo", "serve", "voices", "say"]
     others = [
         "resume",
@@ -206,7 +210,7 @@ def test_every_verb_is_a_command():
         "spec",
         "doctor",
     ]
-    assert {declared.command_name(name) for name in VERBS} == {*names[4 : -len(others)]}
+    assert {declared.make_command_name(name) for name in RUN_VERBS} == {*names[4 : -len(others)]}
     assert names[-len(others) :] == others
 
 
@@ -237,8 +241,8 @@ async def odd(
 
 def parsed(*words):
     parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
-    declared.add(parser, declared.parameters(odd))
-    return declared.values(parser.parse_args(words))
+    declared.add_options(parser, declared.read_parameters(odd))
+    return declared.collect_values(parser.parse_args(words))
 
 
 def test_words_become_values_of_the_declared_type(tmp_path):
@@ -254,7 +258,7 @@ def test_words_become_values_of_the_declared_type(tmp_path):
         (["--spelled", f"@{tmp_path}/said.json", "--anything", "4"], {"spelled": {"a": 2}, "anything": 4}),
     ):
         assert parsed("--needed", "x", *words) == {"needed": "x", **expected}
-    found = {p.name: p for p in declared.parameters(odd)}
+    found = {p.name: p for p in declared.read_parameters(odd)}
     assert (found["line"].is_data, found["line"].takes_column) == (True, False)
     assert (found["count"].is_data, found["count"].takes_column) == (False, True)
 
@@ -278,7 +282,7 @@ def test_a_file_may_hold_the_json(tmp_path):
 
 
 def test_docstrings_are_read_by_section():
-    said = docstrings.read(
+    said = docstrings.read_docstring(
         """Return a :class:`Run` with all of `it` made.
 
         More words,

@@ -62,7 +62,7 @@ def test_the_demo_speaks_and_everything_it_says_to_try_works(cli, here, folder, 
 
 def test_the_demo_without_its_table_says_what_to_pass(here):
     ended = here("demo")
-    assert ended.code == exits.USAGE
+    assert ended.code == exits.WRONG_USAGE
     assert "--table" in ended.err
     assert "text,voice" in ended.err
 
@@ -70,5 +70,5 @@ def test_the_demo_without_its_table_says_what_to_pass(here):
 def test_a_table_without_voices_is_refused_by_name(here, folder):
     (folder / "odd.csv").write_text("text,speaker\nHello.,nora\n")
     ended = here("demo", "--table", "odd.csv")
-    assert ended.code == exits.USAGE
+    assert ended.code == exits.WRONG_USAGE
     assert "odd.csv lacks the column voice; it has text, speaker" in ended.err

@@ -9,7 +9,7 @@ from importlib.metadata import distribution
 import pytest
 
 from speechframe.cli import installed
-from speechframe.settings import fingerprint
+from speechframe.settings import fingerprint_key
 from speechframe.spec.speech import Format, Model
 
 ENGINE = """
@@ -115,7 +115,7 @@ def test_a_hosted_service_is_asked_and_its_key_not_told(here, service):
     ended = here("doctor")
     assert ended.code == 0, ended.out
     assert service.rich not in ended.out
-    assert fingerprint(service.rich) in ended.out
+    assert fingerprint_key(service.rich) in ended.out
     assert "answered in" in ended.out
     assert "service data" not in ended.out
 
@@ -247,7 +247,7 @@ def test_engines_of_every_kind_are_told_and_what_is_missing_with_its_command(cli
     assert translators["words"]["words"] == "3.1: 2 pairs; 'Hello' is 'Hello em pt-BR' in pt-BR"
     # Not installed is not broken: nobody needs it until it is asked for.
     assert translators["absent"]["state"] == "missing"
-    assert translators["absent"]["command"] == installed.install_command("translate")
+    assert translators["absent"]["command"] == installed.make_install_command("translate")
     assert recognisers["ear"]["words"] == "4; found no words in silence"
     assert recognisers["liar"]["state"] == "failed"
     assert "Thanks for watching" in recognisers["liar"]["words"]
@@ -267,7 +267,7 @@ def test_extras_that_are_missing_break_nothing_and_are_told(cli, local, tmp_path
     assert ended.code == 0, ended.out
     for kind, name, extra in (("engines", "piper", "neural"), ("recognisers", "whisper", "asr")):
         check = of(said, kind)[name]
-        assert (check["state"], check["command"]) == ("missing", installed.install_command(extra))
+        assert (check["state"], check["command"]) == ("missing", installed.make_install_command(extra))
 
 
 @pytest.mark.slow
@@ -300,7 +300,7 @@ def test_extras_are_read_from_the_metadata(metadata):
             'pandas (>=999.1) ; extra == "b"', "speechframe[a,b]; extra == 'every'",
         ],
     )  # fmt: skip
-    found = installed.extras()
+    found = installed.list_extras()
     assert [str(p).split()[0] for p in found["a"]] == ["numpy"]
     assert all(p.is_there for p in found["a"])
     assert str(found["b"][0]) == "no-such-package-here is missing"
@@ -319,16 +319,16 @@ def test_extras_are_read_from_the_metadata(metadata):
 )
 def test_the_command_gets_the_extra_the_way_the_package_came(metadata, url, target):
     metadata(url=url)
-    command = installed.install_command("local")
+    command = installed.make_install_command("local")
     assert command.endswith(f" {target}")
     assert sys.executable in command
-    assert installed.exact("pip install 'speechframe[local]'") == command
-    assert installed.exact("apt install other") == "apt install other"
+    assert installed.adapt_install_command("pip install 'speechframe[local]'") == command
+    assert installed.adapt_install_command("apt install other") == "apt install other"
 
 
 @pytest.mark.slow
 def test_the_command_is_one_that_the_installer_understands():
-    command = installed.install_command("speed")
+    command = installed.make_install_command("speed")
     assert " -m pip " in command, "scripts/make-venv always gives the environment a pip"
     ended = subprocess.run(
         ["sh", "-c", f"{command} --dry-run --no-deps --no-index --no-build-isolation --quiet"],
@@ -347,4 +347,4 @@ def test_the_command_is_one_that_the_installer_understands():
     ],
 )
 def test_versions_are_compared_by_figures(found, at_least, fits):
-    assert installed.Needed("x", at_least, found).is_there == fits
+    assert installed.RequiredPackage("x", at_least, found).is_there == fits

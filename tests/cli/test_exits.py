@@ -14,7 +14,7 @@ from speechframe.store.schema import StopReason
 def test_the_table_is_what_help_prints(here):
     said = here("--help")
     assert said.code == 0
-    assert exits.epilog() in said.out
+    assert exits.make_epilog() in said.out
     assert {0, 1, 2, 3, 4, 5, 6, 130} <= set(exits.EXIT_CODES)
 
 
@@ -26,15 +26,15 @@ def test_every_error_has_a_code_of_the_table():
     ]
     assert len(kinds) > 20
     for kind in kinds:
-        assert exits.code_of_error(kind.__new__(kind)) in exits.EXIT_CODES
+        assert exits.find_error_code(kind.__new__(kind)) in exits.EXIT_CODES
 
 
 def test_every_reason_to_stop_has_a_code_of_the_table():
     reasons = {reason.value for reason in StopReason} - {"failed"}
-    assert reasons == set(exits._BY_REASON)
-    assert {exits.code_of_run(reason, {}) for reason in reasons} <= {
-        exits.STOPPED,
-        exits.SERVICE,
+    assert reasons == set(exits._CODE_BY_REASON)
+    assert {exits.find_run_code(reason, {}) for reason in reasons} <= {
+        exits.LIMIT_REACHED,
+        exits.SERVICE_UNUSABLE,
         exits.INTERRUPTED,
     }
 
@@ -78,7 +78,7 @@ def test_1_invalid_rows_that_were_left_out_have_no_audio_either(here, tmp_path):
 )  # fmt: skip
 def test_2_usage(here, table, words):
     said = here(*words)
-    assert said.code == exits.USAGE
+    assert said.code == exits.WRONG_USAGE
     assert "usage:" in said.err
     assert said.out == ""
 
@@ -97,7 +97,7 @@ def test_2_usage(here, table, words):
 )
 def test_2_an_unknown_option_shows_the_usage_of_its_command(here, table, words, usage, refused):
     said = here(*words)
-    assert (said.code, said.out) == (exits.USAGE, "")
+    assert (said.code, said.out) == (exits.WRONG_USAGE, "")
     command = usage.removesuffix(" TABLE")
     assert said.err.startswith(f"usage: speechframe {usage} ")
     assert f"error: unrecognized arguments: {refused}; allowed: see speechframe {command} --help" in said.err
@@ -106,14 +106,14 @@ def test_2_an_unknown_option_shows_the_usage_of_its_command(here, table, words, 
 
 def test_2_an_unknown_option_before_any_command_shows_the_usage_of_all(here):
     said = here("--nonsense")
-    assert (said.code, said.out) == (exits.USAGE, "")
+    assert (said.code, said.out) == (exits.WRONG_USAGE, "")
     assert said.err.startswith("usage: speechframe [-h]")
     assert "allowed: see speechframe --help" in said.err
 
 
 def test_3_invalid_rows_and_nothing_spent(here, table, tmp_path):
     said = here("generate", table, "--text", "line", "--voice", "norah", "--run-dir", "run", "--id", "id")
-    assert said.code == exits.INVALID
+    assert said.code == exits.ROWS_INVALID
     assert "nothing was sent" in said.err
     assert "nora" in said.err
     assert not (tmp_path / "run").exists()
@@ -121,7 +121,7 @@ def test_3_invalid_rows_and_nothing_spent(here, table, tmp_path):
 
 def test_3_names_the_option_that_was_meant(here, table):
     said = here("generate", table, "--text", "line", "--voice", "who")
-    assert said.code == exits.INVALID
+    assert said.code == exits.ROWS_INVALID
     assert "did you mean --voice-col who?" in said.err
     assert "Traceback" not in said.err
 
@@ -130,7 +130,7 @@ def test_4_the_budget(here, table):
     said = here(
         "generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run", "--max-credits", "15"
     )
-    assert said.code == exits.STOPPED
+    assert said.code == exits.LIMIT_REACHED
     assert "(budget)" in said.out
     assert "continue with: speechframe resume run" in said.out
 
@@ -138,7 +138,7 @@ def test_4_the_budget(here, table):
 def test_4_the_budget_of_the_month(here, table, tmp_path):
     (tmp_path / "speechframe.toml").write_text("max_credits_per_month = 15\n")
     said = here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run", "--no-progress")
-    assert said.code == exits.STOPPED
+    assert said.code == exits.LIMIT_REACHED
     assert "(budget)" in said.out
     assert "max_credits_per_month=15" in said.out
 
@@ -149,7 +149,7 @@ def test_4_the_quota_of_the_key(here, service, tmp_path, monkeypatch):
         "text\n" + "".join(f"This is line number {n} of many.\n" for n in range(5))
     )
     said = here("generate", "long.csv", "--voice", "nora", "--run-dir", "run", "--max-concurrency", "1")
-    assert said.code == exits.STOPPED
+    assert said.code == exits.LIMIT_REACHED
     assert "(quota)" in said.out
     assert service.poor not in said.out + said.err
 
@@ -157,28 +157,28 @@ def test_4_the_quota_of_the_key(here, service, tmp_path, monkeypatch):
 def test_5_a_wrong_key(here, table, monkeypatch):
     monkeypatch.setenv("SPEECHFRAME_API_KEY", "very-wrong-key")
     said = here("generate", table, "--text", "line", "--voice", "nora")
-    assert said.code == exits.SERVICE
+    assert said.code == exits.SERVICE_UNUSABLE
     assert "403" in said.err
     assert "very-wrong-key" not in said.err
 
 
 def test_5_no_service_at_the_address(here, table):
     said = here("generate", table, "--text", "line", "--voice", "nora", "--base-url", "http://127.0.0.1:9")
-    assert said.code == exits.SERVICE
+    assert said.code == exits.SERVICE_UNUSABLE
     assert "127.0.0.1:9" in said.err
 
 
 def test_5_settings_that_are_incomplete(here, monkeypatch):
     monkeypatch.delenv("SPEECHFRAME_BASE_URL")
     said = here("voices")
-    assert said.code == exits.SERVICE
+    assert said.code == exits.SERVICE_UNUSABLE
     assert "SPEECHFRAME_BASE_URL" in said.err
 
 
 def test_6_no_run_folder(here, tmp_path):
     (tmp_path / "other").mkdir()
     said = here("resume", "other")
-    assert said.code == exits.FOLDER
+    assert said.code == exits.FOLDER_UNUSABLE
     assert "other" in said.err
 
 
@@ -187,23 +187,23 @@ def test_6_a_folder_that_is_in_use(here, table, tmp_path):
     with (tmp_path / "run" / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         said = here("resume", "run", "--redo", "0")
-    assert said.code == exits.FOLDER
+    assert said.code == exits.FOLDER_UNUSABLE
     assert "run" in said.err
 
 
 def test_6_a_folder_that_cannot_be_made(here, table, tmp_path):
     (tmp_path / "file").write_text("")
     said = here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "file/run")
-    assert said.code == exits.FOLDER
+    assert said.code == exits.FOLDER_UNUSABLE
 
 
 def test_an_error_is_one_line_and_debug_shows_where_it_comes_from(here):
     said = here("resume", "nowhere")
-    assert said.code == exits.FOLDER
+    assert said.code == exits.FOLDER_UNUSABLE
     assert len(said.err.splitlines()) == 1
     assert said.err.startswith("speechframe resume: ")
     shown = here("resume", "nowhere", "--debug")
-    assert shown.code == exits.FOLDER
+    assert shown.code == exits.FOLDER_UNUSABLE
     assert "Traceback" in shown.err
 
 
@@ -211,13 +211,13 @@ def test_json_tells_an_error_too(here, table):
     said = here("generate", table, "--text", "line", "--voice", "norah", "--json")
     facts = json.loads(said.out)
     assert facts["error"] == "InvalidRows"
-    assert facts["exit_code"] == said.code == exits.INVALID
+    assert facts["exit_code"] == said.code == exits.ROWS_INVALID
     assert facts["problems"][0]["field"] == "voice"
 
 
 @pytest.mark.parametrize("words", [["--api-key=sk-secret"], ["--key", "sk-secret"]])
 def test_a_key_on_the_command_line_is_refused_and_not_repeated(here, table, words):
     said = here("generate", table, "--voice", "nora", *words)
-    assert said.code == exits.USAGE
+    assert said.code == exits.WRONG_USAGE
     assert "SPEECHFRAME_API_KEY" in said.err
     assert "sk-secret" not in said.err

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from speechframe.cli.app import commands
+from speechframe.cli.app import list_commands
 
 HEAVY = (
     "pydantic",
@@ -50,7 +50,7 @@ def test_a_command_imports_no_more_than_it_needs(tmp_path):
 
 
 def test_a_help_page_imports_no_more_than_its_options_need(tmp_path):
-    names = [name for name in commands() if name not in {"voices", "serve", "spec"}]
+    names = [name for name in list_commands() if name not in {"voices", "serve", "spec"}]
     found = loaded(tmp_path, *([name, "--help"] for name in names))
     assert {name: heavy for name, heavy in zip(names, found, strict=True) if heavy} == {}
     assert loaded(tmp_path, ["spec", "--help"], ["voices", "--help"])[-1] == ["pydantic"]

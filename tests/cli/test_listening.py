@@ -148,14 +148,14 @@ def test_a_table_of_votes_is_written_with_the_folders_it_lies_in(folder, tmp_pat
     (tmp_path / "a file").touch()
     below = tmp_path / "a file" / "votes.csv"
     code, _, err = call(capfd, "listening-test", "votes", folder, "--out", below)
-    assert code == exits.FOLDER
+    assert code == exits.FOLDER_UNUSABLE
     assert f"{below} cannot be written: File exists ({below.parent}); name another place with --out" in err
 
 
 def test_pages_that_cannot_be_written_say_where_and_why(folder, tmp_path, capfd):
     (tmp_path / "a file").touch()
     code, _, err = call(capfd, "listening-test", "pages", folder, "--out", tmp_path / "a file")
-    assert code == exits.FOLDER
+    assert code == exits.FOLDER_UNUSABLE
     assert f"{tmp_path / 'a file'} cannot be written: File exists; name another place with --out" in err
 
 
@@ -174,7 +174,7 @@ def test_a_file_that_is_none_of_its_own_is_named(folder, tmp_path, capfd):
 )  # fmt: skip
 def test_wrong_words_are_a_wrong_usage(words, capfd):
     code, _, err = call(capfd, "listening-test", *words)
-    assert code == exits.USAGE
+    assert code == exits.WRONG_USAGE
     assert err
 
 
@@ -184,5 +184,5 @@ def test_wrong_words_are_a_wrong_usage(words, capfd):
 def test_a_folder_without_a_test_is_said(action, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, err = call(capfd, "listening-test", action[0], tmp_path / "nothing", *action[1:])
-    assert code == exits.FOLDER
+    assert code == exits.FOLDER_UNUSABLE
     assert "nothing" in err

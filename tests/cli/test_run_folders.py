@@ -122,7 +122,7 @@ def test_ls_looks_where_it_is_told_and_passes_by_what_is_hidden(here, made, tmp_
     assert f"not listed: {tmp_path}/elsewhere/other has layout None, this version reads layout 3" in said.err
     assert here("runs", "ls").out == "no runs below speechframe-runs, runs\n"
     missing = here("runs", "ls", "nowhere")
-    assert missing.code == exits.FOLDER
+    assert missing.code == exits.FOLDER_UNUSABLE
     assert "nowhere is not a folder" in missing.err
 
 
@@ -250,7 +250,7 @@ def test_verify_takes_the_addresses_a_run_can_lie_at(here, made, service):
 @pytest.mark.parametrize(("words", "doing"), [(["ls"], "list"), (["rm", "--yes"], "remove")])
 def test_ls_and_rm_say_that_they_are_for_local_folders(here, address, words, doing):
     said = here("runs", *words, address)
-    assert (said.code, said.out) == (exits.USAGE, "")
+    assert (said.code, said.out) == (exits.WRONG_USAGE, "")
     assert (
         f"runs {words[0]} works on local folders; {doing} {address} with the tools of its store" in said.err
     )
@@ -261,9 +261,9 @@ def test_verify_tells_of_each_run_also_beside_what_is_none(here, made, tmp_path)
     cut_part(damaged)
     (bad / "run.json").write_text("{")
     said = here("runs", "verify", bad, whole, tmp_path / "nowhere", damaged, "--json")
-    assert (said.code, said.err) == (exits.FOLDER, "")
+    assert (said.code, said.err) == (exits.FOLDER_UNUSABLE, "")
     found = json.loads(said.out)
-    assert (found["ok"], found["exit_code"]) == (False, exits.FOLDER)
+    assert (found["ok"], found["exit_code"]) == (False, exits.FOLDER_UNUSABLE)
     names = [str(path) for path in (bad, whole, tmp_path / "nowhere", damaged)]
     assert list(found["runs"]) == names
     words = [[problem["words"] for problem in found["runs"][name]] for name in names]
@@ -281,7 +281,7 @@ def test_a_folder_without_a_name_is_not_the_one_that_one_is_in(here, made, monke
     path = made()
     monkeypatch.chdir(path)
     said = here("runs", *words, "")
-    assert said.code in {exits.USAGE, exits.FOLDER}
+    assert said.code in {exits.WRONG_USAGE, exits.FOLDER_UNUSABLE}
     assert "'' is not a folder" in said.err
     assert here("runs", "verify", ".").out == f"{path}: whole\n"
     # By its own name it is.
@@ -303,7 +303,7 @@ def test_rm_removes_a_damaged_run_and_says_that_it_cannot_say_what_is_lost(here,
     whole, damaged = made("runs/whole"), made("runs/damaged")
     damage(damaged)
     asked = here("runs", "rm", damaged)
-    assert (asked.code, (damaged / "run.json").exists()) == (exits.USAGE, True)
+    assert (asked.code, (damaged / "run.json").exists()) == (exits.WRONG_USAGE, True)
     said = here("runs", "rm", damaged, "--yes", "--json")
     assert said.code == exits.OK
     assert f"{damaged}: it cannot be read ({damaged}" in said.err
@@ -320,7 +320,7 @@ def test_rm_leaves_what_may_be_no_run(here, made, words, lost):
     if lost is not None:
         shutil.rmtree(path / lost)
     said = here("runs", "rm", path, "--yes")
-    assert said.code == exits.FOLDER
+    assert said.code == exits.FOLDER_UNUSABLE
     assert (path / "run.json").read_text() == words
     assert len(list((path / "parts").iterdir())) == 1
 
@@ -328,7 +328,7 @@ def test_rm_leaves_what_may_be_no_run(here, made, words, lost):
 def test_rm_needs_yes_where_nobody_can_be_asked(cli, made, nobody):
     path = made()
     said = cli("runs", "rm", path, env=nobody)
-    assert said.code == exits.USAGE
+    assert said.code == exits.WRONG_USAGE
     assert "--yes" in said.err
     assert open_run(path).stats["done"] == 3
 
@@ -354,7 +354,7 @@ def test_rm_refuses_a_run_that_is_being_made(here, made, hold):
     held = made("runs/held")
     holder = hold(held)
     said = here("runs", "rm", held, "--yes")
-    assert said.code == exits.FOLDER
+    assert said.code == exits.FOLDER_UNUSABLE
     assert "is being written by" in said.err
     assert open_run(held).stats["done"] == 3
     holder.kill()
@@ -378,12 +378,12 @@ def test_rm_refuses_links_and_what_is_no_run(here, made, tmp_path):
     path = made()
     (tmp_path / "link").symlink_to(path)
     said = here("runs", "rm", "link", "--yes")
-    assert said.code == exits.FOLDER
+    assert said.code == exits.FOLDER_UNUSABLE
     assert "is a symbolic link" in said.err
     assert open_run(path).stats["done"] == 3
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "a.txt").write_text("mine")
-    assert here("runs", "rm", "precious", "--yes").code == exits.FOLDER
+    assert here("runs", "rm", "precious", "--yes").code == exits.FOLDER_UNUSABLE
     assert (tmp_path / "precious" / "a.txt").exists()
 
 

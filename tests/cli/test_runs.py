@@ -106,7 +106,7 @@ def test_options_reach_the_rows(here, table):
 def test_a_file_is_read_as_it_is_told(here, tmp_path):
     (tmp_path / "odd.csv").write_text("line;who\n'Good, morning';nora\nSee you soon.;nora\n")
     words = ["generate", "odd.csv", "--text", "line", "--voice-col", "who", "--run-dir", "run", "--dry-run"]
-    assert here(*words, "--sep", ",").code == exits.INVALID
+    assert here(*words, "--sep", ",").code == exits.ROWS_INVALID
     said = here(*words, "--sep", ";", "--quoting", "none")
     assert said.code == exits.OK
     assert "2 rows" in said.out
@@ -144,7 +144,7 @@ def test_resume_names_the_service_that_was_chosen(here, service, table, monkeypa
     monkeypatch.delenv("SPEECHFRAME_BASE_URL")
     words = ["generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run"]
     said = here(*words, "--base-url", service.url, "--max-credits", "0")
-    assert said.code == exits.STOPPED
+    assert said.code == exits.LIMIT_REACHED
     command = re.search(r"continue with: speechframe (.*)", said.out).group(1)
     assert f"--base-url {service.url}" in command
     assert "--max-credits 26" in command
@@ -168,7 +168,7 @@ def test_a_higher_budget_is_advised_only_where_it_helps(
     (tmp_path / "other.toml").write_text('[[budget]]\nname = "all"\nmax_credits = 20\n')
     own = [] if budget is None else ["--max-credits", budget]
     said = here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run", *own)
-    assert said.code == exits.STOPPED
+    assert said.code == exits.LIMIT_REACHED
     assert re.search(r"continue with: speechframe (.*)", said.out).group(1) == f"resume run{advised}"
 
 
@@ -249,7 +249,7 @@ def test_a_closed_standard_error_is_no_error(environment, tmp_path):
     ended = subprocess.run(
         ["sh", "-c", line], check=False, cwd=tmp_path, env=environment, capture_output=True
     )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (exits.FOLDER, b"", b"")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (exits.FOLDER_UNUSABLE, b"", b"")
 
 
 def test_a_terminal_gets_a_bar(start, table):

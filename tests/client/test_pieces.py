@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from speechframe.client.session import pieces_of
+from speechframe.client.session import iterate_pieces
 
 STUCK = """
 import asyncio, threading
@@ -32,7 +32,7 @@ except TimeoutError:
 
 
 async def collected(pieces):
-    return [piece async for piece in pieces_of(pieces)]
+    return [piece async for piece in iterate_pieces(pieces)]
 
 
 async def test_a_generator_lives_in_one_thread_and_its_error_is_told():
@@ -66,7 +66,7 @@ async def test_as_many_as_are_stuck_keep_nobody_waiting_and_a_reader_that_leaves
     await asyncio.wait(readers[:1])
     go_on.set()
     assert await asyncio.gather(*readers[1:]) == [["late"]] * 59
-    async for _ in pieces_of(one for one in "abc"):
+    async for _ in iterate_pieces(one for one in "abc"):
         break
     for thread in threading.enumerate():
         if thread.name == "speechframe-pieces":

@@ -41,7 +41,7 @@ async def test_a_slow_turn_outlives_impatient_ones_behind_it(desk, session, monk
         await desk.next(socket)
 
     desk.acts = [act]
-    monkeypatch.setattr(Timeouts, "attempt_s", lambda self, characters: 0.05 * characters)
+    monkeypatch.setattr(Timeouts, "compute_attempt_limit_s", lambda self, characters: 0.05 * characters)
     async with asyncio.timeout(60):
         slow = session.speak("Long. " * 200)
         reading = asyncio.create_task(slow.read())
@@ -56,7 +56,7 @@ async def test_a_slow_turn_outlives_impatient_ones_behind_it(desk, session, monk
 
 async def test_a_turn_that_waits_for_a_slot_has_no_time_limit(odd, desk, session, monkeypatch):
     odd.script(odd.answer(200, {"service": "speechframe", "pools": {"streaming": 1}}), path="/v1/limits")
-    monkeypatch.setattr(Timeouts, "attempt_s", lambda self, characters: 0.5)
+    monkeypatch.setattr(Timeouts, "compute_attempt_limit_s", lambda self, characters: 0.5)
     async with asyncio.timeout(60):
         writing = await session.open()
         await writing.send("Written.")
@@ -75,7 +75,7 @@ async def test_a_socket_that_brings_nothing_is_left_for_another(desk, session, m
             pass
 
     desk.acts = [deaf, speak]
-    monkeypatch.setattr(Timeouts, "attempt_s", lambda self, characters: 0.2)
+    monkeypatch.setattr(Timeouts, "compute_attempt_limit_s", lambda self, characters: 0.2)
     async with asyncio.timeout(60):
         with pytest.raises(StreamBroken, match="nothing came"):
             await session.speak("Hello.").read()
@@ -90,7 +90,7 @@ async def test_a_turn_that_goes_on_for_ever_is_broken_off(desk, session, monkeyp
             await asyncio.sleep(0.01)
 
     desk.acts = [dribble]
-    monkeypatch.setattr(Timeouts, "speech_s", lambda self, text: 0.4)
+    monkeypatch.setattr(Timeouts, "compute_speech_limit_s", lambda self, text: 0.4)
     stream = session.speak("Hello.")
     async with asyncio.timeout(30):
         with pytest.raises(StreamBroken, match="longer than any speech of its text"):

@@ -16,7 +16,13 @@ from speechframe.errors import (
     ServiceError,
     StreamBroken,
 )
-from speechframe.wire.client_contexts import Retried, TurnAudio, TurnEnded, UnexpectedMessage, Warned
+from speechframe.wire.client_contexts import (
+    TurnAudio,
+    TurnEnded,
+    TurnRetried,
+    UnexpectedMessage,
+    WarningReceived,
+)
 
 
 async def vanish(desk, socket):
@@ -83,7 +89,11 @@ async def test_a_turn_that_fails_before_it_is_heard_is_sent_again_from_its_begin
         await context.send(text)
     await context.end()
     events = [event async for event in context]
-    assert events == [Retried(1, "INTERNAL_ERROR"), TurnAudio(1, b"Hello there.", "t-1"), TurnEnded(1, "t-1")]
+    assert events == [
+        TurnRetried(1, "INTERNAL_ERROR"),
+        TurnAudio(1, b"Hello there.", "t-1"),
+        TurnEnded(1, "t-1"),
+    ]
     assert desk.texts() == ["Hello ", "there."] * 2
     assert context.audio().summary.attempts == 2
 
@@ -130,7 +140,7 @@ async def test_what_nobody_knows_survives(desk, session):
     await context.end()
     assert [type(event) async for event in context] == [
         UnexpectedMessage,
-        Warned,
+        WarningReceived,
         UnexpectedMessage,
         TurnAudio,
         TurnEnded,
@@ -286,5 +296,5 @@ async def test_the_cap_is_what_the_service_publishes_over_all_sessions(odd, clie
         for context in contexts:
             await context.end()
         assert [await context.audio().read() for context in contexts] == [b"0.", b"1.", b"2.", b"3.", b"4."]
-    with pytest.raises(ValueError, match="max_contexts is 1 or more"):
+    with pytest.raises(ValueError, match="max_contexts is 0; allowed: 1 or more"):
         client.stream_session(voice="ivy", max_contexts=0)

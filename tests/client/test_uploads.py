@@ -11,9 +11,9 @@ import pytest
 
 from speechframe.audio import codec
 from speechframe.client import Client, Timeouts
-from speechframe.client.calls import change_call
+from speechframe.client.calls import prepare_change
 from speechframe.errors import AudioError, BadAnswer, BadRequest, InvalidRows, TimedOut
-from speechframe.spec.chosen import route_warning
+from speechframe.spec.chosen import make_route_warning
 from speechframe.spec.speech import Format
 
 CONVERT, TRANSLATE = "/v1/voice-changer/convert", "/v1/text/translate"
@@ -132,11 +132,11 @@ async def test_a_file_that_changes_while_it_is_sent_is_not_carried_out(odd, clie
 async def test_of_a_file_that_has_grown_no_whole_request_leaves(tmp_path):
     path = tmp_path / "recording.wav"
     path.write_bytes(clip())
-    body, sent = change_call(path, voice="nora").body, 0
+    body, sent = prepare_change(path, voice="nora").body, 0
 
     async def send():
         nonlocal sent
-        async for piece in body.pieces():
+        async for piece in body.read_pieces():
             sent += len(piece)
 
     with path.open("ab") as file:
@@ -175,7 +175,7 @@ def translated(*texts, **metadata):
 async def test_texts_come_back_in_their_order_with_what_was_said_of_each(odd, client, key):
     heads = [("X-Trace-Id", "trace-7"), ("X-Speech-Warning", "already in fr and returned as they are: texts 1"),
              ("X-Speech-Warning", "the moon is full: texts and all"),
-             ("X-Speech-Warning", route_warning("en>de>fr", [1]))]  # fmt: skip
+             ("X-Speech-Warning", make_route_warning("en>de>fr", [1]))]  # fmt: skip
     odd.script(odd.answer(200, translated("Salut", "Bonjour"), heads), path=TRANSLATE)
     found = await client.translate(["Hello", "Good morning"], target="fr_fr", idempotency_key="k-1")
     assert (found.translations, found.billed_characters, found.trace_id) == (

@@ -16,9 +16,9 @@ import pandas as pd
 import pytest
 import soundfile
 
-from speechframe.audio.measure import clipped_fraction, f0_track, loudness_lufs, silences
+from speechframe.audio.measure import f0_track, find_silences, measure_clipped_fraction, measure_loudness_lufs
 from speechframe.local.dubbing import media
-from speechframe.local.dubbing.speech import speech
+from speechframe.local.dubbing.speech import find_speech
 from speechframe.wire import subtitles
 
 FOLDER = Path(__file__).parents[2] / "datasets"
@@ -324,14 +324,14 @@ def test_clips_are_small_mono_flac_files_of_a_few_seconds():
 def test_clips_are_speech_of_usual_loudness_from_end_to_end(sounds):
     for name, (samples, rate_hz) in sounds.items():
         f0_hz, _ = f0_track(samples, rate_hz)
-        assert -35 < loudness_lufs(samples, rate_hz) < -10, name
-        assert clipped_fraction(samples) == 0, name
+        assert -35 < measure_loudness_lufs(samples, rate_hz) < -10, name
+        assert measure_clipped_fraction(samples) == 0, name
         assert (f0_hz > 0).mean() > 0.25, name
 
 
 def test_the_pause_is_in_its_clip_alone(sounds):
     longest = {
-        name: max((end_s - start_s for start_s, end_s in silences(*sound)), default=0.0)
+        name: max((end_s - start_s for start_s, end_s in find_silences(*sound)), default=0.0)
         for name, sound in sounds.items()
     }
     assert 0.8 < longest.pop("en-pause") < 1.1
@@ -359,11 +359,11 @@ def test_the_question_rises_at_its_end_and_the_statement_does_not(sounds):
 
 def test_the_sample_video_is_a_small_dense_dialogue_with_its_truth():
     path = FOLDER / "dub_sample.webm"
-    seconds = media.probe(path, max_seconds=100)
-    truth, _ = speech(subtitles.read((FOLDER / "dub_sample.srt").read_text(encoding="utf-8")))
+    seconds = media.probe_medium(path, max_seconds=100)
+    truth, _ = find_speech(subtitles.read_subtitles((FOLDER / "dub_sample.srt").read_text(encoding="utf-8")))
     assert path.stat().st_size <= 1_000_000
     assert 40 <= seconds <= 65
-    assert media.container_of(path) == "webm"
+    assert media.find_container(path) == "webm"
     assert [cue.speaker for cue in truth] == ["Daniel", "Alice"] * 7
     assert sum(cue.end_ms - cue.start_ms for cue in truth) >= 650 * seconds
     gaps_ms = [later.start_ms - cue.end_ms for cue, later in itertools.pairwise(truth)]
@@ -410,6 +410,6 @@ def test_the_script_says_which_clips_are_not_its_own(tmp_path):
     assert said["clips.csv"] == "differs"
     assert re.fullmatch(r"differs by up to 0\.\d+ of full scale", said["clips/en-fast.flac"])
     assert "samples at 24000 Hz, now" in said["clips/en-slow.flac"]
-    assert said["clips/en-pause.flac"] == "is no audio"
+    assert said["clips/en-pause.flac"] == "is not audio"
     assert said["clips/en-question.flac"] == "is missing"
-    assert said["clips/other.flac"] == "is none of the clips"
+    assert said["clips/other.flac"] == "is not one of the clips"

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 import speechframe
-from speechframe.cli.app import commands
+from speechframe.cli.app import list_commands
 from speechframe.cli.exits import EXIT_CODES
 from speechframe.engines import voice_folders
 from speechframe.local.engines.translation import firefox_models
 from speechframe.local.engines.whisper import recogniser as whisper
-from speechframe.settings import ENVIRONMENT
-from speechframe.settings.spending import prices_in_force, read_budgets
+from speechframe.settings import FIELD_BY_VARIABLE
+from speechframe.settings.spending import read_budgets, read_prices
 
 ROOT = Path(__file__).parents[2]
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ for page, blocks in json.load(sys.stdin):
 
 @dataclass(frozen=True)
 class Block:
-    page: str
+    read_page: str
     language: str
     source: str
     line: int
@@ -117,7 +117,7 @@ def home(tmp_path_factory):
 def executed(home):
     """The output of each python block, by page and line. One process and one local service run all pages."""
     folder, env = home
-    pages = itertools.groupby(PYTHON, key=lambda block: block.page)
+    pages = itertools.groupby(PYTHON, key=lambda block: block.read_page)
     done = subprocess.run(
         [sys.executable, "-c", _RUNNER],
         input=json.dumps([(page, [(block.line, block.source) for block in blocks]) for page, blocks in pages]),
@@ -132,21 +132,23 @@ def executed(home):
 
 
 def test_every_python_block_runs_in_order_and_each_page_alone(executed):
-    assert list(executed) == [(block.page, block.line) for block in PYTHON]
+    assert list(executed) == [(block.read_page, block.line) for block in PYTHON]
     assert len(PYTHON) >= 25
 
 
 def test_blocks_that_are_not_run_are_python_too():
     for block in BLOCKS:
         if block.language == "py":
-            compile(block.source, f"{block.page}.md", "exec")
+            compile(block.source, f"{block.read_page}.md", "exec")
 
 
 def test_what_a_block_prints_is_what_the_page_shows(executed):
     shown = 0
     for block, after in itertools.pairwise(BLOCKS):
         if block.language == "python" and after.language == "text" and "──" not in after.source:
-            assert _unmeasured(executed[block.page, block.line]) == _unmeasured(after.source), block.page
+            assert _unmeasured(executed[block.read_page, block.line]) == _unmeasured(after.source), (
+                block.read_page
+            )
             shown += 1
     assert shown == 3
 
@@ -164,7 +166,7 @@ def test_the_tree_shows_what_lies_in_a_run_folder(executed, home):
     del executed
     drawn = set(re.findall(r"[├└]── ([\w.]+)", section(PAGES["tables-and-runs"], "A run is a folder")))
     run = home[0] / "tables-and-runs/runs/hello"
-    there = {path.name for path in run.iterdir() if path.name not in {"lock", "holder.json"}}
+    there = {path.name for path in run.iterdir()}
     # The log is empty once everything in it is in parts, and no call of this run failed.
     assert drawn - {"log", "failed"} == there - {"log"}
     assert {"log", "failed"} <= drawn
@@ -172,7 +174,7 @@ def test_the_tree_shows_what_lies_in_a_run_folder(executed, home):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "block", [b for b in SHELL if b.source.startswith("speechframe")], ids=lambda b: f"{b.page} {b.line}"
+    "block", [b for b in SHELL if b.source.startswith("speechframe")], ids=lambda b: f"{b.read_page} {b.line}"
 )
 def test_shell_blocks_run(block, home, service):
     # One service for all of them: that each command can start its own is tested with the commands.
@@ -180,7 +182,7 @@ def test_shell_blocks_run(block, home, service):
     hosted = {"SPEECHFRAME_BASE_URL": service.url, "SPEECHFRAME_API_KEY": service.api_key.get_secret_value()}
     # Doctor tries every engine for seconds: it is tested with the commands, too.
     source = "\n".join(line for line in block.source.splitlines() if line != "speechframe doctor")
-    done = shell(source, (folder / block.page, {**env, **hosted}))
+    done = shell(source, (folder / block.read_page, {**env, **hosted}))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -192,11 +194,11 @@ def test_three_lines_reach_a_hosted_service(home, service):
     source = re.sub(r"(?<=BASE_URL=)\S+", service.url, block.source)
     source = re.sub(r"(?<=API_KEY=)\S+", service.api_key.get_secret_value(), source)
     folder, env = home
-    done = shell(source, (folder / block.page, env))
+    done = shell(source, (folder / block.read_page, env))
     assert done.returncode == 0, done.stdout + done.stderr
     # It was this service and not one of the program's own.
-    made = json.loads((folder / block.page / "runs/hosted/run.json").read_text(encoding="utf-8"))
-    assert made["key_fingerprint"] == speechframe.settings.fingerprint(service.api_key)
+    made = json.loads((folder / block.read_page / "runs/hosted/run.json").read_text(encoding="utf-8"))
+    assert made["key_fingerprint"] == speechframe.settings.fingerprint_key(service.api_key)
 
 
 def shell(source, home):
@@ -212,10 +214,10 @@ def shell(source, home):
 def test_the_tables_of_settings_are_those_of_the_code():
     models = (voice_folders.FOLDERS_VARIABLE, firefox_models.FOLDERS_VARIABLE, whisper.MODEL_VARIABLE)
     page = PAGES["settings"]
-    assert [row[0] for row in table(page, "variable")] == [*ENVIRONMENT, *models]
+    assert [row[0] for row in table(page, "variable")] == [*FIELD_BY_VARIABLE, *models]
     # And no variable is named that nothing reads.
     named = set(re.findall(r"SPEECHFRAME_[A-Z_]+", "".join(PAGES.values())))
-    assert named == {*ENVIRONMENT, *models, "SPEECHFRAME_DEBUG"}
+    assert named == {*FIELD_BY_VARIABLE, *models, "SPEECHFRAME_DEBUG"}
     settings = {field.name for field in fields(speechframe.Settings)}
     assert {name for row in table(page, "field") for name in row[0].split(", ")} == settings
     (example,) = [block for block in blocks_of(page) if block.language == "toml"]
@@ -227,7 +229,7 @@ def test_the_examples_of_budgets_and_prices_can_be_read(tmp_path, monkeypatch):
     for block in blocks_of(PAGES["quota-and-cost"]):
         if block.language == "toml":
             Path(block.source.split()[1]).write_text(block.source, encoding="utf-8")
-    assert prices_in_force().of("generate", "local", date(2026, 11, 1)).price == Decimal("0.00003")
+    assert read_prices().find_price("generate", "local", date(2026, 11, 1)).price == Decimal("0.00003")
     assert [budget.name for budget in read_budgets(Path("budgets.toml"))] == ["ads"]
 
 
@@ -251,7 +253,7 @@ def test_the_extras_say_what_the_gpl_engine_means():
 
 def test_the_tables_of_the_command_line_are_the_command_s():
     text = PAGES["command-line"]
-    assert {row[0] for row in table(text, "command")} == set(commands())
+    assert {row[0] for row in table(text, "command")} == set(list_commands())
     assert [(int(code), words) for code, words in table(text, "exit code")] == list(EXIT_CODES.items())
 
 

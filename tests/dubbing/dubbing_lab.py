@@ -16,7 +16,7 @@ from speechframe.audio import codec
 from speechframe.engines import registry
 from speechframe.engines.base import Recording
 from speechframe.local.dubbing.folder import OUTCOME, SOURCE, TASK, LocaleOutcome, Task
-from speechframe.local.dubbing.media import RATE_HZ, extract
+from speechframe.local.dubbing.media import RATE_HZ, extract_audio
 
 SCRIPT = Path(__file__).parents[2] / "scripts/make-dub-sample"
 DATASETS = SCRIPT.parents[1] / "datasets"
@@ -61,7 +61,7 @@ def dubbed(folder, *locales):
 def sound_of(medium, folder):
     """The audio of a medium: mono float32 at 48000 Hz."""
     folder.mkdir()
-    return soundfile.read(extract(medium, folder).sound_path, always_2d=True)[0].mean(axis=1)
+    return soundfile.read(extract_audio(medium, folder).sound_path, always_2d=True)[0].mean(axis=1)
 
 
 def words(text):
@@ -72,7 +72,7 @@ def words(text):
 def words_heard(samples, locale):
     """What a recogniser writes down of samples at 48000 Hz."""
     recording = Recording(codec.resample(samples.astype(np.float32), RATE_HZ, 16_000), 16_000)
-    return words(registry.recognisers()["whisper"].recognise(recording, language=locale).text)
+    return words(registry.load_recognisers()["whisper"].recognise(recording, language=locale).text)
 
 
 def wrong_words(wanted, found):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from speechframe.local.dubbing.fit import TimedLine, fit
+from speechframe.local.dubbing.fit import TimedLine, fit_lines
 from speechframe.spec.dubbing import Fit
 
 EARLY_S, LATE_S = 0.045, 0.125
@@ -42,7 +42,7 @@ def dialogues(draw):
 @example(([TimedLine(0, 1, 1.4), TimedLine(1, 2, 0.9), TimedLine(2, 3, 1.33)], 3))
 def test_no_rule_is_broken(dialogue):
     lines, media_s = dialogue
-    placed = fit(lines, media_s)
+    placed = fit_lines(lines, media_s)
     starts = [each.start_s for each in placed]
     ends = [each.start_s + line.natural_s / each.speed for each, line in zip(placed, lines, strict=True)]
     limits = [*starts[1:], media_s]
@@ -67,7 +67,7 @@ def test_no_rule_is_broken(dialogue):
 @example(([TimedLine(0, 4, 5.375), TimedLine(4.05, 4.55, 0.5)], 4.55))
 def test_no_line_is_moved_that_need_not_be(dialogue):
     lines, media_s = dialogue
-    placed = fit(lines, media_s)
+    placed = fit_lines(lines, media_s)
     moves = [each.start_s - line.start_s for each, line in zip(placed, lines, strict=True)]
     ends = [each.start_s + line.natural_s / each.speed for each, line in zip(placed, lines, strict=True)]
     for at, move in enumerate(moves):

@@ -10,7 +10,7 @@ from speechframe.audio import codec
 from speechframe.engines import registry
 from speechframe.engines.base import Transcript, Utterance, Word
 from speechframe.local.dubbing import hear, job
-from speechframe.local.dubbing.cast import cast, voices
+from speechframe.local.dubbing.cast import cast_speakers, list_voices
 from speechframe.local.dubbing.folder import Refused, Task
 from speechframe.local.engines.translation.routes import Routes
 from speechframe.local.service.dubbing.languages import Languages
@@ -33,7 +33,7 @@ def dialogue(*turns, gap_s=0.1, early_ms=150):
     """Turns of voice and text over a soft hum: samples, words as they are recognised, true starts in ms."""
     parts, words, starts, at = [np.zeros(8000, np.float32)], [], [], 8000
     for voice_id, text in turns:
-        speech = registry.speakers()["espeak"].speak(Utterance(text, voice_id=voice_id, locale="en-US"))
+        speech = registry.load_speakers()["espeak"].speak(Utterance(text, voice_id=voice_id, locale="en-US"))
         samples = codec.resample(speech.samples, speech.sample_rate_hz, hear.RATE_HZ)
         heard = np.flatnonzero(np.abs(samples) > 0.01 * np.abs(samples).max())
         starts.append((at + heard[0]) * 1000 / hear.RATE_HZ)
@@ -64,7 +64,7 @@ def test_a_sentence_is_cut_where_the_speaker_changes_and_starts_with_its_sound()
     late_ms = [each.start_ms - start for each, start in zip(found, starts, strict=True)]
     assert all(-45 <= ms <= 125 for ms in late_ms), late_ms
     assert all(one.end_ms <= other.start_ms for one, other in pairwise(found))
-    registers = hear.registers_hz(samples, found)
+    registers = hear.measure_registers_hz(samples, found)
     assert 60 < registers["Speaker 1"] < 150 < registers["Speaker 2"] < 300
 
 
@@ -73,7 +73,7 @@ def test_an_utterance_is_audible_until_its_last_sound_has_died_away(gap_s, most_
     samples, _, starts = dialogue((MAN, "That was the last house."), (WOMAN, "Yes."), gap_s=gap_s)
     end_ms = starts[1] - 1000 * gap_s
     early = Cue(round(starts[0]), round(end_ms) - 150, "")
-    ((start_s, end_s),) = hear.audible_spans(samples, [early])
+    ((start_s, end_s),) = hear.find_audible_spans(samples, [early])
     assert start_s == pytest.approx(starts[0] / 1000, abs=0.001)
     assert -50 <= 1000 * end_s - end_ms <= most_ms
 
@@ -111,7 +111,7 @@ def test_a_language_counts_as_another_only_where_the_recogniser_is_sure():
 @pytest.mark.parametrize("seconds", [0.1, 28, 200])
 def test_pieces_are_short_and_follow_each_other(seconds):
     samples = np.random.default_rng(1).normal(0, 0.1, int(seconds * hear.RATE_HZ)).astype(np.float32)
-    pieces = list(hear._pieces(samples))
+    pieces = list(hear._split_at_quiet(samples))
     assert [0, *(end for _, end in pieces)] == [*(start for start, _ in pieces), len(samples)]
     assert max(end - start for start, end in pieces) <= 28 * hear.RATE_HZ
 
@@ -126,7 +126,7 @@ def test_a_script_has_its_speakers_and_the_language_of_its_text():
         "2\n00:00:02,500 --> 00:00:04,000\nBRUNO: Muito obrigado pela ajuda.\n\n"
         "3\n00:00:09,000 --> 00:00:10,000\nBRUNO: Tarde demais.\n"
     )
-    locale, (found, warnings) = job._written(Task(targets=("en-US",), script=text), Medium(seconds=3.5))
+    locale, (found, warnings) = job._read_script(Task(targets=("en-US",), script=text), Medium(seconds=3.5))
     assert locale == "pt"
     assert [(each.speaker, each.text, each.end_ms) for each in found] == [
         ("ANNA", "Bom dia a todos, sejam bem-vindos.", 2000),
@@ -136,8 +136,8 @@ def test_a_script_has_its_speakers_and_the_language_of_its_text():
 
 
 def test_speakers_have_voices_of_their_register_and_none_twice_while_there_are_others():
-    known = voices()
-    chosen = cast({"one": 100.0, "two": 210.0, "three": 95.0, "four": 0.0}, "pt-BR", known)
+    known = list_voices()
+    chosen = cast_speakers({"one": 100.0, "two": 210.0, "three": 95.0, "four": 0.0}, "pt-BR", known)
     assert len(set(chosen.values())) == 4
     genders = [known[chosen[name]].voice.gender.value for name in ("one", "two", "three")]
     assert genders == ["Male", "Female", "Male"]
@@ -158,27 +158,27 @@ def test_speakers_have_voices_of_their_register_and_none_twice_while_there_are_o
     ],
 )
 def test_a_register_is_judged_beside_those_of_the_others(registers_hz, genders):
-    known = voices()
-    chosen = cast(dict(zip("ab", registers_hz, strict=False)), "pt-BR", known)
+    known = list_voices()
+    chosen = cast_speakers(dict(zip("ab", registers_hz, strict=False)), "pt-BR", known)
     assert [known[voice_id].voice.gender.value for voice_id in chosen.values()] == genders
 
 
 def test_a_wanted_voice_is_taken_where_it_speaks_the_locale():
-    known = voices()
+    known = list_voices()
     wanted = {"one": "pt-BR-larissa", "two": "en-US-joe", "nobody": "pt-BR-caio"}
-    chosen = cast({"one": 100.0, "two": 210.0}, "pt-BR", known, wanted)
+    chosen = cast_speakers({"one": 100.0, "two": 210.0}, "pt-BR", known, wanted)
     assert chosen["one"] == "pt-BR-larissa"
     assert chosen["two"] not in {"en-US-joe", "pt-BR-larissa"}
-    assert cast({"one": 100.0}, "tlh-XX", known) == {}
+    assert cast_speakers({"one": 100.0}, "tlh-XX", known) == {}
 
 
 def test_languages_are_those_that_the_engines_here_can_do():
-    routes, speakers = Routes(registry.translators()), registry.speakers()
-    found = Languages.load(routes, registry.recognisers(), speakers)
+    routes, speakers = Routes(registry.load_translators()), registry.load_speakers()
+    found = Languages.load(routes, registry.load_recognisers(), speakers)
     assert ("pt-BR", "Portuguese (Brazil)") in [(one.locale, one.language) for one in hyphened(found)]
     for locale in found.targets:
         assert any(locale in voice.supported_locales for voice in found.voices.values())
-        assert routes.sources_of(locale)
+        assert routes.list_sources(locale)
     assert {"en-US", "pt-BR"} <= {*found.sources} <= {*found.targets}
     assert Languages.load(routes, {}, speakers) == Languages()
 

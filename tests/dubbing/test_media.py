@@ -21,10 +21,16 @@ from tests.dubbing.films import (
 )
 
 from speechframe.audio import media
-from speechframe.audio.lengths import length_of, seconds_of
-from speechframe.audio.tracks import audio_track
+from speechframe.audio.lengths import measure_length, measure_seconds
+from speechframe.audio.tracks import choose_audio_track
 from speechframe.errors import AudioError
-from speechframe.local.dubbing.media import container_of, extract, mux, probe, warning_of
+from speechframe.local.dubbing.media import (
+    build_track_warning,
+    extract_audio,
+    find_container,
+    mux_audio,
+    probe_medium,
+)
 from speechframe.local.dubbing.mix import PlacedLine, mix
 
 KINDS = {
@@ -43,7 +49,7 @@ KINDS = {
 def refused(path, *, max_seconds=60.0):
     begun = time.monotonic()
     with pytest.raises(AudioError) as caught:
-        probe(path, max_seconds=max_seconds)
+        probe_medium(path, max_seconds=max_seconds)
     assert time.monotonic() - begun < 2
     return str(caught.value)
 
@@ -57,11 +63,11 @@ def header_s(path):
 @pytest.mark.parametrize("name", KINDS)
 def test_a_medium_with_other_audio_is_otherwise_the_same(tmp_path, name):
     source = film(tmp_path / name, **KINDS[name])
-    seconds, container = probe(source, max_seconds=60), container_of(source)
+    seconds, container = probe_medium(source, max_seconds=60), find_container(source)
     assert container == source.suffix[1:]
     assert seconds == pytest.approx(3.0, abs=0.04)
 
-    track = extract(source, tmp_path)
+    track = extract_audio(source, tmp_path)
     sound, rate_hz = soundfile.read(track.sound_path, always_2d=True)
     assert (rate_hz, sound.shape[1]) == (48000, 1 if KINDS[name].get("layout") == "mono" else 2)
     assert track.seconds == pytest.approx(seconds, abs=1e-4)
@@ -71,10 +77,10 @@ def test_a_medium_with_other_audio_is_otherwise_the_same(tmp_path, name):
 
     mix(track, [], tmp_path / "mixed.wav", lowered=[])
     target = tmp_path / f"dubbed.{container}"
-    mux(source, tmp_path / "mixed.wav", target, language="de", container=container)
-    assert container_of(target) == container
+    mux_audio(source, tmp_path / "mixed.wav", target, language="de", container=container)
+    assert find_container(target) == container
     assert header_s(target) == pytest.approx(header_s(source), abs=0.04), "within a frame"
-    assert probe(target, max_seconds=60) == pytest.approx(seconds, abs=0.04)
+    assert probe_medium(target, max_seconds=60) == pytest.approx(seconds, abs=0.04)
     assert pictures(target) == pictures(source)
     assert onset_s(decoded(target)) == pytest.approx(BEEP_S, abs=0.005), "no encoder delay is heard"
     with av.open(str(target)) as file:
@@ -98,7 +104,7 @@ def test_a_medium_with_other_audio_is_otherwise_the_same(tmp_path, name):
 def test_a_container_is_told_whatever_stands_in_front(tmp_path, name, front):
     path = film(tmp_path / name, **KINDS.get(name, {**KINDS["a.wav"], "rf64": "always"}))
     path.write_bytes(front + path.read_bytes())
-    assert container_of(path) == path.suffix[1:]
+    assert find_container(path) == path.suffix[1:]
 
 
 def test_what_a_player_goes_by_is_kept(tmp_path):
@@ -117,8 +123,8 @@ def test_what_a_player_goes_by_is_kept(tmp_path):
             if packet.size:
                 packet.stream = video if packet.stream.type == "video" else audio
                 made.mux(packet)
-    mix(extract(source, tmp_path), [], tmp_path / "mixed.wav", lowered=[])
-    mux(source, tmp_path / "mixed.wav", tmp_path / "out.mp4", language="en", container="mp4")
+    mix(extract_audio(source, tmp_path), [], tmp_path / "mixed.wav", lowered=[])
+    mux_audio(source, tmp_path / "mixed.wav", tmp_path / "out.mp4", language="en", container="mp4")
     with av.open(str(tmp_path / "out.mp4")) as file:
         assert file.streams.video[0].codec_context.codec_tag == "hvc1"
         assert next(file.decode(video=0)).rotation == 90
@@ -160,16 +166,16 @@ def test_a_header_that_claims_ten_hours_is_refused_at_once(tmp_path, name, chang
 def test_a_medium_that_begins_late_is_no_longer_for_it_and_its_dub_begins_at_zero(tmp_path, name):
     plain = film(tmp_path / "plain.mp4", **KINDS[name])
     source = shifted(plain, tmp_path / name, 1867.0)
-    seconds = probe(source, max_seconds=60)
+    seconds = probe_medium(source, max_seconds=60)
     assert seconds == pytest.approx(3.0, abs=0.1)
-    assert seconds_of(source) == seconds_of(source.read_bytes()) == seconds
+    assert measure_seconds(source) == measure_seconds(source.read_bytes()) == seconds
 
-    track = extract(source, tmp_path)
+    track = extract_audio(source, tmp_path)
     assert track.seconds == pytest.approx(seconds, abs=1e-4)
     assert onset_s(track.speech, 16000) == pytest.approx(BEEP_S, abs=0.05), "give or take the priming of AAC"
     mix(track, [], tmp_path / "mixed.wav", lowered=[])
     target, container = tmp_path / f"dubbed.{source.suffix[1:]}", source.suffix[1:]
-    mux(source, tmp_path / "mixed.wav", target, language="de", container=container)
+    mux_audio(source, tmp_path / "mixed.wav", target, language="de", container=container)
     assert header_s(target) == pytest.approx(3.0, abs=0.1)
     assert [one[0] for one in pictures(target)] == [one[0] for one in pictures(plain)]
     assert onset_s(decoded(target)) == pytest.approx(BEEP_S, abs=0.05), "give or take the priming of AAC"
@@ -192,37 +198,39 @@ def babel(tmp_path_factory):
 
 def test_the_sound_of_a_dub_stays_in_step_with_its_pictures_wherever_they_begin(babel, tmp_path):
     source, plain = babel
-    track = extract(source, tmp_path, locale="en-US")
+    track = extract_audio(source, tmp_path, locale="en-US")
     assert onset_s(track.speech, 16000) == pytest.approx(BEEP_S, abs=0.03), (
         "times count from the first picture"
     )
-    assert track.seconds == pytest.approx(probe(source, max_seconds=60), abs=1e-4)
+    assert track.seconds == pytest.approx(probe_medium(source, max_seconds=60), abs=1e-4)
     soundfile.write(tmp_path / "line.wav", np.full(2400, 0.9), 24000)
     mix(track, [PlacedLine(1.0, tmp_path / "line.wav")], tmp_path / "mixed.wav", lowered=[(0.0, 3.0)])
-    mux(source, tmp_path / "mixed.wav", tmp_path / "out.mkv", language="de", container="mkv")
+    mux_audio(source, tmp_path / "mixed.wav", tmp_path / "out.mkv", language="de", container="mkv")
     assert onset_s(decoded(tmp_path / "out.mkv")) == pytest.approx(1.0, abs=0.005)
     # The first picture comes a moment after the start, which is the priming of AAC.
     picture_s = float(pictures(tmp_path / "out.mkv")[0][1])
     assert picture_s == pytest.approx(pictures(plain)[0][1], abs=0.03)
     assert onset_s(track.speech, 16000) - picture_s == pytest.approx(BEEP_S, abs=0.005)
     # The voice changer has the same time.
-    clip = media.read(source, max_seconds=60)
+    clip = media.read_audio(source, max_seconds=60)
     assert onset_s(clip.samples, clip.sample_rate_hz) - picture_s == pytest.approx(BEEP_S, abs=0.005)
-    assert clip.audio_seconds == pytest.approx(length_of(source.read_bytes()).audio_seconds, abs=1e-6)
+    assert clip.audio_seconds == pytest.approx(measure_length(source.read_bytes()).audio_seconds, abs=1e-6)
 
 
 def test_the_track_in_the_language_or_else_the_default_one_is_dubbed_and_named(babel):
     source, plain = babel
-    with media.demuxed(source) as file:
-        chosen = [audio_track(file, locale).index for locale in ("fr-FR", "en", "de-AT", "pt-BR", None)]
+    with media.open_container(source) as file:
+        chosen = [
+            choose_audio_track(file, locale).index for locale in ("fr-FR", "en", "de-AT", "pt-BR", None)
+        ]
     assert chosen == [1, 2, 3, 2, 2]
-    assert warning_of(plain) is None
-    assert warning_of(source, locale="de-AT") == (
-        "the medium has 3 audio tracks (1: fre 'Commentaire', 2: eng 'Film', 3: ger 'Film'); track 3, in the "
-        "language of de-AT, was dubbed. To use another one, give its language as source_locale"
+    assert build_track_warning(plain) is None
+    assert build_track_warning(source, locale="de-AT") == (
+        "the media file has 3 audio tracks (1: fre 'Commentaire', 2: eng 'Film', 3: ger 'Film'); track 3, in "
+        "the language of de-AT, was dubbed. To use another one, give its language as source_locale"
     )
-    assert "track 2, the default or first one, was dubbed" in warning_of(source, locale="pt-BR")
-    with media.opened(source, max_seconds=60) as opened:
+    assert "track 2, the default or first one, was dubbed" in build_track_warning(source, locale="pt-BR")
+    with media.open_media(source, max_seconds=60) as opened:
         assert "track 2, the default or first one, was read" in opened.warning
 
 
@@ -251,10 +259,10 @@ def test_a_dub_keeps_title_chapters_and_cover(tmp_path, name):
         [(plain, ENGLISH)], start_s, tags={"title": "A film", "artist": "Somebody"},
         chapters=[(0, 1, "One"), (1, 3, "Two")], cover=cover if has_cover else None, **options,
     )  # fmt: skip
-    mix(extract(source, tmp_path), [], tmp_path / "mixed.wav", lowered=[])
+    mix(extract_audio(source, tmp_path), [], tmp_path / "mixed.wav", lowered=[])
     target = tmp_path / f"dubbed{name[1:]}"
-    assert mux(source, tmp_path / "mixed.wav", target, language="de", container=name[2:]) is None
-    assert container_of(target) == name[2:]
+    assert mux_audio(source, tmp_path / "mixed.wav", target, language="de", container=name[2:]) is None
+    assert find_container(target) == name[2:]
     with av.open(str(target)) as file, av.open(str(cover)) as original:
         tags = {key.lower(): value for key, value in file.metadata.items()}
         assert (tags["title"], tags["artist"]) == ("A film", "Somebody")
@@ -280,9 +288,9 @@ def test_what_a_dub_leaves_out_is_named(tmp_path):
             if packet.size:
                 packet.stream = streams[packet.stream_index]
                 made.mux(packet)
-    mix(extract(tmp_path / "b.mkv", tmp_path), [], tmp_path / "mixed.wav", lowered=[])
+    mix(extract_audio(tmp_path / "b.mkv", tmp_path), [], tmp_path / "mixed.wav", lowered=[])
     how = {"language": "de", "container": "mkv"}
-    words = mux(tmp_path / "b.mkv", tmp_path / "mixed.wav", tmp_path / "c.mkv", **how)
+    words = mux_audio(tmp_path / "b.mkv", tmp_path / "mixed.wav", tmp_path / "c.mkv", **how)
     assert words == "the dub is without 1 attachment of the medium"
 
 
@@ -291,19 +299,19 @@ def test_a_medium_without_a_time_scale_has_no_length_and_is_refused(tmp_path, na
     path = without_time_scale(film(tmp_path / name, **KINDS[name]))
     assert "it has no time scale" in refused(path, max_seconds=1e6)
     with pytest.raises(AudioError, match="no time scale"):
-        seconds_of(path)
+        measure_seconds(path)
 
 
 def test_without_the_extra_sound_is_counted_and_a_container_is_refused_with_the_command(
     tmp_path, monkeypatch
 ):
     film_path, sound = film(tmp_path / "a.mp4"), film(tmp_path / "a.flac", **KINDS["a.flac"])
-    measured_s = seconds_of(sound)
+    measured_s = measure_seconds(sound)
     monkeypatch.setitem(sys.modules, "av", None)
-    assert seconds_of(sound) == pytest.approx(measured_s, abs=1e-6)
+    assert measure_seconds(sound) == pytest.approx(measured_s, abs=1e-6)
     for medium in (film_path, film_path.read_bytes()):
         with pytest.raises(AudioError, match=r"pip install 'speechframe\[media\]'"):
-            seconds_of(medium)
+            measure_seconds(medium)
 
 
 @pytest.mark.sampled(3)
@@ -317,7 +325,7 @@ def test_what_is_cut_off_is_refused(tmp_path, name):
 @pytest.mark.parametrize("options", [{"movflags": "faststart"}, {"movflags": "frag_keyframe+empty_moov"}])
 def test_mp4_that_is_cut_off_behind_its_index_is_refused(tmp_path, options):
     path = film(tmp_path / "a.mp4", **options)
-    assert probe(path, max_seconds=60) == pytest.approx(3.0, abs=0.2)
+    assert probe_medium(path, max_seconds=60) == pytest.approx(3.0, abs=0.2)
     path.write_bytes(path.read_bytes()[: int(0.9 * path.stat().st_size)])
     assert "truncated" in refused(path)
 
@@ -330,10 +338,11 @@ def test_what_cannot_be_dubbed_says_why(tmp_path):
     assert refused(path) == "no audio that can be read"
     assert refused(film(path, None)) == "no audio: the file has no audio stream"
     assert (
-        refused(film(path), max_seconds=2) == "the medium is 3 seconds long; 2 is the longest that is taken"
+        refused(film(path), max_seconds=2)
+        == "the medium is 3 seconds long; allowed: at most 2; divide the medium"
     )
     assert refused(film(tmp_path / "a.ogg", "libopus", None, rate_hz=48000)).startswith(
-        "a container that is not"
+        "ogg files cannot be dubbed; allowed: mp4, "
     )
 
 
@@ -342,7 +351,7 @@ def test_a_video_that_its_container_does_not_take_says_so_and_leaves_nothing(tmp
     soundfile.write(mixed, np.zeros((48000, 2)), 48000)
     before = {*tmp_path.iterdir()}
     with pytest.raises(AudioError, match="cannot be copied into another webm file"):
-        mux(source, mixed, tmp_path / "out.webm", language="en", container="webm")
+        mux_audio(source, mixed, tmp_path / "out.webm", language="en", container="webm")
     assert {*tmp_path.iterdir()} == before
 
 

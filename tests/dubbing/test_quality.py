@@ -10,7 +10,7 @@ from dubbing_lab import correlation, dubbed, job, sample_script, sound_of, words
 
 from speechframe.audio import codec
 from speechframe.local.dubbing import lines
-from speechframe.local.dubbing.cast import voices
+from speechframe.local.dubbing.cast import list_voices
 from speechframe.local.dubbing.media import RATE_HZ
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -77,8 +77,8 @@ def measure(script, locale, target, seed, folder):
 
 def fitted_line(utterance, locale, folder):
     """A line as it was before it was mixed, at 48000 Hz; all of it lies in the job's folder."""
-    natural = lines.speak(utterance.text, voices()[utterance.voice_id], locale, folder)
-    samples, rate_hz = soundfile.read(lines.fitted(natural, utterance.speed), dtype="float32")
+    natural = lines.speak_line(utterance.text, list_voices()[utterance.voice_id], locale, folder)
+    samples, rate_hz = soundfile.read(lines.change_speed(natural, utterance.speed), dtype="float32")
     return codec.resample(samples, rate_hz, RATE_HZ)
 
 

@@ -5,7 +5,7 @@ from dubbing_lab import job, tone
 
 from speechframe.local.dubbing import script
 from speechframe.local.dubbing.folder import OUTCOME, LocaleOutcome
-from speechframe.local.dubbing.job import work
+from speechframe.local.dubbing.job import run_job
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
 from speechframe.spec.dubbing import DubbedUtterance, UtteranceCorrection
 from speechframe.wire.cues import Cue
@@ -42,7 +42,7 @@ def srt(*texts):
 
 def spoken(text, cast=()):
     """Speaker and text of each part, and the warnings."""
-    found, warnings = script.speech_within(text, 36_000.0, cast=cast)
+    found, warnings = script.read_script(text, 36_000.0, cast=cast)
     return [(cue.speaker, cue.text) for cue in found], warnings
 
 
@@ -100,7 +100,7 @@ def test_words_before_a_colon_are_no_speaker_without_evidence():
 
 
 def test_a_cue_is_shared_by_its_speakers():
-    found, _ = script.speech_within(srt("ANNA: Hi!\nBEN: Hello, Anna."), 60.0)
+    found, _ = script.read_script(srt("ANNA: Hi!\nBEN: Hello, Anna."), 60.0)
     assert found == [Cue(0, 400, "Hi!", "ANNA"), Cue(400, 2000, "Hello, Anna.", "BEN")]
 
 
@@ -148,34 +148,34 @@ def test_captions_that_roll_are_spoken_once():
 
 
 def test_only_text_that_begins_within_the_medium_counts():
-    most = script.most_characters(8.0)
+    most = script.compute_max_characters(8.0)
     text = "WEBVTT\n\n" + cue(0, "a" * most) + cue(9, "too late")
-    found, warnings = script.speech_within(text, 8.0)
+    found, warnings = script.read_script(text, 8.0)
     assert [each.text for each in found] == ["a" * most]
     assert warnings == [
         "1 cue not spoken, because the medium ends at 8.0 s; the first of them begins at 9.0 s"
     ]
     with pytest.raises(ValueError, match=r"got 328 characters.*allowed: at most 320"):
-        script.speech_within(text.replace("00:09", "00:07"), 8.0)
+        script.read_script(text.replace("00:09", "00:07"), 8.0)
     # Nobody speaks so much at once, however long the medium is.
     with pytest.raises(ValueError, match="one of its texts is too long"):
-        script.speech_within("WEBVTT\n\n" + cue(0, "a" * (MAX_TEXT_CHARACTERS + 1)), 3600.0)
+        script.read_script("WEBVTT\n\n" + cue(0, "a" * (MAX_TEXT_CHARACTERS + 1)), 3600.0)
 
 
 def test_a_correction_may_not_lengthen_a_dub_beyond_its_bound_and_may_always_shorten_it():
     long, short = said(1, "a" * 300), said(2, "b")
     shorter = UtteranceCorrection(utterance_id=1, text="a" * 250)
-    assert [len(text) for text, _ in script.corrected([long, short], [shorter], 1.0)] == [250, 1]
+    assert [len(text) for text, _ in script.apply_corrections([long, short], [shorter], 1.0)] == [250, 1]
     longer = UtteranceCorrection(utterance_id=2, text="b" * 10)
     with pytest.raises(ValueError, match=r"got 310 characters.*allowed: at most 301"):
-        script.corrected([long, short], [longer], 1.0)
+        script.apply_corrections([long, short], [longer], 1.0)
     # What two corrections do together counts.
-    assert len(script.corrected([long, short], [longer, shorter], 1.0)) == 2
+    assert len(script.apply_corrections([long, short], [longer, shorter], 1.0)) == 2
 
 
 def test_a_worker_refuses_text_that_the_service_should_have_refused_before_it_speaks(tmp_path):
     folder, steps = job(tmp_path, tone(0.5), targets=("pt-BR",), script=LONG), []
-    work(folder, lambda locale, step: steps.append(step))
+    run_job(folder, lambda locale, step: steps.append(step))
     outcome = LocaleOutcome.read(folder / "pt-BR" / OUTCOME)
     assert "the text is too long for a medium of 0.5 seconds (got 329 characters)" in outcome.failure.reason
     assert "speak" not in steps

@@ -16,7 +16,7 @@ import soundfile
 from dubbing_lab import DATASETS, dubbed, job, tone, worker
 
 from speechframe.local.dubbing.folder import OUTCOME, TASK, LocaleOutcome, Task
-from speechframe.local.dubbing.job import work
+from speechframe.local.dubbing.job import run_job
 from speechframe.spec.dubbing import UtteranceCorrection
 from speechframe.wire import cues
 
@@ -149,8 +149,8 @@ def test_a_correction_that_the_disk_has_no_room_for_leaves_all_of_the_version_be
     def full(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(cues, "vtt", full)
-    work(folder, lambda *_: None)
+    monkeypatch.setattr(cues, "format_vtt", full)
+    run_job(folder, lambda *_: None)
     failed, old = (
         LocaleOutcome.read(folder / "pt-BR" / OUTCOME),
         LocaleOutcome.read(whole[0] / "pt-BR" / OUTCOME),

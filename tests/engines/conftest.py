@@ -11,10 +11,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from speechframe.engines.base import Utterance
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
-from speechframe.local.engines.espeak.voices import espeak_voices
+from speechframe.local.engines.espeak.voices import list_espeak_voices
 
 SENTENCES = tomllib.loads((Path(__file__).parent / "sentences.toml").read_text(encoding="utf-8"))
-_IDS = {voice.name: voice_id for voice_id, voice in espeak_voices().items()}
+_IDS = {voice.name: voice_id for voice_id, voice in list_espeak_voices().items()}
 
 
 def pytest_generate_tests(metafunc):
@@ -37,7 +37,7 @@ def say():
         return speaker.speak(utterance)
 
     def say(text, name="nora", locale=None, **fields):
-        voice = espeak_voices()[_IDS[name]]
+        voice = list_espeak_voices()[_IDS[name]]
         fields = {"variation": 0} | fields
         utterance = Utterance(text, voice.voice_id, locale or voice.locale, **fields)
         return speaker.speak(utterance) if "pronunciations" in fields else remembered(utterance)

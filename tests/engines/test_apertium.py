@@ -54,19 +54,19 @@ def rules(tmp_path, monkeypatch):
     command.write_text(f"#!{sys.executable}\n{textwrap.dedent(FAKE)}")
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{command.parent}{os.pathsep}{os.environ['PATH']}")
-    apertium._modes.cache_clear()
-    apertium._version.cache_clear()
+    apertium._list_modes.cache_clear()
+    apertium._find_version.cache_clear()
     yield ApertiumTranslator()
-    apertium._modes.cache_clear()
-    apertium._version.cache_clear()
+    apertium._list_modes.cache_clear()
+    apertium._find_version.cache_clear()
 
 
 @pytest.fixture
 def no_rules(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    apertium._modes.cache_clear()
+    apertium._list_modes.cache_clear()
     yield ApertiumTranslator()
-    apertium._modes.cache_clear()
+    apertium._list_modes.cache_clear()
 
 
 def test_the_modes_on_the_machine_are_pairs_and_variants_are_not(rules):
@@ -109,7 +109,7 @@ def test_a_separator_that_is_lost_costs_no_text(rules):
 
 
 def test_a_command_that_hangs_is_ended(rules, monkeypatch):
-    monkeypatch.setattr(apertium, "_BASE_S", 0.5)
+    monkeypatch.setattr(apertium, "_BASE_TIMEOUT_S", 0.5)
     started = time.monotonic()
     with pytest.raises(EngineError, match="took longer"):
         rules.translate(["casa"], TranslationPair("oc", "ca", Quality.RULES))

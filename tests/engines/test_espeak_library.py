@@ -6,26 +6,26 @@ import pytest
 from processes import in_another_process
 
 from speechframe.errors import EngineError
-from speechframe.local.engines.espeak.library import Setting, render
+from speechframe.local.engines.espeak.library import EspeakSetting, render_speech
 
 TEXT = "It was a quiet morning; nobody had expected the parcel, and yet there it stood."
 
 
 def test_what_was_spoken_before_leaves_no_trace():
-    setting = Setting("gmw/en-US+f3", 165)
-    first = render(TEXT, setting).samples.tobytes()
+    setting = EspeakSetting("gmw/en-US+f3", 165)
+    first = render_speech(TEXT, setting).samples.tobytes()
     for other in ("inc/hi", "sit/cmn", "gmw/de+klatt4", "gmw/en-US+grandma"):
-        render("1, 2, 3! " * 20, Setting(other, 400, pitch=99), seed=99)
-        assert render(TEXT, setting).samples.tobytes() == first
+        render_speech("1, 2, 3! " * 20, EspeakSetting(other, 400, pitch=99), seed=99)
+        assert render_speech(TEXT, setting).samples.tobytes() == first
 
 
 def test_threads_wait_for_each_other():
-    setting = Setting("gmw/en-US+m8", 165)
-    expected = render(TEXT, setting).samples.tobytes()
+    setting = EspeakSetting("gmw/en-US+m8", 165)
+    expected = render_speech(TEXT, setting).samples.tobytes()
     found = []
     threads = [
         threading.Thread(
-            target=lambda: found.extend(render(TEXT, setting).samples.tobytes() for _ in range(5))
+            target=lambda: found.extend(render_speech(TEXT, setting).samples.tobytes() for _ in range(5))
         )
         for _ in range(4)
     ]
@@ -71,4 +71,4 @@ def test_a_missing_library_is_said_with_the_command_and_one_that_someone_else_ho
 
 def test_a_voice_that_is_not_there_is_an_engine_error():
     with pytest.raises(EngineError, match="no voice 'gmw/en-XX'"):
-        render("Hello", Setting("gmw/en-XX", 165))
+        render_speech("Hello", EspeakSetting("gmw/en-XX", 165))

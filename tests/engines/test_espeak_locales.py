@@ -8,15 +8,15 @@ import pytest
 
 from speechframe.audio import measure
 from speechframe.local.engines.espeak import library as espeak_library
-from speechframe.local.engines.espeak.voices import espeak_voices
+from speechframe.local.engines.espeak.voices import list_espeak_voices
 from speechframe.local.engines.reading.locales import LOCALES
-from speechframe.spec.locales import language_of, normalise
+from speechframe.spec.locales import get_language, normalise
 
 RATE_HZ = 22050
 BOUNDARY_MS = 60
 PAUSE = ",،、，。፣"
 
-FIRST_VOICE = {voice.locale: voice.name for voice in reversed(espeak_voices().values())}
+FIRST_VOICE = {voice.locale: voice.name for voice in reversed(list_espeak_voices().values())}
 
 
 def test_there_are_many_locales_and_each_has_a_sentence(sentences):
@@ -54,7 +54,7 @@ def words_beside_a_pause_end_and_begin_with_the_sound(speech, sentence, locale):
     text = sentence["text"]
     silent_ms = [
         (1000 * start_s, 1000 * end_s)
-        for start_s, end_s in measure.silences(
+        for start_s, end_s in measure.find_silences(
             speech.samples, RATE_HZ, shortest_ms=90, below_db=40, frame_ms=10
         )
         if end_s < speech.audio_seconds - 0.02
@@ -77,7 +77,7 @@ def words_beside_a_pause_end_and_begin_with_the_sound(speech, sentence, locale):
 
 
 def the_first_and_last_word_touch_the_ends_of_the_sound(speech, sentence, locale):
-    level_db = measure.energy_db(speech.samples, RATE_HZ, 5)
+    level_db = measure.measure_energy_db(speech.samples, RATE_HZ, 5)
     heard_ms = 5 * np.flatnonzero(level_db > level_db.max() - 40)
     assert abs(speech.words[0].start_ms - heard_ms[0]) <= BOUNDARY_MS
     assert abs(speech.words[-1].end_ms - heard_ms[-1]) <= BOUNDARY_MS
@@ -89,7 +89,7 @@ def the_first_and_last_word_touch_the_ends_of_the_sound(speech, sentence, locale
 def nothing_is_spelled_out_or_read_as_another_language(speech, sentence, locale):
     """What a language cannot read it spells: then a word takes seconds."""
     language = LOCALES[locale].language
-    rendered = espeak_library.render(sentence["text"], espeak_library.Setting(language, 165))
+    rendered = espeak_library.render_speech(sentence["text"], espeak_library.EspeakSetting(language, 165))
     seconds = len(rendered.samples) / rendered.sample_rate_hz
     assert 0.15 < seconds / sentence["words"] < 0.8
 
@@ -100,7 +100,7 @@ def test_own_script_is_read_here_and_left_out_elsewhere(say, sentences, locale_)
     speech = say(f"Hello {text}")
     assert [word.word for word in speech.words] == ["Hello"]
     assert "left out" in speech.warnings[0]
-    assert all(LOCALES[locale_].reads(letter) for letter in text if letter.isalpha())
+    assert all(LOCALES[locale_].can_read(letter) for letter in text if letter.isalpha())
 
 
 @pytest.mark.parametrize("locale_", ["hi-IN", "el-GR", "ko-KR"])
@@ -115,7 +115,7 @@ def test_each_locale_is_spoken_by_its_own_language():
     """The engine reads some scripts in any language, so a wrong one would hardly be heard."""
     called = {"zh": "cmn"}
     for tag, locale in LOCALES.items():
-        language = language_of(tag)
+        language = get_language(tag)
         name = locale.language.rpartition("/")[2].lower()
         assert name.partition("-")[0] == called.get(language, language)
 

@@ -60,7 +60,7 @@ def test_words_stay_with_the_sound_when_pauses_move(say):
     for take in range(3):
         speech = say(TEXT, variation=5, take=take)
         start_s, end_s = max(
-            (span for span in measure.silences(speech.samples, RATE_HZ, below_db=40) if span[0] > 0.1),
+            (span for span in measure.find_silences(speech.samples, RATE_HZ, below_db=40) if span[0] > 0.1),
             key=lambda span: span[1] - span[0],
         )
         last = next(word for word in speech.words if word.word == "harbour")
@@ -75,7 +75,7 @@ def test_words_stay_with_the_sound_when_pauses_move(say):
 @pytest.mark.parametrize("seconds", [0.5, 2.34567, 4.0, 60.0])
 def test_a_length_is_exact_to_the_sample(say, seconds):
     speech = say(TEXT, audio_duration_s=seconds)
-    assert len(speech.samples) == codec.seconds_to_frames(seconds, RATE_HZ)
+    assert len(speech.samples) == codec.convert_seconds_to_frames(seconds, RATE_HZ)
     at_ms = 0
     for word in speech.words:
         assert at_ms <= word.start_ms < word.end_ms
@@ -99,7 +99,7 @@ def test_pauses_keep_their_length_when_the_rest_is_fitted(say):
     text = "Wait here. [pause 1.5s] Now we can go on. [pause 0.7s] Good."
     for seconds in (3.5, 5.0, 8.0):
         speech = say(text, audio_duration_s=seconds)
-        assert len(speech.samples) == codec.seconds_to_frames(seconds, RATE_HZ)
+        assert len(speech.samples) == codec.convert_seconds_to_frames(seconds, RATE_HZ)
         assert _runs_of_zeros(speech.samples, 0.5) == pytest.approx([1.5, 0.7], abs=0.06)
 
 
@@ -121,7 +121,7 @@ def test_a_length_nobody_can_fill_is_filled_with_silence_and_said(say):
 
 def test_a_length_too_short_to_understand_is_kept_and_said(say):
     speech = say(TEXT, audio_duration_s=0.4)
-    assert len(speech.samples) == codec.seconds_to_frames(0.4, RATE_HZ)
+    assert len(speech.samples) == codec.convert_seconds_to_frames(0.4, RATE_HZ)
     assert "may not be understood" in speech.warnings[0]
 
 
@@ -147,7 +147,7 @@ def test_zero_asks_for_nothing(say):
 def test_a_pause_is_silence_of_exactly_that_length(say):
     speech = say("Ready? [pause 1.25s]Go!")
     without = [say("Ready? "), say("Go!")]
-    silence = codec.seconds_to_frames(1.25, RATE_HZ)
+    silence = codec.convert_seconds_to_frames(1.25, RATE_HZ)
     at = len(without[0].samples)
     assert len(speech.samples) == at + silence + len(without[1].samples)
     assert not speech.samples[at : at + silence].any()

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from speechframe.audio import measure
 from speechframe.engines.base import Utterance
 from speechframe.errors import EngineError
-from speechframe.local.engines.espeak.phonemes import phoneme_input
+from speechframe.local.engines.espeak.phonemes import convert_ipa
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.local.engines.reading import japanese
 from speechframe.local.engines.reading.locales import LOCALES
-from speechframe.local.engines.reading.text import spoken_text
+from speechframe.local.engines.reading.text import prepare_text
 from speechframe.spec.speech import Pronunciation
 
 RATE_HZ = 22050
@@ -24,8 +24,8 @@ def words(speech):
 
 
 def given_to_the_engine(text, locale="en-US", pronunciations=None):
-    return spoken_text(
-        text, LOCALES[locale], pronunciations or {}, lambda ipa: phoneme_input(ipa, "gmw/en-US")
+    return prepare_text(
+        text, LOCALES[locale], pronunciations or {}, lambda ipa: convert_ipa(ipa, "gmw/en-US")
     )
 
 
@@ -157,7 +157,7 @@ def test_five_thousand_characters(say):
     speech = say(text)
     assert len(speech.words) == len(text.split())
     assert speech.audio_seconds > 200
-    level_db = measure.energy_db(speech.samples, RATE_HZ, 1000)
+    level_db = measure.measure_energy_db(speech.samples, RATE_HZ, 1000)
     assert (level_db[:-1] > -45).all()
 
 
@@ -184,7 +184,7 @@ def test_any_text_is_spoken_or_refused_in_words(text, voice_id, as_original):
     for word in speech.words:
         assert at_ms <= word.start_ms <= word.end_ms <= round(1000 * speech.audio_seconds)
         at_ms = word.end_ms
-    assert measure.peak(speech.samples) <= 0.9
+    assert measure.measure_peak(speech.samples) <= 0.9
 
 
 @pytest.mark.parametrize("text", ["...", " ", "\u2014 \u2014", "\u200b", "[pause 1s]", "\x00", "^"])
@@ -385,12 +385,12 @@ def test_ipa_changes_what_is_heard_and_keeps_the_word(say):
     ],
 )
 def test_ipa_becomes_the_engines_own_spelling(ipa, language, spelled):
-    assert phoneme_input(ipa, language) == spelled
+    assert convert_ipa(ipa, language) == spelled
 
 
 def test_languages_of_every_family_have_their_sounds():
     for locale in list(LOCALES.values())[::6]:
-        assert phoneme_input("ma\u02c8na si tu", locale.language).startswith("[[m")
+        assert convert_ipa("ma\u02c8na si tu", locale.language).startswith("[[m")
 
 
 @pytest.mark.parametrize(

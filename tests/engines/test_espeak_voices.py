@@ -34,7 +34,7 @@ TEXT = "The small boat sailed across the quiet harbour before the storm."
 
 def sound(say, voice, text, locale=None, **fields):
     samples = say(text, voice.name, locale, **fields).samples
-    return measure.median_f0_hz(samples, RATE_HZ), measure.formants_hz(samples, RATE_HZ)
+    return measure.median_f0_hz(samples, RATE_HZ), measure.measure_formants_hz(samples, RATE_HZ)
 
 
 def test_the_names_people_know_are_there():
@@ -96,17 +96,17 @@ def test_every_voice_sounds_like_its_gender_and_is_clean(say, sentences, locale)
             voice.gender
         ]
         assert low < f0_hz < high, voice.voice_id
-        assert measure.loudness_lufs(samples, RATE_HZ) == pytest.approx(-24, abs=2.5), voice.voice_id
-        assert measure.peak(samples) <= 0.9
+        assert measure.measure_loudness_lufs(samples, RATE_HZ) == pytest.approx(-24, abs=2.5), voice.voice_id
+        assert measure.measure_peak(samples) <= 0.9
         # The pause between words is silent: no echo, no noise floor.
         inside = [
             span
-            for span in measure.silences(samples, RATE_HZ, shortest_ms=90, below_db=40)
+            for span in measure.find_silences(samples, RATE_HZ, shortest_ms=90, below_db=40)
             if span[0] > 0.1 and span[1] < len(samples) / RATE_HZ - 0.1
         ]
         for start_s, end_s in inside:
             pause = samples[round((start_s + 0.03) * RATE_HZ) : round((end_s - 0.03) * RATE_HZ)]
-            assert measure.rms_db(pause) < -90, voice.voice_id
+            assert measure.measure_rms_db(pause) < -90, voice.voice_id
 
 
 @pytest.mark.sampled(1)

@@ -17,7 +17,7 @@ from speechframe.errors import EngineError
 from speechframe.local.engines.models import FIREFOX_PAIRS
 from speechframe.local.engines.translation import firefox, firefox_models
 from speechframe.local.engines.translation.firefox import FirefoxTranslator
-from speechframe.local.engines.translation.text import portions, shielded
+from speechframe.local.engines.translation.text import split_portions, translate_protected
 from speechframe.local.engines.translation.vocabulary import Alphabet
 from speechframe.testing.suites.translators import TranslatorSuite
 
@@ -39,7 +39,7 @@ def model_folder(tmp_path, monkeypatch):
     """A folder of the user's: the packaged English model, called Galician, so that nobody confuses the two."""
 
     def make(name="engl", **renamed):
-        packaged = next(model for model in firefox_models.packaged() if model.source == "en")
+        packaged = next(model for model in firefox_models.find_packaged_models() if model.source == "en")
         folder = tmp_path / "models" / name
         folder.mkdir(parents=True)
         for path in (packaged.model, packaged.source_vocabulary, packaged.shortlist):
@@ -171,7 +171,7 @@ def test_a_model_that_is_new_in_the_package_is_none_of_ours(package):
     for path in sorted(other.glob("*enpt*")):
         path.rename(path.with_name(path.name.replace("enpt", "engl")))
     shutil.copy(listed, listed.with_name("model.aaaa.bin"))
-    assert [model.model.name for model in firefox_models.packaged()] == [
+    assert [model.model.name for model in firefox_models.find_packaged_models()] == [
         "model.enpt.intgemm.alphas.bin", "model.pten.intgemm.alphas.bin",
     ]  # fmt: skip
     assert set(FirefoxTranslator().pairs()) == {EN_PT, PT_EN}
@@ -241,7 +241,7 @@ def test_a_model_that_is_none_is_an_error_and_not_a_crash(model_folder):
 
 def test_no_more_models_are_held_than_may_be(model_folder, monkeypatch):
     model_folder()
-    monkeypatch.setattr(firefox, "_MOST_MODELS", 2)
+    monkeypatch.setattr(firefox, "_MAX_MODELS", 2)
     translator = FirefoxTranslator()
     gl = TranslationPair("en", "gl", Quality.NEURAL)
     for pair in (EN_PT, gl, EN_PT, PT_EN):
@@ -256,7 +256,7 @@ LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456
 
 @given(st.text(max_size=400), st.integers(1, 50))
 def test_portions_are_the_text_and_never_too_long(text, most):
-    found = portions(text, most)
+    found = split_portions(text, most)
     assert "".join(found) == text
     assert all(len(portion) <= most for portion in found)
 
@@ -270,9 +270,9 @@ def test_a_model_gets_only_what_it_can_read_and_all_else_stays_in_order(text):
         sent.append(words)
         return words
 
-    done = shielded(text, alphabet, model)
+    done = translate_protected(text, alphabet, model)
     for words in sent:
-        assert alphabet.knows(words), words
+        assert alphabet.can_read(words), words
         assert words == words.strip()
         assert re.search(r"[^\W\d_]", words)
     # A model that changes nothing gives the text back: nothing of it was lost or moved.
@@ -281,9 +281,11 @@ def test_a_model_gets_only_what_it_can_read_and_all_else_stays_in_order(text):
 
 def test_a_token_that_is_lost_or_doubled_is_mended_by_its_parts():
     alphabet = Alphabet(LETTERS)
-    lost = shielded("Hello €5 world", alphabet, lambda words: re.sub(r"\s*PZ\d", "", words).upper())
+    lost = translate_protected(
+        "Hello €5 world", alphabet, lambda words: re.sub(r"\s*PZ\d", "", words).upper()
+    )
     assert lost == "HELLO €5 WORLD"
-    doubled = shielded(
+    doubled = translate_protected(
         "Hello €5 world", alphabet, lambda words: words.upper() + (" PZ0" if "PZ0" in words else "")
     )
     assert doubled == "HELLO €5 WORLD"
@@ -293,5 +295,5 @@ def test_a_token_that_is_lost_or_doubled_is_mended_by_its_parts():
 def test_what_cannot_be_seen_around_a_line_keeps_no_word_from_the_model(unseen):
     alphabet = Alphabet(LETTERS)
     text = f"{unseen}Hello world{unseen}\n{unseen}The house"
-    assert shielded(text, alphabet, str.upper) == f"{unseen}HELLO WORLD{unseen}\n{unseen}THE HOUSE"
-    assert shielded(unseen, alphabet, str.upper) == unseen
+    assert translate_protected(text, alphabet, str.upper) == f"{unseen}HELLO WORLD{unseen}\n{unseen}THE HOUSE"
+    assert translate_protected(unseen, alphabet, str.upper) == unseen

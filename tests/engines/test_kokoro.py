@@ -23,7 +23,7 @@ from speechframe.local.engines.kokoro.speaker import KokoroSpeaker
 from speechframe.local.engines.reading import japanese
 from speechframe.local.engines.whisper.recogniser import WhisperRecogniser
 from speechframe.spec.speech import Model, Pronunciation, PronunciationKind
-from speechframe.testing.suites.common import word_error
+from speechframe.testing.suites.common import measure_word_error
 
 FIRST_ARTICLE = {
     "en-US": "All human beings are born free and equal in dignity and rights.",
@@ -63,7 +63,7 @@ def test_words_are_timed(say):
     speech = say("Bom dia. [pause 0.8s] O trem parte!")
     assert [word.word for word in speech.words] == ["Bom", "dia", "O", "trem", "parte"]
     (pause,) = [
-        span for span in measure.silences(speech.samples, 24000, below_db=40) if span[1] - span[0] > 0.7
+        span for span in measure.find_silences(speech.samples, 24000, below_db=40) if span[1] - span[0] > 0.7
     ]
     assert speech.words[1].end_ms == pytest.approx(1000 * pause[0], abs=60)
     assert speech.words[2].start_ms == pytest.approx(1000 * pause[1], abs=60)
@@ -111,7 +111,7 @@ def test_no_sound_of_a_language_is_lost(tag):
     phonemiser = KokoroPhonemiser(tag)
     texts = (FIRST_ARTICLE[tag], *lines_of(tag))
     if tag == "ja-JP":
-        texts = ["".join(kana for _, _, kana in japanese.readings(text)) for text in texts]
+        texts = ["".join(kana for _, _, kana in japanese.find_readings(text)) for text in texts]
     for text in texts:
         said = " ".join(phonemiser._phonemise(text))
         assert len(said) > len(text) / 2, text
@@ -272,4 +272,4 @@ def test_a_recogniser_understands_portuguese(say):
         )
         for line in lines
     ]
-    assert word_error(" ".join(lines), " ".join(each.text for each in heard)) <= 0.15
+    assert measure_word_error(" ".join(lines), " ".join(each.text for each in heard)) <= 0.15

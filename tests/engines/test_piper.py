@@ -17,10 +17,10 @@ from speechframe.engines.voice_folders import FOLDERS_VARIABLE
 from speechframe.errors import EngineError, EngineFault
 from speechframe.local.engines import models
 from speechframe.local.engines.piper.speaker import PiperSpeaker
-from speechframe.local.engines.piper.voices import INSTALL
+from speechframe.local.engines.piper.voices import INSTALL_COMMAND
 from speechframe.local.engines.whisper.recogniser import WhisperRecogniser
 from speechframe.spec.speech import Pronunciation, PronunciationKind
-from speechframe.testing.suites.common import word_error
+from speechframe.testing.suites.common import measure_word_error
 
 TEXT = "The small boat sailed across the quiet harbor, before the storm."
 SENTENCES = [
@@ -84,14 +84,14 @@ def test_a_recogniser_understands_it(say):
     spoken = [codec.resample(say(text, variation=1).samples, 22050, 16_000) for text in SENTENCES]
     clip = np.concatenate([part for samples in spoken for part in (samples, pause)])
     heard = WhisperRecogniser().recognise(Recording(clip, 16_000), language="en")
-    assert word_error(" ".join(SENTENCES), heard.text) <= 0.10, heard.text
+    assert measure_word_error(" ".join(SENTENCES), heard.text) <= 0.10, heard.text
 
 
 @pytest.mark.slow
 def test_words_begin_and_end_with_the_sound_beside_pauses(say):
     speech = say("Wait here. [pause 0.8s] Now go on, please!")
     (pause,) = [
-        span for span in measure.silences(speech.samples, 22050, below_db=40) if span[1] - span[0] > 0.7
+        span for span in measure.find_silences(speech.samples, 22050, below_db=40) if span[1] - span[0] > 0.7
     ]
     here, now = speech.words[1:3]
     assert (here.word, now.word) == ("here", "Now")
@@ -155,7 +155,7 @@ def test_pitch_and_rate_move_what_they_say(say):
 @pytest.mark.parametrize(("seconds", "pitch"), [(2.34567, 30), (5.5, -30)])
 def test_a_length_is_exact_and_nothing_is_stretched(say, seconds, pitch):
     speech = say(audio_duration_s=seconds, pitch=pitch)
-    assert len(speech.samples) == codec.seconds_to_frames(seconds, 22050)
+    assert len(speech.samples) == codec.convert_seconds_to_frames(seconds, 22050)
     assert speech.warnings == ()
     assert speech.words[-1].end_ms == pytest.approx(1000 * seconds, abs=250)
 
@@ -328,4 +328,4 @@ def test_listing_imports_nothing_and_without_the_extra_there_is_no_voice_and_the
                     print(str(error).rpartition(": ")[2])
         """
     )
-    assert told == ["en-US-joe True", "[]", *["0", INSTALL, INSTALL] * 2]
+    assert told == ["en-US-joe True", "[]", *["0", INSTALL_COMMAND, INSTALL_COMMAND] * 2]

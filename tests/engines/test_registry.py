@@ -119,16 +119,16 @@ def test_a_voice_is_found_by_id_and_by_name_in_any_case():
     ],
 )
 def test_the_nearest_names_are_offered(asked, nearest):
-    assert registry.nearest_voices(asked, Model.GEN2)[0] == nearest
+    assert registry.find_similar_voices(asked, Model.GEN2)[0] == nearest
 
 
 def test_nothing_is_offered_for_nonsense():
-    assert registry.nearest_voices("qqqqqqqqqq", Model.GEN2) == []
-    assert registry.nearest_voices("", Model.GEN2) == []
+    assert registry.find_similar_voices("qqqqqqqqqq", Model.GEN2) == []
+    assert registry.find_similar_voices("", Model.GEN2) == []
 
 
 def test_listing_is_silent(caplog):
-    registry.catalogue.cache_clear()
+    registry.build_catalogue.cache_clear()
     with caplog.at_level(logging.WARNING):
-        registry.catalogue(Model.GEN2)
+        registry.build_catalogue(Model.GEN2)
     assert not caplog.records

@@ -13,7 +13,7 @@ from speechframe.engines.base import Conversion, Recording, Speech, Utterance
 from speechframe.errors import EngineError
 from speechframe.local.engines import respeak as parts
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
-from speechframe.local.engines.respeak import respeak
+from speechframe.local.engines.respeak import respeak_clip
 
 FIRST, SECOND = (
     "The small boat sailed across the quiet bay.",
@@ -46,20 +46,20 @@ def clip(before_s=0.4, between_s=0.9, after_s=0.6):
 
 def said_again(recording=None, text=TEXT, language="en", locale="en-US", **fields):
     conversion = Conversion(NORA, locale, **{"variation": 0} | fields)
-    return respeak(recording or clip(), conversion, speak=speak, text=text, language=language)
+    return respeak_clip(recording or clip(), conversion, speak=speak, text=text, language=language)
 
 
 def gaps_s(audio):
-    return measure.silences(audio.samples, audio.sample_rate_hz, shortest_ms=250, below_db=40)
+    return measure.find_silences(audio.samples, audio.sample_rate_hz, shortest_ms=250, below_db=40)
 
 
 def test_it_is_as_long_as_the_clip_and_in_the_other_voice():
     speech = said_again()
-    assert len(speech.samples) == codec.seconds_to_frames(clip().audio_seconds, speech.sample_rate_hz)
+    assert len(speech.samples) == codec.convert_seconds_to_frames(clip().audio_seconds, speech.sample_rate_hz)
     nora = speak(Utterance(TEXT, NORA, "en-US", variation=0))
     heard_hz = measure.median_f0_hz(speech.samples, speech.sample_rate_hz)
     assert heard_hz == pytest.approx(measure.median_f0_hz(nora.samples, 22050), rel=0.05)
-    assert measure.peak(speech.samples) < 1
+    assert measure.measure_peak(speech.samples) < 1
     assert speech.warnings == ()
 
 
@@ -81,11 +81,11 @@ def test_without_prosody_only_the_ends_are_kept():
 def test_a_pause_within_a_clause_is_not_kept():
     speech = said_again(text=TEXT.replace(".", ""))
     assert len(gaps_s(speech)) == 2
-    far_from_any_clause = parts._shared_out(
+    far_from_any_clause = parts._divide_text(
         "Oh, we walked home together", [parts._Span(0, 2), parts._Span(3, 5)]
     )
     assert far_from_any_clause == (["Oh, we walked home together"], [parts._Span(0, 5)])
-    assert len(speech.samples) == codec.seconds_to_frames(clip().audio_seconds, speech.sample_rate_hz)
+    assert len(speech.samples) == codec.convert_seconds_to_frames(clip().audio_seconds, speech.sample_rate_hz)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_pause_within_a_clause_is_not_kept():
 def test_rate_and_length_scale_speech_and_pauses(fields, factor):
     speech = said_again(**fields)
     factor = factor or 5.4321 / clip().audio_seconds
-    frames = codec.seconds_to_frames(clip().audio_seconds * factor, speech.sample_rate_hz)
+    frames = codec.convert_seconds_to_frames(clip().audio_seconds * factor, speech.sample_rate_hz)
     assert abs(len(speech.samples) - frames) <= (0 if "audio_duration_s" in fields else 1)
     wanted, found = gaps_s(clip())[1], next(gap for gap in gaps_s(speech) if gap[0] > 0.9)
     assert found[0] == pytest.approx(wanted[0] * factor, abs=0.15)
@@ -120,7 +120,9 @@ def test_what_hardly_fits_is_said():
     assert "may not be understood so fast" in warning
     (warning,) = said_again(text="Yes.").warnings
     assert "the rest is silence" in warning
-    assert len(said_again(text="Yes.").samples) == codec.seconds_to_frames(clip().audio_seconds, 22050)
+    assert len(said_again(text="Yes.").samples) == codec.convert_seconds_to_frames(
+        clip().audio_seconds, 22050
+    )
 
 
 def test_text_in_another_language_is_read_and_said():
@@ -156,7 +158,7 @@ def test_all_of_the_text_is_shared_out_in_order(text, stretches):
     for speech_s, pause_s in stretches:
         spans.append(parts._Span(now_s, now_s + speech_s))
         now_s += speech_s + pause_s
-    texts, kept = parts._shared_out(text, spans)
+    texts, kept = parts._divide_text(text, spans)
     assert "".join(texts) == text
     assert len(texts) == len(kept) <= len(spans)
     assert (kept[0].start_s, kept[-1].end_s) == (spans[0].start_s, spans[-1].end_s)
@@ -169,6 +171,6 @@ def test_a_voice_of_its_own_timing_and_rate_fits_too():
         samples = 0.3 * np.sin(np.arange(round(seconds * 8000)) / 9)
         return Speech(samples.astype(np.float32), 8000, ())
 
-    speech = respeak(clip(), Conversion("x-y", "en-US"), speak=hum, text=TEXT, language=None)
-    assert len(speech.samples) == codec.seconds_to_frames(clip().audio_seconds, 8000)
+    speech = respeak_clip(clip(), Conversion("x-y", "en-US"), speak=hum, text=TEXT, language=None)
+    assert len(speech.samples) == codec.convert_seconds_to_frames(clip().audio_seconds, 8000)
     assert gaps_s(speech)[1] == pytest.approx(gaps_s(clip())[1], abs=0.15)

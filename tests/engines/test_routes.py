@@ -6,14 +6,14 @@ import pytest
 
 from speechframe.engines.base import Quality, TranslationPair
 from speechframe.errors import EngineError
-from speechframe.local.engines.translation.language import detected
+from speechframe.local.engines.translation.language import detect_languages
 from speechframe.local.engines.translation.routes import (
     Routes,
     RouteStep,
     UnknownPair,
+    build_region_warnings,
     is_same_language,
-    region_warnings,
-    translated,
+    translate_along,
 )
 
 
@@ -86,7 +86,7 @@ def test_the_region_that_was_asked_for_is_preferred_to_a_better_model():
 )
 def test_another_region_is_said(source, target, told):
     route = routes(NEURAL).route(source or "en", target)
-    assert list(region_warnings(source, target, route)) == told
+    assert list(build_region_warnings(source, target, route)) == told
 
 
 def test_scripts_are_languages_of_their_own():
@@ -104,7 +104,7 @@ def test_an_unknown_pair_lists_what_is_supported():
     again = pickle.loads(pickle.dumps(unknown.value))
     assert (str(again), again.supported) == (str(unknown.value), unknown.value.supported)
     with pytest.raises(UnknownPair, match="no translation to ja"):
-        routes(NEURAL).reach("ja")
+        routes(NEURAL).check_target("ja")
     with pytest.raises(UnknownPair, match="none: name folders"):
         routes().route("en", "ja")
     with pytest.raises(ValueError, match="is not a locale"):
@@ -117,23 +117,23 @@ def test_supported_are_all_pairs_and_none_leads_back():
     assert len(set(pairs)) == len(pairs)
     assert all(not is_same_language(*pair) for pair in pairs)
     assert ("en", "fr") in pairs
-    assert routes(NEURAL, RULES).sources_of("de") == ("en", "es", "pt-BR")
+    assert routes(NEURAL, RULES).list_sources("de") == ("en", "es", "pt-BR")
 
 
 def test_texts_are_translated_along_the_route():
     graph = {"neural": NEURAL, "rules": RULES}
     steps = Routes(graph).route("en", "es").steps
-    assert translated(["a", "b"], steps, graph) == ["es(pt-BR(a))", "es(pt-BR(b))"]
+    assert translate_along(["a", "b"], steps, graph) == ["es(pt-BR(a))", "es(pt-BR(b))"]
 
 
 def test_a_translator_that_is_gone_or_miscounts_is_an_error():
     pair = TranslationPair("en", "de", Quality.NEURAL)
     with pytest.raises(EngineError, match="gone cannot be used"):
-        translated(["a"], [RouteStep("gone", pair)], {})
+        translate_along(["a"], [RouteStep("gone", pair)], {})
     short = Table("short")
     short.translate = lambda texts, pair: texts[1:]
     with pytest.raises(EngineError, match="short gave 1 translation of 2 texts"):
-        translated(["a", "b"], [RouteStep("short", pair)], {"short": short})
+        translate_along(["a", "b"], [RouteStep("short", pair)], {"short": short})
 
 
 # Source languages
@@ -144,28 +144,28 @@ PORTUGUESE = ["Bom dia.", "Obrigado", "Configurações", "Seu pedido foi enviado
 
 @pytest.mark.parametrize("among", [["en", "pt"], ["en", "pt", "es", "fr", "de"]])
 def test_short_texts_of_one_call_are_told_together(among):
-    assert detected(ENGLISH, among) == ["en"] * len(ENGLISH)
-    assert detected(PORTUGUESE, among) == ["pt"] * len(PORTUGUESE)
+    assert detect_languages(ENGLISH, among) == ["en"] * len(ENGLISH)
+    assert detect_languages(PORTUGUESE, among) == ["pt"] * len(PORTUGUESE)
 
 
 @pytest.mark.parametrize(("among", "share"), [(["en", "pt"], 0.9), (["en", "pt", "es", "fr", "de"], 0.8)])
 def test_most_short_texts_are_told_alone(among, share):
     known = [("en", text) for text in ENGLISH] + [("pt", text) for text in PORTUGUESE]
-    right = sum(detected([text], among) == [language] for language, text in known)
+    right = sum(detect_languages([text], among) == [language] for language, text in known)
     assert right / len(known) >= share
 
 
 def test_a_clear_text_among_others_is_told_by_itself():
     texts = [*ENGLISH, "Seu pedido foi enviado ontem à noite.", "OK"]
-    assert detected(texts, ["en", "pt"]) == [*["en"] * len(ENGLISH), "pt", "en"]
+    assert detect_languages(texts, ["en", "pt"]) == [*["en"] * len(ENGLISH), "pt", "en"]
 
 
 def test_texts_without_letters_go_with_the_others():
-    assert detected(["12", *PORTUGUESE, "😀"], ["en", "pt"]) == ["pt"] * (len(PORTUGUESE) + 2)
-    assert detected(["12"], ["en", "pt"]) == detected(["13"], ["en", "pt"])
+    assert detect_languages(["12", *PORTUGUESE, "😀"], ["en", "pt"]) == ["pt"] * (len(PORTUGUESE) + 2)
+    assert detect_languages(["12"], ["en", "pt"]) == detect_languages(["13"], ["en", "pt"])
 
 
 def test_one_language_needs_no_telling_and_none_is_an_error():
-    assert detected(["Bom dia"], ["en"]) == ["en"]
+    assert detect_languages(["Bom dia"], ["en"]) == ["en"]
     with pytest.raises(EngineError, match="cannot be told"):
-        detected(["Bom dia"], [])
+        detect_languages(["Bom dia"], [])

@@ -11,13 +11,13 @@ import pytest
 from benchmarks import sound
 from speechframe.engines.base import Recording, Utterance
 from speechframe.engines.words import spoken_tokens
-from speechframe.listening.signals import loudness_lufs
+from speechframe.listening.signals import measure_loudness_lufs
 from speechframe.local.engines import clarity
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.local.engines.kokoro.speaker import KokoroSpeaker
 from speechframe.local.engines.piper.speaker import PiperSpeaker
 from speechframe.local.engines.whisper.recogniser import WhisperRecogniser
-from speechframe.recognition.alignment import laid_upon
+from speechframe.recognition.alignment import align_words
 
 LINES_FILE = Path(__file__).parents[2] / "datasets" / "clarity_lines.csv"
 LINES: dict[str, list[str]] = {}
@@ -52,7 +52,7 @@ def test_the_middle_of_a_voice_is_at_24_lufs(voice_id):
     lines = LINES[locale_of(voice_id)][:: SLOW.get(voice_id, 1)]
     speeches = [spoken(voice_id, line) for line in lines]
     found = [
-        loudness_lufs(speech.samples, speech.sample_rate_hz)
+        measure_loudness_lufs(speech.samples, speech.sample_rate_hz)
         for speech in speeches
         if speech.audio_seconds >= 1
     ]
@@ -103,7 +103,7 @@ def test_aligned_words_begin_and_end_when_a_voice_says_them():
         speech = spoken("en-US-joe", text)
         clip = Recording(speech.samples, speech.sample_rate_hz)
         heard = WhisperRecogniser().recognise(clip, language="en", words=True).words
-        found = laid_upon([word.word for word in speech.words], heard, round(1000 * speech.audio_seconds))
+        found = align_words([word.word for word in speech.words], heard, round(1000 * speech.audio_seconds))
         early_ms += [
             (word.start_ms - start_ms, word.end_ms - end_ms)
             for word, (_, start_ms, end_ms) in zip(speech.words, found, strict=True)
@@ -125,7 +125,7 @@ def test_aligned_words_begin_and_end_when_a_voice_says_them():
 )
 def test_a_voice_is_as_clear_as_the_table_says(voice_id, tag):
     row = sound.measure(voice_id, tag, LINES[tag][::5])
-    assert float(row["error"]) == pytest.approx(clarity.of_voice(voice_id)[tag], abs=0.12)
+    assert float(row["error"]) == pytest.approx(clarity.find_error_rates(voice_id)[tag], abs=0.12)
 
 
 def spectrum_db(voice_id):

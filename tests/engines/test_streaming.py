@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechframe.audio import measure
-from speechframe.audio.codec import seconds_to_frames
+from speechframe.audio.codec import convert_seconds_to_frames
 from speechframe.engines import streaming
 from speechframe.engines.base import Capabilities, Speech, Utterance, Word
 from speechframe.errors import EngineError
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
-from speechframe.spec.texts import speaks
+from speechframe.spec.texts import has_speech
 
 RATE_HZ = 22050
-PAUSE = seconds_to_frames(0.25, RATE_HZ)
+PAUSE = convert_seconds_to_frames(0.25, RATE_HZ)
 SAID = Utterance("Hello there. [pause 1s] How are you? Well!", "en-US-nora", "en-US")
 
 
@@ -41,13 +41,15 @@ class Plain:
 
 @given(st.text(alphabet="aZ1 .,!?\n[]pause 2s\u3002\u00e9", max_size=2000))
 def test_sentences_joined_are_the_text_and_each_speaks_unless_nothing_does(text):
-    found = streaming.sentences(text)
+    found = streaming.split_sentences(text)
     assert "".join(found) == text
     assert all(len(part) > 0 for part in found)
-    if speaks(text):
-        assert all(speaks(part) for part in found)
+    if has_speech(text):
+        assert all(has_speech(part) for part in found)
     assert all(
-        streaming.sentences(part) == [part] for part in found if len(part) <= streaming.LONGEST_CHARACTERS
+        streaming.split_sentences(part) == [part]
+        for part in found
+        if len(part) <= streaming.MAX_SENTENCE_CHARACTERS
     )
 
 
@@ -65,8 +67,8 @@ def test_sentences_joined_are_the_text_and_each_speaks_unless_nothing_does(text)
     ],
 )
 def test_the_pause_between_is_that_of_the_mark_and_never_beside_a_marker(before, after, pause_s):
-    assert streaming.pause_seconds(before, after) == pause_s
-    assert streaming.pause_seconds(before, after, rate=50) == pause_s / 2
+    assert streaming.choose_pause_s(before, after) == pause_s
+    assert streaming.choose_pause_s(before, after, rate=50) == pause_s / 2
 
 
 def test_an_engine_that_does_not_stream_speaks_sentence_by_sentence_when_asked():
@@ -108,4 +110,4 @@ def test_a_streamed_sentence_is_that_of_a_whole_text_and_never_clips(voice_id, t
     said = Utterance(text, voice_id, voice_id[:5], pitch=pitch)
     (piece,) = EspeakSpeaker().stream(said)
     assert np.array_equal(piece.samples, EspeakSpeaker().speak(said).samples)
-    assert measure.peak(piece.samples) <= 0.9 + 1e-6
+    assert measure.measure_peak(piece.samples) <= 0.9 + 1e-6

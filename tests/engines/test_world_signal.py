@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from speechframe.audio import codec, measure
 from speechframe.engines.base import Conversion, Recording, Utterance
-from speechframe.local.engines.clip_levels import levels_db, pauses_s
+from speechframe.local.engines.clip_levels import find_pauses_s, measure_levels_db
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.local.engines.world import signal as world_signal
 from speechframe.local.engines.world import synthesis as world_synthesis
-from speechframe.local.engines.world.change import Jitter, change_of
+from speechframe.local.engines.world.change import Jitter, compute_change
 from speechframe.local.engines.world.changer import WorldChanger
 from speechframe.local.engines.world.profile import Profile
-from speechframe.local.engines.world.time import source_times_s, timing_of
+from speechframe.local.engines.world.time import compute_source_times_s, compute_timing
 
 speak = EspeakSpeaker().speak
 RISING_HZ = np.linspace(100, 140, 200)
@@ -29,23 +29,23 @@ def test_octave_errors_are_put_right(factor):
     wrong = RISING_HZ.copy()
     wrong[60:69] *= factor
     wrong[150] *= factor
-    assert world_signal._mended(wrong) == pytest.approx(RISING_HZ)
+    assert world_signal._correct_octaves(wrong) == pytest.approx(RISING_HZ)
 
 
 def test_a_lively_contour_is_left_alone():
     lively = 120 * 2 ** (0.5 * np.sin(np.arange(400) / 25))
     lively[100:120] = 0
     lively[200:208] *= 2**0.65  # a cry, no octave error
-    assert world_signal._mended(lively) == pytest.approx(lively)
+    assert world_signal._correct_octaves(lively) == pytest.approx(lively)
 
 
 @pytest.mark.parametrize("rate_hz", [8000, 44100])
 def test_a_clip_of_many_pieces_is_resampled_and_tracked_as_one(rate_hz, monkeypatch):
     said = speak(Utterance("We walked home together, before the storm.", "en-US-hank", "en-US", variation=0))
     clip = Recording(codec.resample(said.samples, said.sample_rate_hz, rate_hz), rate_hz)
-    whole = world_signal.clip_of(clip)
+    whole = world_signal.analyse_clip(clip)
     monkeypatch.setattr(world_signal, "_PIECE_S", 1)
-    pieces = world_signal.clip_of(clip)
+    pieces = world_signal.analyse_clip(clip)
     assert len(pieces.samples) == len(whole.samples) == round(len(clip.samples) * 24000 / rate_hz)
     assert len(pieces.f0_hz) == len(whole.f0_hz) == len(whole.level_db)
     assert np.array_equal(pieces.samples, whole.samples)
@@ -57,8 +57,10 @@ def test_a_clip_of_many_pieces_is_resampled_and_tracked_as_one(rate_hz, monkeypa
 def test_levels_of_a_long_clip_are_those_of_the_whole():
     samples = np.random.default_rng(1).uniform(-0.1, 0.1, 1000 * 130).astype(np.float32)
     samples[70_000:71_000] = 0
-    assert np.array_equal(levels_db(samples, 1000, 0.01), measure.energy_db(samples, 1000, 10))
-    assert pauses_s(samples, 1000, below_db=40, shortest_s=0.5) == [(70.0, 71.0)]
+    assert np.array_equal(
+        measure_levels_db(samples, 1000, 0.01), measure.measure_energy_db(samples, 1000, 10)
+    )
+    assert find_pauses_s(samples, 1000, below_db=40, shortest_s=0.5) == [(70.0, 71.0)]
 
 
 @pytest.mark.slow
@@ -71,22 +73,24 @@ def test_a_clip_in_blocks_sounds_like_one_in_one(monkeypatch):
     clip = Recording(said.samples, said.sample_rate_hz)
     to_nora = Conversion("en-US-nora", "en-US", variation=0)
     whole = WorldChanger().change(clip, to_nora, speak=speak)
-    monkeypatch.setattr(world_synthesis, "_BLOCK", 200)
-    monkeypatch.setattr(world_synthesis, "_EARLIEST_CUT", 100)
+    monkeypatch.setattr(world_synthesis, "_MAX_BLOCK_FRAMES", 200)
+    monkeypatch.setattr(world_synthesis, "_MIN_BLOCK_FRAMES", 100)
     blocks = WorldChanger().change(clip, to_nora, speak=speak)
     assert len(blocks.samples) == len(whole.samples)
-    levels = [np.maximum(measure.energy_db(speech.samples, 24000, 20), -55) for speech in (whole, blocks)]
+    levels = [
+        np.maximum(measure.measure_energy_db(speech.samples, 24000, 20), -55) for speech in (whole, blocks)
+    ]
     assert np.abs(levels[0] - levels[1]).max() < 4
     assert np.median(np.abs(levels[0] - levels[1])) < 0.3
 
 
 @given(st.floats(0.06, 900), st.integers(-50, 50), st.floats(0.05, 3000))
 def test_lengths_are_exact_for_any_clip(clip_s, rate, asked_s):
-    timing = timing_of(clip_s, Conversion("v", "en-US", audio_duration_s=asked_s), Jitter())
-    assert timing.frames == codec.seconds_to_frames(asked_s, 24000)
+    timing = compute_timing(clip_s, Conversion("v", "en-US", audio_duration_s=asked_s), Jitter())
+    assert timing.frames == codec.convert_seconds_to_frames(asked_s, 24000)
     assert 0 < timing.sounding_frames <= timing.frames
     assert (timing.sounding_frames < timing.frames) <= (timing.warning is not None)
-    scaled = timing_of(clip_s, Conversion("v", "en-US", rate=rate), Jitter())
+    scaled = compute_timing(clip_s, Conversion("v", "en-US", rate=rate), Jitter())
     assert scaled.frames / 24000 == pytest.approx(clip_s * 2 ** (-rate / 50), abs=1e-4)
 
 
@@ -96,8 +100,8 @@ def test_time_only_runs_forward_and_through_all_of_the_clip(seed, retain_prosody
     clip = world_signal.AnalysedClip(np.zeros(720_000, np.float32), np.zeros(3000), level_db, 30.0)
     conversion = Conversion("v", "en-US", retain_prosody=retain_prosody)
     drawn = Jitter(pause_jitter=0.2, seed=seed)
-    timing = timing_of(30.0, conversion, drawn)
-    times_s = source_times_s(clip, timing, conversion, drawn)
+    timing = compute_timing(30.0, conversion, drawn)
+    times_s = compute_source_times_s(clip, timing, conversion, drawn)
     assert times_s[0] == 0
     assert times_s[-1] == pytest.approx(30.0)
     assert (np.diff(times_s) >= 0).all()
@@ -113,14 +117,14 @@ formants = st.lists(st.floats(0.5, 2), min_size=3, max_size=3).map(
 @example(np.array([800.0, 901, 2500]), np.array([900.0, 900, 2500]), set())
 def test_frequencies_keep_their_order_whatever_the_formants(source_hz, target_hz, missing):
     source_hz[list(missing)] = np.nan
-    made = change_of(
+    made = compute_change(
         Profile(100, 3, np.sort(source_hz), -8),
         Profile(200, 2, np.sort(target_hz), -5),
         Conversion("v", "en"),
         Jitter(),
     )
     assert np.isfinite(made.factors).all()
-    from_hz = made.warped_from_hz(np.linspace(0, 12000, 513))
+    from_hz = made.map_to_source_hz(np.linspace(0, 12000, 513))
     assert (np.diff(from_hz) > 0).all()
     assert (np.diff(made.formants_hz * made.factors) >= 80).all()
     assert made.factors.min() >= 0.8 - 1e-9

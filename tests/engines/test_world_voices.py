@@ -10,7 +10,7 @@ from world_lab import SENTENCES, change, f0_hz, log_formants, lufs, spoken
 from speechframe.audio import codec, measure
 from speechframe.engines.base import Recording
 from speechframe.local.engines.whisper.recogniser import WhisperRecogniser
-from speechframe.testing.suites.common import word_error
+from speechframe.testing.suites.common import measure_word_error
 
 SOURCES = ("en-US-joe", "en-US-robin", "en-US-ivy")
 TARGETS = ("en-US-nora", "en-US-hank", "en-US-ruby", "en-GB-oscar")
@@ -96,7 +96,7 @@ def test_length_and_loudness_are_right_and_nothing_clips(source, target):
     for speech in both(source, target):
         assert speech.audio_seconds == pytest.approx(clip.audio_seconds, rel=0.02)
         assert lufs(speech) == pytest.approx(lufs(clip), abs=1)
-        assert measure.peak(speech.samples) <= 0.9001
+        assert measure.measure_peak(speech.samples) <= 0.9001
         assert speech.warnings == ()
 
 
@@ -112,7 +112,7 @@ def errors(target=None):
     # One after the other: a recogniser looks at half a minute whatever it holds.
     samples = [codec.resample(clip.samples, clip.sample_rate_hz, 16_000) for clip in clips]
     heard = WhisperRecogniser().recognise(Recording(np.concatenate(samples), 16_000), language="en")
-    return word_error(" ".join(SENTENCES), heard.text)
+    return measure_word_error(" ".join(SENTENCES), heard.text)
 
 
 @pytest.mark.slow

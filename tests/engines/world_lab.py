@@ -6,7 +6,7 @@ import numpy as np
 
 from speechframe.audio import measure
 from speechframe.engines.base import Conversion, Recording, Utterance
-from speechframe.listening.signals import loudness_lufs
+from speechframe.listening.signals import measure_loudness_lufs
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.local.engines.piper.speaker import PiperSpeaker
 from speechframe.local.engines.world.changer import WorldChanger
@@ -42,7 +42,7 @@ def change(clip, target=NORA, **fields):
 
 
 def lufs(audio):
-    return loudness_lufs(audio.samples, audio.sample_rate_hz)
+    return measure_loudness_lufs(audio.samples, audio.sample_rate_hz)
 
 
 def f0_hz(audio):
@@ -50,4 +50,4 @@ def f0_hz(audio):
 
 
 def log_formants(audio):
-    return np.log(measure.formants_hz(audio.samples, audio.sample_rate_hz))
+    return np.log(measure.measure_formants_hz(audio.samples, audio.sample_rate_hz))

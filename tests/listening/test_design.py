@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechframe.errors import ListeningError
-from speechframe.listening.design import design, latin_rows, pages_of
+from speechframe.listening.design import build_pages, design_trials, draw_latin_rows
 
 FEW = settings(max_examples=15, deadline=None)
 FIGURES = {
@@ -22,7 +22,7 @@ FIGURES = {
 
 
 def drawn(method, *, conditions, items, listeners, trials, seed, training=0):
-    return design(
+    return design_trials(
         method,
         conditions=[f"c{k}" for k in range(conditions)],
         items=[f"s{k}" for k in range(items)],
@@ -104,7 +104,7 @@ def test_on_pages_each_condition_stands_equally_often_in_each_place(
 @FEW
 @given(size=st.integers(1, 9), seed=st.text(max_size=5))
 def test_latin_rows_are_balanced_in_places_and_in_neighbours(size, seed):
-    rows = latin_rows(size, seed)
+    rows = draw_latin_rows(size, seed)
     assert all(sorted(row) == list(range(size)) for row in rows)
     for column in zip(*rows, strict=True):
         assert spread(column, range(size)) == 0
@@ -159,7 +159,7 @@ def test_conditions_come_in_each_place_of_the_order_equally_often():
 
 def test_pages_say_what_stands_where():
     frame = drawn("abx", conditions=2, items=2, listeners=1, trials=4, seed=0)
-    for page in pages_of(frame, "listener-01"):
+    for page in build_pages(frame, "listener-01"):
         row = page.rows[0]
         names = {"a": row["condition_a"], "b": row["condition_b"]}
         assert page.slots["A"] == names[row["left"]]
@@ -181,4 +181,4 @@ def test_pages_say_what_stands_where():
 )
 def test_what_makes_no_test_is_refused(method, figures, words):
     with pytest.raises(ListeningError, match=words):
-        design(method, **{"items": ["s1"], "conditions": ["x", "y"], **figures})
+        design_trials(method, **{"items": ["s1"], "conditions": ["x", "y"], **figures})

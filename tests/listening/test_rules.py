@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from votes_lab import frame_of, vote_of
 
 from speechframe.errors import ListeningError, VoteRefused
-from speechframe.listening.design import design, pages_of
+from speechframe.listening.design import build_pages, design_trials
 from speechframe.listening.making import make_test
-from speechframe.listening.questions import check_answers, questions_of
-from speechframe.listening.session import LISTEN_S, needed_s, vote_rows
+from speechframe.listening.questions import check_answers, parse_questions
+from speechframe.listening.session import MIN_LISTENED_S, compute_needed_s, make_vote_rows
 
 METHODS = {
     "ab": {"choice": "A"},
@@ -23,8 +23,8 @@ METHODS = {
 
 def voted(method, message=None, *, seconds=2.0, left="a", **changes):
     """Return the rows of a vote on the first page of a method, in pair methods with this condition on the left."""
-    frame = design(method, items=["s1", "s2"], conditions=["x", "y"], training=0)
-    page = next(page for page in pages_of(frame, "listener-01") if page.rows[0].get("left", left) == left)
+    frame = design_trials(method, items=["s1", "s2"], conditions=["x", "y"], training=0)
+    page = next(page for page in build_pages(frame, "listener-01") if page.rows[0].get("left", left) == left)
     slots = [*page.slots, *(["X"] if page.x else [])]
     sent = {
         **METHODS[method],
@@ -34,8 +34,12 @@ def voted(method, message=None, *, seconds=2.0, left="a", **changes):
         **(message or {}),
         **changes,
     }
-    return vote_rows(
-        page, sent, method=method, needed=dict.fromkeys(slots, needed_s(seconds)), known={"test_id": "t"}
+    return make_vote_rows(
+        page,
+        sent,
+        method=method,
+        needed=dict.fromkeys(slots, compute_needed_s(seconds)),
+        known={"test_id": "t"},
     )
 
 
@@ -43,7 +47,7 @@ def voted(method, message=None, *, seconds=2.0, left="a", **changes):
 @settings(max_examples=15)
 @given(whole=st.floats(0.3, 20), heard=st.floats(0, 20))
 def test_a_vote_waits_until_three_seconds_or_all_of_every_signal_was_heard(method, whole, heard):
-    enough = heard >= needed_s(whole)
+    enough = heard >= compute_needed_s(whole)
     listened = dict.fromkeys("ABX" if method == "abx" else "A" if method == "mos" else "AB", whole)
     listened["A"] = heard
     if enough:
@@ -55,9 +59,9 @@ def test_a_vote_waits_until_three_seconds_or_all_of_every_signal_was_heard(metho
 
 @given(whole=st.floats(0.2, 60))
 def test_three_seconds_are_three_seconds_and_all_is_all_but_a_blink(whole):
-    needed = needed_s(whole)
-    assert 0 < needed <= LISTEN_S
-    assert needed == pytest.approx(LISTEN_S if whole >= LISTEN_S + 0.2 else whole, rel=0.11)
+    needed = compute_needed_s(whole)
+    assert 0 < needed <= MIN_LISTENED_S
+    assert needed == pytest.approx(MIN_LISTENED_S if whole >= MIN_LISTENED_S + 0.2 else whole, rel=0.11)
 
 
 def test_a_signal_that_was_never_begun_was_not_heard():
@@ -144,11 +148,11 @@ def test_refusals_name_no_condition(tmp_path):
 
 
 def test_a_text_alone_is_one_question():
-    assert [question.label for question in questions_of("Your age?")] == ["Your age?"]
+    assert [question.label for question in parse_questions("Your age?")] == ["Your age?"]
 
 
 def test_a_test_begins_with_consent_and_answers():
-    asked = questions_of(
+    asked = parse_questions(
         ["Name", {"label": "Age", "kind": "number", "required": False}, {"label": "Ears", "choices": [1, 2]}]
     )
     whole = {"consent": True, "answers": {"Name": "x", "Age": "31", "Ears": "2"}}
@@ -187,4 +191,4 @@ def test_a_test_begins_with_consent_and_answers():
 )
 def test_what_is_no_question_is_refused(questions, words):
     with pytest.raises(ListeningError, match=words):
-        questions_of(questions)
+        parse_questions(questions)

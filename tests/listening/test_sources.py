@@ -5,26 +5,26 @@ import pytest
 from votes_lab import frame_of, tone
 
 from speechframe.errors import ListeningError
-from speechframe.listening.sources import material_of
-from speechframe.page.clips import shelf_of
+from speechframe.listening.sources import collect_material
+from speechframe.page.clips import make_shelf
 
 
 def test_conditions_by_name_and_by_column_are_the_same_material():
     ours, human = frame_of(("ada",)), frame_of(("bob",))
-    named = material_of({"ada": ours, "bob": human})
-    listed = material_of([ours, human])
+    named = collect_material({"ada": ours, "bob": human})
+    listed = collect_material([ours, human])
     assert named.identity == listed.identity
     assert named.conditions == ("ada", "bob")
     assert named.items == ("s1", "s2", "s3")
     assert named.clips["s2", "bob"]().audio == human["audio"][1]
-    assert material_of(frame_of(("ada", "cy"))).identity != named.identity
+    assert collect_material(frame_of(("ada", "cy"))).identity != named.identity
 
 
 def test_identity_follows_what_is_heard():
     frame = frame_of()
     other = frame.assign(audio=[tone(333), *frame["audio"][1:]])
-    assert material_of(frame).identity != material_of(other).identity
-    assert material_of(frame).identity == material_of(frame.sample(frac=1, random_state=1)).identity
+    assert collect_material(frame).identity != collect_material(other).identity
+    assert collect_material(frame).identity == collect_material(frame.sample(frac=1, random_state=1)).identity
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_identity_follows_what_is_heard():
 )
 def test_what_cannot_be_compared_is_named(source, options, words):
     with pytest.raises(ListeningError, match=words):
-        material_of(source, **options)
+        collect_material(source, **options)
 
 
 def test_items_that_lack_a_condition_are_listed():
     frame = frame_of(items=[f"s{k}" for k in range(9)])
     lacking = frame[~((frame["voice_id"] == "bob") & frame["id"].isin([f"s{k}" for k in range(7)]))]
     with pytest.raises(ListeningError, match="7 of 9 items cannot be heard in every condition") as refused:
-        material_of(lacking)
+        collect_material(lacking)
     assert refused.value.missing == tuple((f"s{k}", "bob") for k in range(7))
     assert "item 's0' in condition 'bob'" in str(refused.value)
     assert "and 2 more" in str(refused.value)
@@ -72,7 +72,7 @@ def test_a_clip_that_cannot_be_read_lacks_too():
     frame = frame_of()
     frame.loc[4, "audio"] = b"no audio"
     with pytest.raises(ListeningError, match="item 's2' in condition 'bob': row 4: no audio") as refused:
-        material_of(frame)
+        collect_material(frame)
     assert refused.value.missing == (("s2", "bob"),)
 
 
@@ -81,7 +81,7 @@ def test_the_row_id_names_items_where_no_column_does():
         name: pd.DataFrame({"audio": [tone(200), tone(300)]}, index=["k1", "k2"])
         for name in ("ours", "human")
     }
-    assert material_of(named).items == ("k1", "k2")
+    assert collect_material(named).items == ("k1", "k2")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_the_row_id_names_items_where_no_column_does():
         str,
         lambda path: {"bytes": path.read_bytes(), "path": None},
         lambda path: {"bytes": None, "path": str(path)},
-        lambda path: shelf_of(pd.DataFrame({"audio": [path.read_bytes()]})).clip("0"),
+        lambda path: make_shelf(pd.DataFrame({"audio": [path.read_bytes()]})).clip("0"),
     ],
     ids=["bytes", "bytearray", "path", "text of a path", "dict of bytes", "dict of a path", "clip"],
 )
@@ -101,7 +101,7 @@ def test_recordings_come_in_every_form_that_holds_them(tmp_path, form):
     path = tmp_path / "spoken.wav"
     path.write_bytes(tone(300))
     given = frame_of(("human",), items=("s1",)).assign(audio=[form(path)])
-    found = material_of({"ours": frame_of(("ada",), items=("s1",)), "human": given})
+    found = collect_material({"ours": frame_of(("ada",), items=("s1",)), "human": given})
     assert found.clips["s1", "human"]().audio == path.read_bytes()
 
 
@@ -109,5 +109,5 @@ def test_recordings_come_in_every_form_that_holds_them(tmp_path, form):
 def test_what_is_no_recording_is_named_with_its_row(audio):
     given = frame_of(("human",), items=("s1", "s2")).assign(audio=[tone(), audio])
     with pytest.raises(ListeningError, match=r"item 's2' in condition 'human': row ('1'|1): ") as refused:
-        material_of({"ours": frame_of(("ada",), items=("s1", "s2")), "human": given})
+        collect_material({"ours": frame_of(("ada",), items=("s1", "s2")), "human": given})
     assert refused.value.missing == (("s2", "human"),)

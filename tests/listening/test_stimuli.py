@@ -12,10 +12,10 @@ from scipy import signal as scipy_signal
 from speechframe.audio.clip import Clip
 from speechframe.audio.codec import decode, encode
 from speechframe.errors import AudioError, StoreError
-from speechframe.listening.opaque import secret_of
-from speechframe.listening.signals import ANCHORS, TARGET_LUFS, low_pass
+from speechframe.listening.opaque import read_or_make_secret
+from speechframe.listening.signals import ANCHOR_CUTOFFS_HZ, TARGET_LUFS, apply_low_pass
 from speechframe.listening.sources import Material
-from speechframe.listening.stimuli import prepare
+from speechframe.listening.stimuli import prepare_sounds
 from speechframe.spec.speech import Format
 
 
@@ -64,7 +64,7 @@ def material(**clips):
 
 
 def wav(stimuli, condition, place="0/A"):
-    return stimuli.audio(stimuli.opaque_id("i", condition, listener="listener-01", place=place))[0]
+    return stimuli.audio(stimuli.make_opaque_id("i", condition, listener="listener-01", place=place))[0]
 
 
 def heard(stimuli, condition):
@@ -83,7 +83,7 @@ def test_sounds_of_every_volume_rate_and_length_are_equally_loud(tmp_path):
         f"c{place}": clip(speechlike(seconds, rate, seed=place, volume=volume), rate)
         for place, (seconds, rate, volume) in enumerate(shapes)
     }
-    stimuli = prepare(material(**clips), tmp_path)
+    stimuli = prepare_sounds(material(**clips), tmp_path)
     measured = [lufs(heard(stimuli, name).samples, 44100) for name in clips]
     assert max(measured) - min(measured) < 0.5
     assert np.mean(measured) == pytest.approx(stimuli.loudness_lufs, abs=0.25)
@@ -93,7 +93,7 @@ def test_sounds_of_every_volume_rate_and_length_are_equally_loud(tmp_path):
 
 def test_one_rate_for_all_the_highest_so_that_nothing_is_taken_away(tmp_path):
     narrow, wide = clip(speechlike(1, 8000, seed=1), 8000), clip(speechlike(1, 24000, seed=2), 24000)
-    stimuli = prepare(material(narrow=narrow, wide=wide), tmp_path)
+    stimuli = prepare_sounds(material(narrow=narrow, wide=wide), tmp_path)
     assert stimuli.sample_rate_hz == 24000
     assert {heard(stimuli, name).sample_rate_hz for name in ("narrow", "wide")} == {24000}
 
@@ -101,7 +101,7 @@ def test_one_rate_for_all_the_highest_so_that_nothing_is_taken_away(tmp_path):
 def test_a_peak_that_would_clip_makes_all_softer_together(tmp_path):
     spiky = speechlike(2, 16000, seed=3, volume=0.05)
     spiky[5000] = 0.9
-    stimuli = prepare(material(spiky=clip(spiky), even=clip(speechlike(2, 16000, seed=4))), tmp_path)
+    stimuli = prepare_sounds(material(spiky=clip(spiky), even=clip(speechlike(2, 16000, seed=4))), tmp_path)
     assert stimuli.loudness_lufs < TARGET_LUFS - 3
     sounds = [heard(stimuli, name).samples for name in ("spiky", "even")]
     assert abs(lufs(sounds[0], 16000) - lufs(sounds[1], 16000)) < 0.5
@@ -111,7 +111,7 @@ def test_a_peak_that_would_clip_makes_all_softer_together(tmp_path):
 def test_a_file_is_a_plain_header_and_samples_so_its_size_tells_its_length_alone(tmp_path):
     formats = [Format.WAV, Format.FLAC, Format.MP3, Format.OGG]
     clips = {kind.value: clip(speechlike(1.5, 16000, seed=k), 16000, kind) for k, kind in enumerate(formats)}
-    stimuli = prepare(material(**clips), tmp_path)
+    stimuli = prepare_sounds(material(**clips), tmp_path)
     for sound in stimuli.sounds.values():
         data = wav(stimuli, sound.condition)
         size = 2 * round(sound.audio_seconds * stimuli.sample_rate_hz)
@@ -124,12 +124,12 @@ def test_lengths_do_not_tell_at_which_rate_a_clip_was_made(tmp_path):
     clips = {
         f"at{rate}": clip(speechlike(1.2345, rate, seed=rate), rate) for rate in (8000, 16000, 22050, 24000)
     }
-    stimuli = prepare(material(**clips), tmp_path)
+    stimuli = prepare_sounds(material(**clips), tmp_path)
     assert {len(wav(stimuli, name)) for name in clips} == {44 + 2 * 24000 * 123 // 100}
 
 
 def test_a_sound_has_other_last_bits_at_every_place_and_the_same_ones_at_one(tmp_path):
-    stimuli = prepare(material(a=clip(speechlike(1.5, 16000, seed=1))), tmp_path)
+    stimuli = prepare_sounds(material(a=clip(speechlike(1.5, 16000, seed=1))), tmp_path)
     first, again, other = (wav(stimuli, "a", place) for place in ("0/A", "0/A", "0/X"))
     assert first == again
     assert first != other
@@ -140,10 +140,10 @@ def test_a_sound_has_other_last_bits_at_every_place_and_the_same_ones_at_one(tmp
 
 def test_anchors_hold_the_reference_up_to_their_frequency_and_nothing_above(tmp_path):
     white = np.random.default_rng(5).standard_normal(48000).astype(np.float32) * 0.1
-    stimuli = prepare(material(human=clip(white, 24000)), tmp_path, reference="human", anchors=True)
-    assert stimuli.conditions == ("human", *ANCHORS)
+    stimuli = prepare_sounds(material(human=clip(white, 24000)), tmp_path, reference="human", anchors=True)
+    assert stimuli.conditions == ("human", *ANCHOR_CUTOFFS_HZ)
     frequencies, reference = scipy_signal.welch(heard(stimuli, "human").samples, 24000, nperseg=2048)
-    for name, cutoff_hz in ANCHORS.items():
+    for name, cutoff_hz in ANCHOR_CUTOFFS_HZ.items():
         anchor = heard(stimuli, name).samples
         _, power = scipy_signal.welch(anchor, 24000, nperseg=2048)
         ratio = 10 * np.log10(power / reference)
@@ -155,11 +155,11 @@ def test_anchors_hold_the_reference_up_to_their_frequency_and_nothing_above(tmp_
         assert lufs(anchor, 24000) == pytest.approx(stimuli.loudness_lufs, abs=0.25)
 
 
-@pytest.mark.parametrize("cutoff_hz", ANCHORS.values())
+@pytest.mark.parametrize("cutoff_hz", ANCHOR_CUTOFFS_HZ.values())
 def test_the_filter_of_an_anchor_keeps_to_the_standard_and_delays_nothing(cutoff_hz):
     impulse = np.zeros(48001, np.float32)
     impulse[24000] = 1
-    found = low_pass(impulse, 48000, cutoff_hz)
+    found = apply_low_pass(impulse, 48000, cutoff_hz)
     assert np.argmax(np.abs(found)) == 24000
     gain = 20 * np.log10(np.abs(np.fft.rfft(found)) + 1e-12)
     frequencies = np.fft.rfftfreq(len(found), 1 / 48000)
@@ -170,17 +170,17 @@ def test_the_filter_of_an_anchor_keeps_to_the_standard_and_delays_nothing(cutoff
 def test_a_narrow_reference_has_no_anchors(tmp_path):
     narrow = material(human=clip(speechlike(1, 8000, seed=1), 8000))
     with pytest.raises(AudioError, match=r"'anchor 3.5 kHz' of 'i': .*nothing above 4,000 Hz"):
-        prepare(narrow, tmp_path, reference="human", anchors=True)
-    assert prepare(narrow, tmp_path, reference="human").conditions == ("human",)
+        prepare_sounds(narrow, tmp_path, reference="human", anchors=True)
+    assert prepare_sounds(narrow, tmp_path, reference="human").conditions == ("human",)
 
 
 def test_names_tell_nothing_and_stay_when_a_test_goes_on(tmp_path):
     source = material(a=clip(speechlike(0.5, 16000, seed=1)))
-    first, again, elsewhere = (prepare(source, tmp_path / name) for name in ("one", "one", "two"))
+    first, again, elsewhere = (prepare_sounds(source, tmp_path / name) for name in ("one", "one", "two"))
     places = [(f"listener-{k}", f"{trial}/{slot}") for k in range(12) for trial in range(12) for slot in "AB"]
 
     def names(stimuli):
-        return [stimuli.opaque_id("i", "a", listener=who, place=place) for who, place in places]
+        return [stimuli.make_opaque_id("i", "a", listener=who, place=place) for who, place in places]
 
     assert len(set(names(first))) == len(places)
     assert {len(name) for name in names(first)} == {32}
@@ -189,44 +189,44 @@ def test_names_tell_nothing_and_stay_when_a_test_goes_on(tmp_path):
     assert first.audio(names(first)[0]) == again.audio(names(first)[0])
     assert stat.S_IMODE((tmp_path / "one/secret").stat().st_mode) == 0o600
     with pytest.raises(KeyError, match="no sound of 'i' by 'b'"):
-        first.opaque_id("i", "b", listener="listener-01", place="0/A")
+        first.make_opaque_id("i", "b", listener="listener-01", place="0/A")
     with pytest.raises(KeyError):
         first.audio("0" * 32)
 
 
 def test_made_sounds_are_used_again_and_those_of_another_test_refused(tmp_path):
     source = material(a=clip(speechlike(0.5, 16000, seed=1)))
-    prepare(source, tmp_path)
+    prepare_sounds(source, tmp_path)
     times = [path.stat().st_mtime_ns for path in sorted((tmp_path / "stimuli").iterdir())]
-    prepare(source, tmp_path)
+    prepare_sounds(source, tmp_path)
     assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "stimuli").iterdir())] == times
     for other in (material(a=clip(speechlike(0.5, 16000, seed=2))), material(b=source.clips["i", "a"]())):
         with pytest.raises(StoreError, match="another test"):
-            prepare(other, tmp_path)
+            prepare_sounds(other, tmp_path)
 
 
 def test_a_preparation_that_was_killed_is_done_again(tmp_path):
     source = material(a=clip(speechlike(0.5, 16000, seed=1)), b=clip(speechlike(0.5, 16000, seed=2)))
-    made = wav(prepare(source, tmp_path), "b")
+    made = wav(prepare_sounds(source, tmp_path), "b")
     (tmp_path / "stimuli/index.json").unlink()
     (tmp_path / "stimuli/00002.wav").write_bytes(b"RIFF")
-    assert wav(prepare(source, tmp_path), "b") == made
+    assert wav(prepare_sounds(source, tmp_path), "b") == made
 
 
 def test_what_cannot_be_heard_is_refused_by_its_names(tmp_path):
     for made in (clip(np.zeros(8000, np.float32)), Clip(b"RIFF no audio", Format.WAV, 16000)):
         with pytest.raises(AudioError, match="'a' of 'i'"):
-            prepare(material(a=made), tmp_path)
+            prepare_sounds(material(a=made), tmp_path)
     assert not (tmp_path / "stimuli").exists()
 
 
 def test_stereo_is_heard_as_mono(tmp_path):
     both = np.stack([speechlike(1, 16000, seed=1), speechlike(1, 16000, seed=2)], axis=1)
-    assert heard(prepare(material(a=clip(both)), tmp_path), "a").channels == 1
+    assert heard(prepare_sounds(material(a=clip(both)), tmp_path), "a").channels == 1
 
 
 def test_the_list_of_sounds_says_what_was_done_to_each(tmp_path):
-    prepare(material(a=clip(speechlike(1, 16000, seed=1, volume=0.01))), tmp_path)
+    prepare_sounds(material(a=clip(speechlike(1, 16000, seed=1, volume=0.01))), tmp_path)
     index = json.loads((tmp_path / "stimuli/index.json").read_text())
     (sound,) = index["sounds"]
     assert sound["source_lufs"] + sound["gain_db"] == pytest.approx(index["loudness_lufs"], abs=0.01)
@@ -235,10 +235,10 @@ def test_the_list_of_sounds_says_what_was_done_to_each(tmp_path):
 
 def test_a_damaged_folder_is_said(tmp_path):
     source = material(a=clip(speechlike(0.5, 16000, seed=1)))
-    prepare(source, tmp_path)
+    prepare_sounds(source, tmp_path)
     (tmp_path / "stimuli/index.json").write_text("{}")
     with pytest.raises(StoreError, match="cannot be read as a list of sounds"):
-        prepare(source, tmp_path)
+        prepare_sounds(source, tmp_path)
     (tmp_path / "secret").write_text("short")
     with pytest.raises(StoreError, match="damaged"):
-        secret_of(tmp_path)
+        read_or_make_secret(tmp_path)

@@ -20,7 +20,7 @@ from speechframe.errors import VoteRefused
 from speechframe.listening import votes
 from speechframe.listening.making import make_test
 from speechframe.listening.test import open_test
-from speechframe.listening.votes import VoteBook, votes_frame
+from speechframe.listening.votes import VoteBook, make_votes_frame
 from speechframe.statistics.votes import VOTE_SCHEMA
 
 GIVEN = {
@@ -173,14 +173,14 @@ def test_a_stored_vote_that_cannot_be_read_is_set_aside_by_name_and_all_others_c
 
 
 def test_of_votes_at_once_one_counts(tmp_path, monkeypatch):
-    look = votes._refuse_double
+    look = votes._refuse_duplicate
 
     def slowly(*line):
         look(*line)
         time.sleep(0.02)
 
     # Between looking and writing there is time for another one.
-    monkeypatch.setattr(votes, "_refuse_double", slowly)
+    monkeypatch.setattr(votes, "_refuse_duplicate", slowly)
     books = [VoteBook(tmp_path / "votes" / "l.jsonl") for _ in range(8)]
 
     def add(book):
@@ -256,4 +256,4 @@ def test_no_votes_are_a_frame_of_no_rows(tmp_path):
     test = make_test(frame_of(), "ab", folder=tmp_path / "t")
     assert list(test.votes.columns) == VOTE_SCHEMA["ab"].names
     assert len(test.votes) == 0
-    assert votes_frame([], "mos")["score"].dtype == "float64"
+    assert make_votes_frame([], "mos")["score"].dtype == "float64"

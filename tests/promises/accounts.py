@@ -1,6 +1,6 @@
 """What a run says it holds and spent, against what the service billed."""
 
-from speechframe.spec.texts import billed_characters
+from speechframe.spec.texts import count_billed_characters
 from speechframe.testing import tag_in, tag_of
 
 
@@ -30,4 +30,4 @@ def billed(service, texts):
 
 def price(texts):
     """Return what these texts cost, each once."""
-    return sum(map(billed_characters, set(texts)))
+    return sum(map(count_billed_characters, set(texts)))

@@ -20,11 +20,11 @@ from tests.dubbing.films import film, without_time_scale
 
 import speechframe as spf
 from served import Served
-from speechframe.backends.dub_job import Dub, _suffix, jobs_of
+from speechframe.backends.dub_job import Dub, _choose_suffix, list_jobs
 from speechframe.client import SyncClient
 from speechframe.local.start import local_service
 from speechframe.spec.dubbing import DownloadDetail
-from speechframe.widgets.dub_player import DubPlayer, dubs_of
+from speechframe.widgets.dub_player import DubPlayer, list_dubs
 
 TARGETS = ["pt-BR", "fr-FR"]
 SECRET = "secret-of-the-webhooks"
@@ -222,7 +222,7 @@ def test_a_run_that_has_booked_an_impossible_amount_is_gone_on_with(
 ):
     service = serving(credits_used=said)
     with monkeypatch.context() as earlier, contextlib.suppress(TypeError):
-        earlier.setattr("speechframe.verbs.dub.amount", lambda value: value)
+        earlier.setattr("speechframe.verbs.dub.check_amount", lambda value: value)
         dub(service, distinct_media(tmp_path, 6)[:1], targets=["pt-BR"])
     service.credits_used = None
     run = dub(service, distinct_media(tmp_path, 6), targets=["pt-BR"], max_credits=5)
@@ -297,7 +297,7 @@ def test_subtitles_that_are_odd_are_kept_and_every_dub_is_seen(serving, dub):
     odd = b"1\n00:00:02,000 --> 00:00:01,000\nBackwards.\n"
     run = dub(serving(files={".srt": (200, odd)}))
     assert "kept unchanged" in "".join(run.to_pandas()["warnings"][0])
-    seen = dubs_of(run)
+    seen = list_dubs(run)
     assert [one.path.is_file() for one in seen] == [True, True]
     assert "ends before it begins" in seen[0].note
 
@@ -338,7 +338,7 @@ def test_a_run_of_somebody_else_reads_and_writes_nothing_outside_its_folder(serv
             place = forged(run, **{column: way})
             run = spf.open_run(run.path)
             row = run.to_pandas().iloc[place]
-            shown = dubs_of(run)
+            shown = list_dubs(run)
             assert "The secret" not in DubPlayer(shown).to_table()
             assert (shown[place].path is None) == (column == "dub_path")
             assert shown[place].problem or shown[place].note
@@ -445,7 +445,7 @@ def test_media_are_paths_and_bytes_and_ids_name_the_files(serving, dub, medium):
 )
 def test_a_dub_ends_as_its_medium_where_its_address_does_not_say(name, ending):
     dub = Dub("pt-BR", {"path": name, "media_type": "audio/wav"}, {}, None, False, [], None)
-    assert _suffix(dub, DownloadDetail(download_url="http://x/a?sig=1.mp3")) == ending
+    assert _choose_suffix(dub, DownloadDetail(download_url="http://x/a?sig=1.mp3")) == ending
 
 
 def test_a_project_says_the_locales_and_a_review_makes_one(serving, dub):
@@ -477,8 +477,8 @@ def test_a_project_says_the_locales_and_a_review_makes_one(serving, dub):
         ({"targets": []}, "targets: is empty; allowed: at least one language"),
         ({"priority": "SOON"}, "priority: is not one of the allowed values .value 'SOON'.; allowed: .*HIGH"),
         ({"table": ["/no/such.mp4"]}, "media: /no/such.mp4 does not exist"),
-        ({"table": [5.0]}, "media: media are bytes, a path or a URL"),
-        ({"table": {"media": [[1]]}}, "media: media are bytes, a path or a URL"),
+        ({"table": [5.0]}, "media: media must be bytes, a path or a URL"),
+        ({"table": {"media": [[1]]}}, "media: media must be bytes, a path or a URL"),
         ({"scripts": "no/such.srt"}, "scripts: works only with speechframe's own service"),
         ({"seconds": -1}, "seconds: is not a length .value -1.; allowed: a number above 0"),
         ({"original_gain_db": 5}, "original_gain_db: "),
@@ -529,12 +529,12 @@ def test_on_the_local_service_a_killed_run_finds_its_job_and_its_receiver_is_tol
         words = ["--targets", "pt-BR,pt-PT", "--scripts", script, "--source-locale", "en-US"]
         words += ["--webhook-url", f"http://127.0.0.1:{receiver.port}/dubbed", "--run-dir", folder]
         process = command(service, "dub", medium, *words, SPEECHFRAME_WEBHOOK_SECRET=SECRET)
-        while not (folder / "run.json").exists() or not jobs_of(spf.open_run(folder)):
+        while not (folder / "run.json").exists() or not list_jobs(spf.open_run(folder)):
             assert process.poll() is None, process.communicate()
             time.sleep(0.05)
         process.kill()
         process.communicate()
-        (job_id,) = jobs_of(spf.open_run(folder))
+        (job_id,) = list_jobs(spf.open_run(folder))
         settings = replace(service.settings, webhook_secret=SecretStr(SECRET))
         run = spf.resume(folder, service=settings, progress=False)
         frame = run.to_pandas()

@@ -13,7 +13,7 @@ from accounts import billed, price, times_billed
 
 import speechframe as spf
 from forked import Program
-from speechframe.settings import fingerprint
+from speechframe.settings import fingerprint_key
 
 PROGRAM = Program("""
 import json, sys
@@ -76,12 +76,12 @@ def test_a_row_in_flight_at_a_kill_is_booked_to_the_key_that_sent_it(services, l
     run = spf.resume(tmp_path / "run", service=bob, progress=False, tags={"team": "tv"})
     lost = run.ledger[run.ledger["status"] == "charged_unknown"]
     assert len(lost) >= 1
-    assert set(lost["key_fingerprint"]) == {fingerprint(ann.api_key)}
+    assert set(lost["key_fingerprint"]) == {fingerprint_key(ann.api_key)}
     assert [dict(tags) for tags in lost["tags"]] == [{"team": "ads"}] * len(lost)
     of_key = spf.usage(every=None, group_by="key").set_index("key")["credits"]
     of_tag = spf.usage(every=None, group_by="tag:team").set_index("tag:team")["credits"]
-    made_by_bob = run.ledger[run.ledger["key_fingerprint"] == fingerprint(bob.api_key)]
-    assert of_key[fingerprint(bob.api_key)] == of_tag["tv"] == made_by_bob["credits"].sum() > 0
+    made_by_bob = run.ledger[run.ledger["key_fingerprint"] == fingerprint_key(bob.api_key)]
+    assert of_key[fingerprint_key(bob.api_key)] == of_tag["tv"] == made_by_bob["credits"].sum() > 0
     assert of_key.sum() == run.ledger["credits"].sum() == price(texts)
 
 
@@ -110,7 +110,7 @@ def test_a_repeat_is_free_for_the_key_that_sent_the_call_alone(services, lines, 
     assert max(times.values()) == 1
     # The kill may come between the note of a call and its arrival at the service.
     assert {text for text in texts if not times[text]} <= set(lost["text"])
-    of_bob = run.ledger[run.ledger["key_fingerprint"] == fingerprint(bob)]
+    of_bob = run.ledger[run.ledger["key_fingerprint"] == fingerprint_key(bob)]
     assert len(lost) >= 1
     assert set(lost["request_key"]) <= set(of_bob["request_key"])
 

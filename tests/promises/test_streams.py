@@ -11,7 +11,7 @@ import soundfile as sf
 from accounts import statuses
 
 import speechframe as spf
-from speechframe.spec.texts import billed_characters
+from speechframe.spec.texts import count_billed_characters
 
 TEXT = "The boat is small. It went through the harbour! Nobody saw it."
 LONG = " ".join(f"This is sentence number {number} of a text that takes its time." for number in range(70))
@@ -35,7 +35,7 @@ def test_a_text_is_heard_while_it_is_made(service, tmp_path):
     assert b"".join(chunks) == heard.audio
     summary = heard.summary
     assert 0 < heard.first_byte_ms <= summary.latency_ms
-    assert summary.billed_characters == billed_characters(TEXT)
+    assert summary.billed_characters == count_billed_characters(TEXT)
     samples, rate_hz = sf.read(heard.save(tmp_path / "heard.wav"))
     assert len(samples) / rate_hz == pytest.approx(summary.audio_seconds, abs=0.05)
     assert np.sqrt(np.mean(samples**2)) > 0.01
@@ -88,7 +88,7 @@ def test_streamed_rows_make_the_same_kind_of_run(service, tmp_path):
                "service": service.settings}  # fmt: skip
     run = spf.generate(table, **options)
     assert statuses(run) == ["done", "done"]
-    assert run.ledger["credits"].sum() == sum(map(billed_characters, table["text"]))
+    assert run.ledger["credits"].sum() == sum(map(count_billed_characters, table["text"]))
     assert run.to_pandas()["word_durations"].isna().all()
     assert spf.generate(table, **options).estimate.calls == 0
     assert is_speech(run.clip(0).audio)

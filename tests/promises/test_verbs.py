@@ -10,7 +10,7 @@ import soundfile as sf
 from accounts import statuses
 
 import speechframe as spf
-from speechframe.spec.texts import billed_characters
+from speechframe.spec.texts import count_billed_characters
 
 RATE_HZ = 24000
 
@@ -53,7 +53,7 @@ def test_texts_are_translated_in_packs_and_placeholders_come_back(translate):
     assert frame["translated_text"][0] == frame["translated_text"][2] != texts[0]
     # Equal texts are paid once, and all of them went in one call.
     assert len(set(run.ledger["trace_id"])) == 1
-    assert run.ledger["credits"].sum() <= sum(map(billed_characters, set(texts)))
+    assert run.ledger["credits"].sum() <= sum(map(count_billed_characters, set(texts)))
     again = translate(pd.DataFrame({"id": list("abcd"), "text": texts}), id="id")
     assert again.estimate.calls == 0
 

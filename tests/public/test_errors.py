@@ -20,11 +20,13 @@ def test_one_root_and_the_picture_shows_every_class():
 
 def test_every_status_of_the_document_has_a_class_and_another_is_a_plain_service_error():
     for status in (s for s in Status if s >= 400 and s not in {404, 405}):
-        error = errors.service_error("because", status=status, code="CODE", trace_id="t1", retry_after_s=2.0)
+        error = errors.make_service_error(
+            "because", status=status, code="CODE", trace_id="t1", retry_after_s=2.0
+        )
         assert type(error) is not errors.ServiceError
         assert error.retryable is status.retryable
         assert all(words in str(error) for words in (str(status.value), "t1", "because"))
-    error = errors.service_error("teapot", status=418)
+    error = errors.make_service_error("teapot", status=418)
     assert type(error) is errors.ServiceError
     assert error.retryable is False
 
@@ -32,7 +34,7 @@ def test_every_status_of_the_document_has_a_class_and_another_is_a_plain_service
 @pytest.mark.parametrize(
     "error",
     [
-        errors.service_error(
+        errors.make_service_error(
             "m", status=429, code="C", trace_id="t", retry_after_s=1.5, row_key="k", attempts=3
         ),
         errors.TimedOut("m", sent=True),

@@ -23,8 +23,8 @@ from speechframe.cli import main as command
 from speechframe.client import Client, SyncClient
 from speechframe.local.service import serve
 from speechframe.local.service.books import keys
-from speechframe.local.service.config import check_keys, parse_key
-from speechframe.settings import Settings, read
+from speechframe.local.service.config import parse_key, remove_duplicate_keys
+from speechframe.settings import Settings, read_settings
 from speechframe.testing import FaultyService
 
 ADDRESS = "https://speech.example"
@@ -92,8 +92,8 @@ ENTRIES = {
     "bad key of the file": lambda at: (at.toml(f'api_key = "{key()}\\n{key()}"'), spf.voices()),
     "misspelt name of the file": lambda at: (at.toml(f'apikey = "{key()}"'), spf.voices()),
     "user part of the file": lambda at: (at.toml(f'base_url = "{address()}"'), spf.voices()),
-    "unknown profile": lambda at: (at.toml("[profiles.a]", f'api_key = "{key()}"'), read(profile="b")),
-    "bad profile": lambda at: (at.toml("[profiles.a]", f'api_key = "{key()}"', "regions = 5"), read(profile="a")),
+    "unknown profile": lambda at: (at.toml("[profiles.a]", f'api_key = "{key()}"'), read_settings(profile="b")),
+    "bad profile": lambda at: (at.toml("[profiles.a]", f'api_key = "{key()}"', "regions = 5"), read_settings(profile="a")),
     "service that is none": lambda at: spf.aio._settings.resolve(service=5, api_key=key()),
     "client": lambda at: Client(api_key=key(), base_url="nonsense"),
     "sync client with a user part": lambda at: SyncClient(api_key="other", base_url=address()),
@@ -106,11 +106,11 @@ ENTRIES = {
     "local service, second region fails": lambda at: spf.local_service(
         keys=[key()], regions=["uk", "us-east"], workers=1, data=at.folder, options=["--port=1"]
     ).start(),
-    "serve": lambda at: serve.config_of(_options("--key", f"BAD:{key()}")),
-    "serve, a second key": lambda at: serve.config_of(_options("--key", key(), f"--key={key()} {key()}")),
-    "keys file": lambda at: serve.config_of(_options(f"--keys-file={at.write('keys', key(), f'{key()}:x')}")),
-    "own key": lambda at: (at.write("key", f"{key()}:x"), keys.own_key(at.folder)),
-    "keys that differ": lambda at: check_keys(map(parse_key, (f"{key()}:1", f"{key()}:2"))),
+    "serve": lambda at: serve.build_config(_options("--key", f"BAD:{key()}")),
+    "serve, a second key": lambda at: serve.build_config(_options("--key", key(), f"--key={key()} {key()}")),
+    "keys file": lambda at: serve.build_config(_options(f"--keys-file={at.write('keys', key(), f'{key()}:x')}")),
+    "own key": lambda at: (at.write("key", f"{key()}:x"), keys.load_own_key(at.folder)),
+    "keys that differ": lambda at: remove_duplicate_keys(map(parse_key, (f"{key()}:1", f"{key()}:2"))),
     "command: key=": lambda at: command(["voices", f"--api-key={key()}"]),
     "command: misspelt": lambda at: command(["voices", "--apikey", key()]),
     "command: user part": lambda at: _end(command(["voices", "--base-url", address()])),
@@ -237,7 +237,7 @@ def test_processes_of_the_local_service_get_no_key(place):
     place.set(API_KEY=key())
     with spf.local_service(workers=1, data=place.folder) as service:
         started = psutil.Process(service.pid)
-        processes = [started, *started.children(recursive=True)]
+        processes = [started, *started.run_children(recursive=True)]
         assert len(processes) > 1
         assert [one.cmdline() for one in processes if key() in one.environ().values()] == []
 

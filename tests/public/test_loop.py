@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from speechframe.processes.loop import background_loop, run_sync, sync
+from speechframe.processes.loop import get_background_loop, make_sync, run_sync
 
 
 async def double(number: int) -> int:
@@ -42,7 +42,7 @@ async def test_works_inside_a_running_loop():
 
 
 def test_twin_keeps_name_signature_and_docstring():
-    twin = sync(double)
+    twin = make_sync(double)
     assert twin(3) == 6
     assert (twin.__name__, twin.__doc__, str(inspect.signature(twin))) == (
         "double", "Return twice the number.", "(number: int) -> int",
@@ -60,11 +60,11 @@ def test_a_call_from_the_loop_itself_is_refused_instead_of_waiting_for_ever():
 
 def test_a_forked_child_gets_a_loop_of_its_own():
     run_sync(double(1))
-    parent = background_loop()
+    parent = get_background_loop()
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        ok = b"y" if run_sync(double(2)) == 4 and background_loop() is not parent else b"n"
+        ok = b"y" if run_sync(double(2)) == 4 and get_background_loop() is not parent else b"n"
         os.write(write, ok)
         os._exit(0)
     os.close(write)

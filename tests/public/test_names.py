@@ -15,7 +15,7 @@ from speechframe.spec.limits import (
     RATE,
     STREAM_SAMPLE_RATES_HZ,
     VARIATION,
-    default_sample_rate_hz,
+    get_default_sample_rate_hz,
 )
 from speechframe.spec.speech import Format, Model
 
@@ -89,7 +89,7 @@ def test_run_options_are_stated_alike():
 def test_the_figures_people_read_are_those_of_the_document():
     text = inspect.getdoc(api.generate)
     streamed = [*sorted(set(STREAM_SAMPLE_RATES_HZ) - set(GENERATE_SAMPLE_RATES_HZ))]
-    streamed.append(default_sample_rate_hz(Model.FALCON_2))
+    streamed.append(get_default_sample_rate_hz(Model.FALCON_2))
     rates = [f"{rate:g}" for rate in (*GENERATE_SAMPLE_RATES_HZ, *streamed)]
     assert re.findall(r"\b\d{4,5}\b", text) == rates
     assert f"{PITCH.low} to {PITCH.high}." in text

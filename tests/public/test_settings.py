@@ -14,14 +14,14 @@ from tests.rooms import scripted
 
 import speechframe as spf
 from speechframe.settings import (
-    ENVIRONMENT,
+    FIELD_BY_VARIABLE,
     Settings,
     check_address,
-    default_cache_folder,
-    read,
-    resolve,
+    find_default_cache_folder,
+    read_settings,
+    resolve_settings,
 )
-from speechframe.settings.spending import spending_rules
+from speechframe.settings.spending import read_spending_rules
 
 KEY = "sk-very-secret"
 
@@ -33,14 +33,14 @@ def _in_an_empty_folder(tmp_path, monkeypatch):
 
 def test_argument_beats_configure_beats_environment_beats_file(tmp_path, monkeypatch):
     (tmp_path / "speechframe.toml").write_text('api_key = "file"\nbase_url = "https://file.example"\n')
-    assert resolve().base_url == "https://file.example"
+    assert resolve_settings().base_url == "https://file.example"
     monkeypatch.setenv("SPEECHFRAME_BASE_URL", "https://environment.example")
-    assert resolve().base_url == "https://environment.example"
+    assert resolve_settings().base_url == "https://environment.example"
     spf.configure(base_url="https://configured.example")
-    assert resolve().base_url == "https://configured.example"
-    assert resolve(base_url="https://argument.example").base_url == "https://argument.example"
+    assert resolve_settings().base_url == "https://configured.example"
+    assert resolve_settings(base_url="https://argument.example").base_url == "https://argument.example"
     spf.configure(base_url=None)
-    assert resolve().base_url == "https://environment.example"
+    assert resolve_settings().base_url == "https://environment.example"
 
 
 def test_every_variable_sets_its_field(monkeypatch, tmp_path):
@@ -55,10 +55,10 @@ def test_every_variable_sets_its_field(monkeypatch, tmp_path):
         "SPEECHFRAME_LEDGER": str(tmp_path / "ledger"),
         "SPEECHFRAME_CACHE": "~/calls",
     }
-    assert set(values) == set(ENVIRONMENT)
+    assert set(values) == set(FIELD_BY_VARIABLE)
     for name, value in values.items():
         monkeypatch.setenv(name, value)
-    found = resolve()
+    found = resolve_settings()
     assert (found.regions, found.profile, found.service) == (("global",), "team", tmp_path)
     assert found.identity() == "team"
     assert found.ledger == tmp_path / "ledger"
@@ -72,10 +72,10 @@ def test_profiles_of_the_file(tmp_path):
         'api_key = "common"\n[profiles.work]\nbase_url = "https://work.example"\n'
         '[profiles.my-key]\nbase_url = "https://home.example"\napi_key = "own"\n'
     )
-    assert resolve(profile="work").base_url == "https://work.example"
-    assert resolve(profile="my-key").api_key == SecretStr("own")
+    assert resolve_settings(profile="work").base_url == "https://work.example"
+    assert resolve_settings(profile="my-key").api_key == SecretStr("own")
     with pytest.raises(spf.SettingsError, match="work, my-key"):
-        resolve(profile="school")
+        resolve_settings(profile="school")
 
 
 @pytest.mark.parametrize(
@@ -106,13 +106,13 @@ def test_profiles_of_the_file(tmp_path):
 )
 def test_what_is_incomplete_says_what_to_set(given, words):
     with pytest.raises(spf.SettingsError, match=words) as caught:
-        resolve(**given)
+        resolve_settings(**given)
     assert KEY not in str(caught.value)
     assert "pw" not in str(caught.value)
 
 
 def test_no_cache_is_set_unless_it_is_asked_for_and_its_limits_are_stated():
-    found = resolve()
+    found = resolve_settings()
     assert (found.cache, found.cache_max_gb, found.cache_max_age_days) == (None, 10, None)
 
 
@@ -120,27 +120,27 @@ def test_the_file_sets_the_cache_and_its_limits(tmp_path, monkeypatch):
     (tmp_path / "speechframe.toml").write_text(
         'cache = "~/answers"\ncache_max_gb = inf\ncache_max_age_days = 30\n'
     )
-    found = resolve()
+    found = resolve_settings()
     assert found.cache == Path.home() / "answers"
     assert (found.cache_max_gb, found.cache_max_age_days) == (float("inf"), 30)
     monkeypatch.setenv("SPEECHFRAME_CACHE", str(tmp_path / "environment"))
-    assert resolve().cache == tmp_path / "environment"
-    assert resolve(cache="given").cache == Path("given")
+    assert resolve_settings().cache == tmp_path / "environment"
+    assert resolve_settings(cache="given").cache == Path("given")
 
 
 def test_settings_without_a_service_can_be_read_and_not_resolved(monkeypatch):
     monkeypatch.setenv("SPEECHFRAME_API_KEY", KEY)
     monkeypatch.setenv("SPEECHFRAME_CACHE", "here")
-    assert read().cache == Path("here")
+    assert read_settings().cache == Path("here")
     with pytest.raises(spf.SettingsError, match="SPEECHFRAME_BASE_URL"):
-        resolve()
+        resolve_settings()
 
 
 def test_the_default_cache_lies_in_the_user_s_cache_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_cache_folder() == tmp_path / "speechframe" / "calls"
+    assert find_default_cache_folder() == tmp_path / "speechframe" / "calls"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert default_cache_folder() == Path.home() / ".cache" / "speechframe" / "calls"
+    assert find_default_cache_folder() == Path.home() / ".cache" / "speechframe" / "calls"
 
 
 @pytest.mark.parametrize("value", ["", 3])
@@ -154,12 +154,12 @@ def test_the_run_option_of_the_cache_is_a_folder_or_a_switch(value):
 def test_a_broken_file_is_named(tmp_path):
     (tmp_path / "speechframe.toml").write_text("api_key = ")
     with pytest.raises(spf.SettingsError, match=r"speechframe\.toml cannot be read"):
-        resolve()
+        resolve_settings()
 
 
 def test_configure_takes_settings_and_run_options_and_nothing_else():
     spf.configure(max_concurrency=3, profile="team")
-    assert resolve().profile == "team"
+    assert resolve_settings().profile == "team"
     with pytest.raises(spf.SettingsError):
         spf.configure(max_concurrency=0)
     with pytest.raises(spf.SettingsError, match="speed"):
@@ -178,7 +178,7 @@ def test_what_configure_refuses_changes_nothing(values, tmp_path):
     spf.configure(max_credits=3, profile="team")
     with pytest.raises(spf.SettingsError):
         spf.configure(**values)
-    assert (read().profile, read().base_url, read().regions) == ("team", None, ())
+    assert (read_settings().profile, read_settings().base_url, read_settings().regions) == ("team", None, ())
     assert scripted.make(tmp_path / "run", ["a", "b", "c", "d"]).stats["done"] == 3
 
 
@@ -189,8 +189,8 @@ def test_configured_tags_are_the_caller_s_own():
 
 
 def test_names_have_no_space_around_them_and_none_is_empty():
-    assert read(regions=["us-east ", ""], require_tags=" team,, ").regions == ("us-east",)
-    assert read(require_tags=" team,, ").require_tags == ("team",)
+    assert read_settings(regions=["us-east ", ""], require_tags=" team,, ").regions == ("us-east",)
+    assert read_settings(require_tags=" team,, ").require_tags == ("team",)
 
 
 def test_a_report_with_locals_shows_options_that_were_refused():
@@ -224,8 +224,8 @@ HANDED_IN = Settings(api_key=SecretStr(KEY), base_url="https://speech.example")
 
 def test_limits_hold_for_a_service_that_is_handed_in_too(tmp_path):
     (tmp_path / "speechframe.toml").write_text("max_credits_per_run = 500\nmax_credits_per_month = 9000.5\n")
-    for service in (HANDED_IN, resolve()):
-        rules = spending_rules(service)
+    for service in (HANDED_IN, resolve_settings()):
+        rules = read_spending_rules(service)
         assert (rules.max_credits_per_run, rules.max_credits_per_month) == (500, 9000.5)
         assert rules.run_rule_from == rules.month_rule_from == str(tmp_path / "speechframe.toml")
 
@@ -233,14 +233,14 @@ def test_limits_hold_for_a_service_that_is_handed_in_too(tmp_path):
 def test_an_argument_beats_configure_beats_the_file_for_limits_too(tmp_path):
     (tmp_path / "speechframe.toml").write_text("max_credits_per_run = 500\nmax_credits_per_month = 9000\n")
     spf.configure(max_credits_per_run=300)
-    rules = spending_rules(HANDED_IN)
+    rules = read_spending_rules(HANDED_IN)
     assert (rules.max_credits_per_run, rules.run_rule_from) == (300, "configure()")
     assert rules.max_credits_per_month == 9000
-    assert spending_rules(resolve()).run_rule_from == "configure()"
-    own = spending_rules(Settings(max_credits_per_run=20))
+    assert read_spending_rules(resolve_settings()).run_rule_from == "configure()"
+    own = read_spending_rules(Settings(max_credits_per_run=20))
     assert (own.max_credits_per_run, own.run_rule_from) == (20, "the settings given as service=")
     spf.configure(max_credits_per_run=None)
-    assert spending_rules(HANDED_IN).max_credits_per_run == 500
+    assert read_spending_rules(HANDED_IN).max_credits_per_run == 500
 
 
 def test_a_profile_may_have_limits_of_its_own(tmp_path):
@@ -248,31 +248,31 @@ def test_a_profile_may_have_limits_of_its_own(tmp_path):
         "max_credits_per_run = 500\n[profiles.team]\nmax_credits_per_run = 50\nmax_credits_per_month = 60\n"
         'require_tags = ["team"]\n'
     )
-    rules = spending_rules(Settings(profile="team"))
+    rules = read_spending_rules(Settings(profile="team"))
     assert rules.require_tags == ("team",)
     assert (rules.max_credits_per_run, rules.max_credits_per_month) == (50, 60)
     assert rules.run_rule_from == f"{tmp_path / 'speechframe.toml'}, [profiles.team]"
     # The name of a service that is handed in need not stand in the file.
-    assert spending_rules(Settings(profile="other")).max_credits_per_run == 500
+    assert read_spending_rules(Settings(profile="other")).max_credits_per_run == 500
 
 
 def test_without_limits_there_are_none(tmp_path):
-    rules = spending_rules(HANDED_IN)
+    rules = read_spending_rules(HANDED_IN)
     assert (rules.max_credits_per_run, rules.max_credits_per_month) == (None, None)
-    assert rules.of_run(None) is None
-    assert rules.of_run(7) == 7
-    assert spending_rules(Settings(max_credits_per_run=math.inf)).max_credits_per_run is None
+    assert rules.compute_run_limit(None) is None
+    assert rules.compute_run_limit(7) == 7
+    assert read_spending_rules(Settings(max_credits_per_run=math.inf)).max_credits_per_run is None
 
 
 def test_a_run_that_asks_for_more_than_the_house_allows_is_refused_by_name(tmp_path):
     (tmp_path / "speechframe.toml").write_text("max_credits_per_run = 1234567\n")
-    rules = spending_rules(HANDED_IN)
-    assert rules.of_run(None) == 1234567
-    assert rules.of_run(1234567) == 1234567
-    assert rules.of_run(0) == 0
+    rules = read_spending_rules(HANDED_IN)
+    assert rules.compute_run_limit(None) == 1234567
+    assert rules.compute_run_limit(1234567) == 1234567
+    assert rules.compute_run_limit(0) == 0
     for asked, words in ((1234567.5, "max_credits=1234567.5"), (math.inf, "max_credits=inf")):
         with pytest.raises(spf.SettingsError, match=words) as caught:
-            rules.of_run(asked)
+            rules.compute_run_limit(asked)
         assert "max_credits_per_run=1234567 " in str(caught.value)
         assert str(tmp_path / "speechframe.toml") in str(caught.value)
 
@@ -285,7 +285,7 @@ def test_a_limit_is_a_number_of_credits(name, tmp_path):
                 make(**{name: value})
     (tmp_path / "speechframe.toml").write_text(f'{name} = "100"\n')
     with pytest.raises(spf.SettingsError, match=f"{name}=.*a number of credits"):
-        spending_rules(HANDED_IN)
+        read_spending_rules(HANDED_IN)
     for make in (Settings, spf.configure):
         with pytest.raises(
             spf.SettingsError, match=f"{name}=1000.*; allowed: .* to 1,000,000,000,000,000, inf for no limit"
@@ -301,7 +301,7 @@ def test_a_limit_is_a_number_of_credits(name, tmp_path):
 def test_a_limit_may_be_any_kind_of_number(value):
     for name in ("max_credits_per_run", "max_credits_per_month", "cache_max_gb", "cache_max_age_days"):
         spf.configure(**{name: value})
-        for found in (getattr(read(), name), getattr(Settings(**{name: value}), name)):
+        for found in (getattr(read_settings(), name), getattr(Settings(**{name: value}), name)):
             assert found == 50
             assert type(found) in {int, float}
 
@@ -328,23 +328,23 @@ def test_a_ledger_of_the_file_that_is_no_folder_is_a_clear_error(line, tmp_path,
     monkeypatch.delenv("SPEECHFRAME_LEDGER", raising=False)
     (tmp_path / "speechframe.toml").write_text(line)
     with pytest.raises(spf.SettingsError, match=r"ledger=.*; allowed: a path of this machine"):
-        spending_rules(HANDED_IN)
+        read_spending_rules(HANDED_IN)
 
 
 def test_the_month_s_count_lies_where_it_is_told_or_in_the_state_folder(tmp_path, monkeypatch):
     for name in ("SPEECHFRAME_LEDGER", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert spending_rules(HANDED_IN).ledger == tmp_path / "home/.local/state/speechframe/ledger"
+    assert read_spending_rules(HANDED_IN).ledger == tmp_path / "home/.local/state/speechframe/ledger"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert spending_rules(HANDED_IN).ledger == tmp_path / "state/speechframe/ledger"
+    assert read_spending_rules(HANDED_IN).ledger == tmp_path / "state/speechframe/ledger"
     (tmp_path / "speechframe.toml").write_text('ledger = "~/from-file"\n')
-    assert spending_rules(HANDED_IN).ledger == tmp_path / "home/from-file"
+    assert read_spending_rules(HANDED_IN).ledger == tmp_path / "home/from-file"
     monkeypatch.setenv("SPEECHFRAME_LEDGER", "~/from-environment")
-    assert spending_rules(HANDED_IN).ledger == tmp_path / "home/from-environment"
+    assert read_spending_rules(HANDED_IN).ledger == tmp_path / "home/from-environment"
     spf.configure(ledger=tmp_path / "configured")
-    assert spending_rules(HANDED_IN).ledger == tmp_path / "configured"
-    assert spending_rules(Settings(ledger=Path("~/own"))).ledger == tmp_path / "home/own"
+    assert read_spending_rules(HANDED_IN).ledger == tmp_path / "configured"
+    assert read_spending_rules(Settings(ledger=Path("~/own"))).ledger == tmp_path / "home/own"
 
 
 @pytest.mark.parametrize("name", ["cache", "ledger", "service", "ca_file"])
@@ -377,7 +377,7 @@ MISTYPED = [
 
 @pytest.mark.parametrize(("name", "value", "words"), MISTYPED)
 def test_a_value_of_another_type_says_what_is_allowed(name, value, words):
-    for make in (Settings, spf.configure, read):
+    for make in (Settings, spf.configure, read_settings):
         with pytest.raises(spf.SettingsError, match=words) as caught:
             make(**{name: value})
         assert "pw" not in str(caught.value)
@@ -393,7 +393,7 @@ def test_no_field_takes_whatever_it_is_given():
 def test_a_mistyped_value_of_the_file_says_what_is_allowed_too(tmp_path, line):
     (tmp_path / "speechframe.toml").write_text(line)
     with pytest.raises(spf.SettingsError, match=rf"speechframe\.toml: {line.split()[0]}.*; allowed: "):
-        read()
+        read_settings()
 
 
 def test_an_error_says_where_the_value_was_set(tmp_path, monkeypatch):
@@ -401,12 +401,12 @@ def test_an_error_says_where_the_value_was_set(tmp_path, monkeypatch):
     with pytest.raises(
         spf.SettingsError, match=r"speechframe\.toml, \[profiles\.a\]: there is no setting 'colour'"
     ):
-        read(profile="a")
+        read_settings(profile="a")
     monkeypatch.setenv("SPEECHFRAME_CACHE", "s3://bucket/calls")
     with pytest.raises(spf.SettingsError, match="SPEECHFRAME_CACHE: cache='s3://bucket/calls' is an address"):
-        read()
+        read_settings()
     with pytest.raises(spf.SettingsError, match=r"^cache=5; allowed: a path"):
-        read(cache=5)
+        read_settings(cache=5)
 
 
 @pytest.mark.parametrize(
@@ -415,9 +415,9 @@ def test_an_error_says_where_the_value_was_set(tmp_path, monkeypatch):
 )
 def test_profiles_of_the_file_that_are_no_tables_are_named(tmp_path, profiles, words):
     (tmp_path / "speechframe.toml").write_text(profiles)
-    for look in (read, spending_rules):
+    for look in (read_settings, read_spending_rules):
         with pytest.raises(spf.SettingsError, match=words):
-            look(**{"profile": "work"} if look is read else {"service": Settings(profile="work")})
+            look(**{"profile": "work"} if look is read_settings else {"service": Settings(profile="work")})
 
 
 def test_the_file_spells_switches_as_toml_does(tmp_path):
@@ -425,7 +425,7 @@ def test_the_file_spells_switches_as_toml_does(tmp_path):
         'allow_http = true\ntrust_env = false\nregions = "eu-central, us-east"\n'
         '[region_urls]\nus-east = "https://us.example"\n'
     )
-    found = read()
+    found = read_settings()
     assert (found.allow_http, found.trust_env) == (True, False)
     assert found.regions == ("eu-central", "us-east")
     assert found.region_urls == {"us-east": "https://us.example"}

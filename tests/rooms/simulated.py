@@ -5,18 +5,18 @@ import itertools
 import random
 
 from speechframe import Answer
-from speechframe.batch.lanes import SHARING_PERIOD_S, choose
-from speechframe.errors import service_error
+from speechframe.batch.lanes import SHARING_PERIOD_S, choose_lanes
+from speechframe.errors import make_service_error
 
 WAY_S = 0.001
 """From a run to the service, and back."""
 
 
 def refused(wait_s):
-    return service_error("too many calls", status=429, retry_after_s=wait_s)
+    return make_service_error("too many calls", status=429, retry_after_s=wait_s)
 
 
-PASSED, REFUSED, UNAVAILABLE = Answer(None), refused(None), service_error("down", status=503)
+PASSED, REFUSED, UNAVAILABLE = Answer(None), refused(None), make_service_error("down", status=503)
 
 
 class Service:
@@ -87,9 +87,9 @@ class Run:
         self.world, self.lanes, self.call_of, self.rows = world, lanes, call_of, rows
         self.ended_s = None
         self.outcomes = []
-        world.start(self.tick(), at=starts_s)
+        world.start(self.check_time(), at=starts_s)
 
-    def tick(self):
+    def check_time(self):
         while self.rows or any(lane.workers for lane in self.lanes):
             for lane in self.lanes:
                 lane.share_learned()
@@ -99,7 +99,7 @@ class Run:
             lane.close()
 
     def staff(self):
-        for lane in choose(self.lanes):
+        for lane in choose_lanes(self.lanes):
             while lane.workers_to_add > 0 and self.rows:
                 lane.workers += 1
                 self.world.start(self.work(lane))
@@ -111,7 +111,7 @@ class Run:
                 self.staff()
             if (slot := lane.take_permit(slot)) is None:
                 yield SHARING_PERIOD_S
-            elif wait_s := lane.wait_s():
+            elif wait_s := lane.compute_wait_s():
                 yield min(wait_s, SHARING_PERIOD_S)
             else:
                 self.rows -= 1
@@ -123,4 +123,4 @@ class Run:
                 self.ended_s = self.world.now
         lane.workers -= 1
         if slot is not None:
-            lane.free_permit(slot)
+            lane.give_permit_back(slot)

@@ -53,7 +53,7 @@ def test_no_order_of_calls_passes_a_limit_and_each_month_counts_what_it_cost(lim
         budget = Budget(limit, 0, [allowance])
         for price, percent, passed_s in calls:
             now_s[0] += passed_s
-            name, request = allowance.rule.start(now_s[0]), Request(b"", b"", price)
+            name, request = allowance.rule.find_period_start(now_s[0]), Request(b"", b"", price)
             fits_run = budget.spent + budget.reserved + price <= limit
             fits = fits_run and cost.get(name, 0) + price <= month_limit
             assert budget.reserve(request, price) == (fits or not price)
@@ -69,7 +69,7 @@ def test_no_order_of_calls_passes_a_limit_and_each_month_counts_what_it_cost(lim
             assert budget.spent + budget.reserved <= limit
         budget.close()
         for name, least in cost.items():
-            assert least <= allotments.total(allowance.id, name) <= month_limit
+            assert least <= allotments.sum_allotments(allowance.id, name) <= month_limit
 
 
 def test_processes_together_spend_the_month_s_limit_and_no_more(tmp_path):
@@ -144,14 +144,14 @@ def test_a_damaged_file_is_a_named_error(tmp_path):
 
 def test_a_total_is_read_while_another_process_is_about_to_write(tmp_path):
     allotments, day = Allotments(tmp_path, "run"), dt.date(2026, 1, 1)
-    assert (allotments.is_counted("month", day), allotments.total("month", day)) == (False, 0)
+    assert (allotments.is_counted("month", day), allotments.sum_allotments("month", day)) == (False, 0)
     amount, total = allotments.allot("month", day, 5, limit=100)
-    allotments.learn("month", day, {})
+    allotments.learn_spending("month", day, {})
     with closing(sqlite3.connect(allotments.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         other.execute("UPDATE allotted SET millicredits = 1000")
         assert allotments.is_counted("month", day)
-        assert allotments.total("month", day) == amount == total
+        assert allotments.sum_allotments("month", day) == amount == total
 
 
 BUDGETS = """
@@ -298,10 +298,10 @@ def test_a_file_of_budgets_that_is_none_is_refused_before_anything_is_sent(tmp_p
 def test_each_day_is_in_the_period_that_begins_last(day, cycle_day, period):
     rule = BudgetRule("b", 1, period=period, cycle_day=cycle_day)
     at = lambda day: dt.datetime.combine(day, dt.time(12), dt.UTC).timestamp()  # noqa: E731
-    start = rule.start(at(day))
+    start = rule.find_period_start(at(day))
     assert start <= day
     if start > dt.date.min:
-        assert rule.start(at(start)) == start
-        assert rule.start(at(start - dt.timedelta(days=1))) < start
+        assert rule.find_period_start(at(start)) == start
+        assert rule.find_period_start(at(start - dt.timedelta(days=1))) < start
     if period == "month":
         assert (start.day, (day - start).days < 31) == (cycle_day, True)

@@ -8,7 +8,7 @@ import pytest
 from tests.rooms.scripted import Scripted, make
 
 import speechframe as spf
-from speechframe.batch.backend import packed
+from speechframe.batch.backend import make_pack
 from speechframe.testing import FaultyService
 
 TABLE = pd.DataFrame({"text": ["a", "b", "a", "c"], "who": ["ann", "bob", "bob", "ann"]})
@@ -105,7 +105,7 @@ class Packing(Scripted):
     """Sends all rows in one call, which takes a while."""
 
     def pack(self, requests):
-        yield packed(requests, b"")
+        yield make_pack(requests, b"")
 
     async def send(self, request, attempt):
         return spf.Answer([json.loads(part.body)["text"] for part in request.rows], latency_ms=8000.0)

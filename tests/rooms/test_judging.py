@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import speechframe as spf
-from speechframe.backends.judging import SpokenRecord, bounds_s, coverage, judge, load_of
+from speechframe.backends.judging import (
+    SpokenRecord,
+    estimate_bounds_s,
+    estimate_load,
+    judge,
+    measure_coverage,
+)
 from speechframe.client import Spoken
 from speechframe.spec.speech import Format, GenerateRequest
 from speechframe.testing import FaultyService
@@ -158,8 +164,8 @@ def test_a_voice_that_is_known_is_held_to_its_own_pace(real):
     wrong=st.lists(st.floats(0.01, 500), max_size=4),
 )
 def test_bounds_hold_the_middle_of_what_was_heard(readings, wrong):
-    load, kept = load_of(TEXT), [*wrong, *readings]
-    low_s, high_s = bounds_s(load, [math.log(seconds / load.usual) for seconds in kept], rate=0)
+    load, kept = estimate_load(TEXT), [*wrong, *readings]
+    low_s, high_s = estimate_bounds_s(load, [math.log(seconds / load.usual) for seconds in kept], rate=0)
     assert 0 <= low_s <= max(kept) + 1e-6
     assert low_s < high_s
     assert high_s >= min(kept) - 1e-6
@@ -169,7 +175,7 @@ def test_bounds_hold_the_middle_of_what_was_heard(readings, wrong):
 @settings(max_examples=40)
 @given(text=st.text(max_size=200), more=st.text(max_size=50))
 def test_more_text_never_takes_less_time(text, more):
-    short, long = load_of(text), load_of(text + more)
+    short, long = estimate_load(text), estimate_load(text + more)
     assert 0 < short.least <= short.usual <= short.most
     assert long.usual >= short.usual - 1e-9 or "[pause" in text + more
 
@@ -180,9 +186,9 @@ WORDS = st.lists(st.tuples(st.text(max_size=12), st.integers(-(2**31), 2**31), s
 @settings(max_examples=40)
 @given(text=st.text(max_size=100), words=WORDS)
 def test_coverage_is_a_share_of_the_text_and_a_text_covers_itself(text, words):
-    letters, covered = coverage(text, words)
+    letters, covered = measure_coverage(text, words)
     assert 0 <= covered <= letters <= 20 * len(text)
-    letters, covered = coverage(text, [(word, 0, 1) for word in text.split()])
+    letters, covered = measure_coverage(text, [(word, 0, 1) for word in text.split()])
     assert covered == letters or "[pause" in text
 
 

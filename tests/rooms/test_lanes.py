@@ -12,7 +12,7 @@ from tests.rooms.simulated import PASSED, REFUSED, UNAVAILABLE, Run, Service, Wo
 
 import speechframe as spf
 from speechframe import LaneSpec
-from speechframe.batch.lanes import Cap, Lane, Ticket, choose
+from speechframe.batch.lanes import Cap, Lane, Ticket, choose_lanes
 
 
 def _lanes(world, folder, *specs, most=None):
@@ -52,7 +52,7 @@ def test_a_cap_that_nobody_tells_is_learned(tmp_path, seed):
     runs = _run(tmp_path, service, world, rows=900, most=100)
     assert service.refused <= 0.02 * 900
     assert _used(service, runs) >= 0.95
-    assert choose(_lanes(world, tmp_path))[0].workers_to_add == 15, "the next run knows it"
+    assert choose_lanes(_lanes(world, tmp_path))[0].workers_to_add == 15, "the next run knows it"
 
 
 @pytest.mark.sampled(1)
@@ -96,8 +96,8 @@ def test_max_concurrency_is_a_ceiling_and_no_first_guess_above_16(tmp_path):
     assert service.most_in_flight == 3
     [lane] = _lanes(world, None, most=100)
     assert lane.workers_to_add <= 16
-    assert choose(_lanes(world, None))[0].workers_to_add == 2
-    assert choose(_lanes(world, None, LaneSpec("in", "in/key", guess=7)))[0].workers_to_add == 7
+    assert choose_lanes(_lanes(world, None))[0].workers_to_add == 2
+    assert choose_lanes(_lanes(world, None, LaneSpec("in", "in/key", guess=7)))[0].workers_to_add == 7
 
 
 def test_a_published_cap_is_used_as_far_as_the_process_may_open_files(tmp_path, monkeypatch, capsys):
@@ -168,15 +168,15 @@ def test_a_long_wait_is_kept_and_the_next_run_says_until_when(tmp_path):
     [lane] = lanes
     for _ in range(3):
         lane.end(lane.begin(0), refused(3600.0))
-    assert (choose(lanes), lane.wait_s()) == ([], 3600.0)
+    assert (choose_lanes(lanes), lane.compute_wait_s()) == ([], 3600.0)
     lane.close()
     lanes = _lanes(world, tmp_path)
     [lane] = lanes
-    assert (choose(lanes), lane.wait_s(), lane.waits_until) == ([], 3600.0, 3600.0)
+    assert (choose_lanes(lanes), lane.compute_wait_s(), lane.waits_until) == ([], 3600.0, 3600.0)
     other = _lanes(world, tmp_path, LaneSpec("us-east", "us-east/other-key"))
-    assert choose(other)
+    assert choose_lanes(other)
     world.now = 3600.0
-    assert (choose(lanes), lane.wait_s(), lane.waits_until) == ([lane], 0.0, None)
+    assert (choose_lanes(lanes), lane.compute_wait_s(), lane.waits_until) == ([lane], 0.0, None)
 
 
 def test_a_service_that_refuses_everything_is_asked_ever_more_rarely(tmp_path):
@@ -222,14 +222,14 @@ def test_a_fallback_is_used_only_while_no_other_lane_works():
     )
     lanes = _lanes(world, None, main, fallback)
     main, fallback = lanes
-    assert (choose(lanes), fallback.workers_to_add) == ([main], 0)
+    assert (choose_lanes(lanes), fallback.workers_to_add) == ([main], 0)
     tickets = [main.begin(0) for _ in range(3)]
     for ticket in tickets:
         main.end(ticket, UNAVAILABLE)
-    assert (choose(lanes), fallback.workers_to_add) == ([fallback], 2)
+    assert (choose_lanes(lanes), fallback.workers_to_add) == ([fallback], 2)
     assert _unavailable_since(lanes) == math.inf
     world.now = 1.0
     fallback.end(fallback.begin(0), UNAVAILABLE)
     assert _unavailable_since(lanes) == 1.0
     main.end(main.begin(0), PASSED)
-    assert (choose(lanes), _unavailable_since(lanes)) == ([main], math.inf)
+    assert (choose_lanes(lanes), _unavailable_since(lanes)) == ([main], math.inf)

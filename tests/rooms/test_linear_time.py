@@ -5,21 +5,21 @@ from contextlib import suppress
 
 import pytest
 
-from speechframe.backends.placeholders import find, protect
+from speechframe.backends.placeholders import find_placeholders, replace_spans
 from speechframe.engines.words import spoken_tokens
-from speechframe.local.dubbing.speech import speech
+from speechframe.local.dubbing.speech import find_speech
 from speechframe.local.engines.kokoro.phonemes import KokoroPhonemiser
 from speechframe.local.engines.reading import japanese
 from speechframe.local.engines.reading.locales import LOCALES
-from speechframe.local.engines.reading.text import spoken_text
-from speechframe.local.engines.translation.apertium import _reformatted
-from speechframe.local.engines.translation.text import portions, shielded
+from speechframe.local.engines.reading.text import prepare_text
+from speechframe.local.engines.translation.apertium import _decode_stream
+from speechframe.local.engines.translation.text import split_portions, translate_protected
 from speechframe.local.engines.translation.vocabulary import Alphabet
 from speechframe.local.service.http.body import parse_object
-from speechframe.local.service.http.multipart import MultipartParser, boundary_of
-from speechframe.spec.check import shown
+from speechframe.local.service.http.multipart import MultipartParser, read_boundary
+from speechframe.spec.check import shorten_value
 from speechframe.spec.locales import normalise
-from speechframe.spec.texts import code_warnings, fault_of, pause_warnings
+from speechframe.spec.texts import find_code_warnings, find_pause_warnings, find_text_fault
 from speechframe.wire import cues, subtitles
 from speechframe.wire.chunking import Chunker
 from speechframe.wire.errors import decode_error
@@ -34,33 +34,33 @@ def script(text):
 
 def times(text):
     with suppress(ValueError):
-        speech(subtitles.read(text))
+        find_speech(subtitles.read_subtitles(text))
 
 
 def cut(text):
-    cues.cues([cues.Cue(0, 60_000, text)], 100_000)
+    cues.make_cues([cues.Cue(0, 60_000, text)], 100_000)
 
 
 def spoken(text):
-    return spoken_text(text, LOCALES["en-US"], {}, str)
+    return prepare_text(text, LOCALES["en-US"], {}, str)
 
 
 def kana(text):
-    list(japanese.readings(text))
+    list(japanese.find_readings(text))
 
 
 def breaks(text):
-    japanese.with_breaks(text, range(len(text)))
+    japanese.insert_breaks(text, range(len(text)))
 
 
 def portioned(text):
     for _ in range(20):  # a portion has 1000 characters
-        portions(text)
+        split_portions(text)
 
 
 def shield(text):
     for _ in range(20):
-        shielded(text, Alphabet(frozenset("ab. \u200b")), str)
+        translate_protected(text, Alphabet(frozenset("ab. \u200b")), str)
 
 
 def locale(text):
@@ -70,7 +70,7 @@ def locale(text):
 
 def form(text):
     with suppress(Exception):
-        list(MultipartParser(boundary_of("multipart/form-data; boundary=x")).feed(text.encode()))
+        list(MultipartParser(read_boundary("multipart/form-data; boundary=x")).feed(text.encode()))
 
 
 def chunked(text):
@@ -78,7 +78,7 @@ def chunked(text):
 
 
 def placeholders(text):
-    protected = protect(text, find(text))
+    protected = replace_spans(text, find_placeholders(text))
     protected.restore(protected.sent)
 
 
@@ -122,16 +122,16 @@ WORST = {
     "blanks around a Roman numeral": (spoken, "War", " ", "II", 1000),
     "letters and hyphens in Japanese": (kana, "", "a-", "", 100),
     "long vowels in Japanese": (breaks, "", "ウー", "", 2000),
-    "codes in a text to speak": (code_warnings, "", "<a {a, %( &# ", "", 1000),
-    "braces in a text to speak": (code_warnings, "{", " ", "", 2000),
+    "codes in a text to speak": (find_code_warnings, "", "<a {a, %( &# ", "", 1000),
+    "braces in a text to speak": (find_code_warnings, "{", " ", "", 2000),
     "marks for a neural voice": (phonemes, "", "?", "a", 1000),
     "blanks for a neural voice": (phonemes, "a", " ", "b", 1000),
     "words for a neural voice": (phonemes, "", "a ", "", 500),
     "numbers for a neural voice": (lambda text: phonemes(text, "en-US"), "", "999999999999 ", "", 100),
-    "words of blocks of rules": (_reformatted, "", "[", "", 1000),
-    "brackets of pauses": (pause_warnings, "", "[pause ", "", 500),
-    "digits of pauses": (pause_warnings, "", "[pause 1", "", 500),
-    "markup": (fault_of, "", "<p a", "", 1000),
+    "words of blocks of rules": (_decode_stream, "", "[", "", 1000),
+    "brackets of pauses": (find_pause_warnings, "", "[pause ", "", 500),
+    "digits of pauses": (find_pause_warnings, "", "[pause 1", "", 500),
+    "markup": (find_text_fault, "", "<p a", "", 1000),
     "unfinished markers of a stream": (chunked, "", "[pause ", "", 2000),
     "stops of a stream": (chunked, "", ".", "", 5000),
     "initials of a stream": (chunked, "", "a. ", "", 2000),
@@ -155,7 +155,7 @@ WORST = {
     "quotes of a body": (lambda text: parse_object(text.encode()), '{"a":"', '\\"', '"}', 20_000),
     "a frame of quotes": (parse_client_frame, '{"text":"', '\\"', '"}', 4000),
     "an answer of brackets": (parse_server_frame, "", "[", "", 10_000),
-    "an address that is shown": (shown, "", "//a", "", 10_000),
+    "an address that is shown": (shorten_value, "", "//a", "", 10_000),
     "a form of boundaries": (form, "", "\r\n--", "", 10_000),
     "a head of a form": (form, "--x\r\nContent-Disposition: form-data; a=", ' ;="', "", 500),
 }

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechframe.backends.placeholders import find, protect
+from speechframe.backends.placeholders import find_placeholders, replace_spans
 
 ICU = "{count, plural, =0 {no files} one {# file of {owner}} other {# files of {owner}}}"
 NO_WORDS = "{count, plural, one {#} other {{count} %d}}"
 
 
 def found(text):
-    return [span.replacement for span in find(text)]
+    return [span.replacement for span in find_placeholders(text)]
 
 
 def restored(source, translated):
-    return protect(source, find(source)).restore(translated)
+    return replace_spans(source, find_placeholders(source)).restore(translated)
 
 
 WITHOUT_SPACES = r"""
@@ -56,7 +56,7 @@ def test_what_is_a_placeholder_is_kept_whole():
     assert [
         (form, found(f"Look at {form} now.")) for form in FORMS if found(f"Look at {form} now.") != [form]
     ] == []
-    protected = protect("Look at {name} now.", find("Look at {name} now."))
+    protected = replace_spans("Look at {name} now.", find_placeholders("Look at {name} now."))
     assert protected.sent == "Look at PZ0 now."
     assert protected.restore("Voici PZ0.").text == "Voici {name}."
 
@@ -94,7 +94,9 @@ def test_a_form_that_is_not_known_is_never_right_once_it_changed():
     ]
     assert [pair for pair in changed if restored(*pair).placeholders_ok] == []
     assert [
-        text for text, _ in changed if not restored(text, protect(text, find(text)).sent).placeholders_ok
+        text
+        for text, _ in changed
+        if not restored(text, replace_spans(text, find_placeholders(text)).sent).placeholders_ok
     ] == []
 
 
@@ -104,7 +106,7 @@ def test_tokens_do_not_touch_letters():
         r"One\nTwo": "One PZ0 Two",
         "{a}{b}x 5{c} ({d})": "PZ0PZ1 x 5 PZ2 (PZ3)",
     }.items():
-        protected = protect(text, find(text))
+        protected = replace_spans(text, find_placeholders(text))
         assert (protected.sent, protected.restore(sent).text) == (sent, text)
     assert restored("a <b>big</b> house", "uma casa PZ0 grande PZ1").text == "uma casa <b>grande</b>"
     assert not restored("a <b>big</b> house", "uma casa grande PZ0 PZ1").placeholders_ok
@@ -125,8 +127,10 @@ def test_a_text_without_words_may_stay_the_same():
         "用户A1",
     ]
     words = ["Integer", "Mon", "jan", "CANCEL", "MON", "{name} is here", ICU, "Да", "保存"]
-    assert [text for text in same[:-1] if protect(text, find(text)).has_words()] == []
-    assert [text for text in [*words, same[-1]] if not protect(text, find(text)).has_words()] == []
+    assert [text for text in same[:-1] if replace_spans(text, find_placeholders(text)).has_words()] == []
+    assert [
+        text for text in [*words, same[-1]] if not replace_spans(text, find_placeholders(text)).has_words()
+    ] == []
 
 
 def test_a_url_ends_before_the_sentence_does():
@@ -206,10 +210,10 @@ PIECES = st.sampled_from(
 @settings(max_examples=50)
 @given(st.lists(PIECES, max_size=40).map("".join), st.data())
 def test_a_faithful_translator_loses_nothing_and_a_lost_token_is_seen(text, data):
-    spans = find(text)
+    spans = find_placeholders(text)
     assert all(a.end <= b.start for a, b in itertools.pairwise(spans))
     assert all(text[span.start : span.end] == span.replacement for span in spans)
-    protected = protect(text, spans)
+    protected = replace_spans(text, spans)
     back = protected.restore(protected.sent)
     assert (back.text, back.placeholders_ok) == (text, True)
     if spans:
@@ -229,7 +233,7 @@ HALVES = [
 def test_a_hostile_text_takes_no_longer_than_its_length(text):
     def seconds(part):
         began = time.process_time()
-        protected = protect(part, find(part))
+        protected = replace_spans(part, find_placeholders(part))
         protected.restore(protected.sent)
         return time.process_time() - began
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.rooms.scripted import Scripted, begun, heard, make
 
 import speechframe as spf
-from speechframe.store.records import CODES, Index, packed
-from speechframe.store.schema import call_key
+from speechframe.store.records import CODE_BY_STATUS, Index, pack_keys
+from speechframe.store.schema import compute_call_key
 
 FINISHED = {"done", "suspect", "cached"}
 BASE_KEYS = [hashlib.blake2b(text, digest_size=16).hexdigest() for text in (b"a", b"b", b"c")]
@@ -44,20 +44,20 @@ def expected(said, rejected, key, take):
 )
 def test_every_row_has_the_record_that_represents_it(segments, rows, rejected):
     notes = {
-        number: (packed([call_key(*call) for call, _ in of_one]),
-                 np.array([CODES[status] for _, status in of_one], np.uint8))
+        number: (pack_keys([compute_call_key(*call) for call, _ in of_one]),
+                 np.array([CODE_BY_STATUS[status] for _, status in of_one], np.uint8))
         for number, of_one in enumerate(segments)
     }  # fmt: skip
     index, said = Index(notes), dict(record for of_one in segments for record in of_one)
     keys, takes = zip(*rows, strict=True)
-    of_rejected = packed([call_key(*call) for call in rejected])
+    of_rejected = pack_keys([compute_call_key(*call) for call in rejected])
     are_rejected = lambda positions: np.isin(index.keys[positions], of_rejected)  # noqa: E731
-    positions = index.represent(pa.array(keys), np.array(takes), are_rejected)
-    found = index.statuses(positions, np.zeros(len(rows), bool)).to_pylist()
+    positions = index.find_shown_records(pa.array(keys), np.array(takes), are_rejected)
+    found = index.get_statuses(positions, np.zeros(len(rows), bool)).to_pylist()
     for call, position, status in zip(rows, positions, found, strict=True):
         take, own = expected(said, rejected, *call)
         assert status == (own or "pending")
-        wanted = packed([call_key(call[0], take)])[0] if own else None
+        wanted = pack_keys([compute_call_key(call[0], take)])[0] if own else None
         assert wanted is None or index.keys[position] == wanted
 
 

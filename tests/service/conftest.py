@@ -24,8 +24,8 @@ from convert_lab import OURS, Work, install, with_path
 
 from speechframe.local.start import local_service
 from speechframe.spec import chosen
-from speechframe.spec.endpoints import ADDITIONS, ENDPOINTS, JSON
-from speechframe.spec.pages.render import openapi
+from speechframe.spec.endpoints import ADDED_ENDPOINTS, DOCUMENT_ENDPOINTS, JSON_TYPE
+from speechframe.spec.pages.render import build_openapi
 
 VOICE = "en-US-moody"
 """The plug-in's voice: its text says how it behaves, and it needs no time otherwise."""
@@ -255,7 +255,7 @@ def _exact(schema):
 
 @functools.cache
 def _page():
-    return _exact(openapi())
+    return _exact(build_openapi())
 
 
 @functools.cache
@@ -263,14 +263,14 @@ def _validator(method, template):
     from jsonschema import Draft202012Validator
 
     answer = _page()["paths"][template][method.lower()]["responses"]["200"]
-    content = answer["content"].get(JSON)
+    content = answer["content"].get(JSON_TYPE)
     return content and Draft202012Validator({**content["schema"], "components": _page()["components"]})
 
 
 def stated_answer(method, path):
     """Return the validator of the stated answer of a call, or None if the answer is not JSON."""
     path = path.partition("?")[0]
-    for endpoint in (*ENDPOINTS, *ADDITIONS):
+    for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS):
         is_called = re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", endpoint.path), path)
         if is_called and endpoint.method == method:
             return _validator(method, endpoint.path)
@@ -357,7 +357,7 @@ async def until(condition, limit_s=60.0, every_s=0.02):
 def worker_pids(pid):
     """Return the worker processes of a service process: it has no other children."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        return [child.pid for child in psutil.Process(pid).children()]
+        return [child.pid for child in psutil.Process(pid).run_children()]
     return []
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import soundfile
 
 from speechframe.audio import codec
-from speechframe.spec.endpoints import by_name
+from speechframe.spec.endpoints import get_endpoint
 
 ENGINES = '''
 import os, signal, time
@@ -131,7 +131,7 @@ class Work:
         self._go.touch()
 
 
-PATH = by_name("convert").path
+PATH = get_endpoint("convert").path
 CRASH, VANISH, HANG, RAISE, REFUSE, WAIT = 50, 49, 48, 47, 46, 45
 """What the changer of these tests does, by pitch."""
 GARBAGE = range(-50, -43)

@@ -14,17 +14,17 @@ from convert_lab import clip
 
 from speechframe.spec import chosen
 from speechframe.spec.dubbing import is_ready
-from speechframe.spec.endpoints import by_name
+from speechframe.spec.endpoints import get_endpoint
 
 MEDIUM = clip(3.0)
 SCRIPT = "1\n00:00:00,300 --> 00:00:01,300\nANNA: {}\n\n2\n00:00:01,600 --> 00:00:02,800\nBEN: How are you?\n"
 TWO = SCRIPT.format("Good morning.")
 CAST = {"ANNA": "en-US-nora", "BEN": "en-US-miles"}
 """Voices that take no time, of all locales here."""
-CREATE = by_name("create_job").path
-WITH_PROJECT = by_name("create_job_with_project").path
-PROJECTS = by_name("list_projects").path
-CREATE_PROJECT = by_name("create_project").path
+CREATE = get_endpoint("create_job").path
+WITH_PROJECT = get_endpoint("create_job_with_project").path
+PROJECTS = get_endpoint("list_projects").path
+CREATE_PROJECT = get_endpoint("create_project").path
 
 
 def form(medium=MEDIUM, name="talk.wav", **fields):
@@ -55,7 +55,7 @@ def told(text):
 
 
 async def status(http, job_id, key=...):
-    answer = await http.get(by_name("job_status").path.format(job_id=job_id), key=key)
+    answer = await http.get(get_endpoint("job_status").path.format(job_id=job_id), key=key)
     assert answer.status == 200, answer.body
     return answer.json
 
@@ -82,7 +82,7 @@ async def step(http, job_id, wanted, limit_s=90.0):
 
 async def project(http, key=..., **fields):
     body = {"name": "Series", "dubbing_type": "QA", "target_locales": ["pt-BR"], **fields}
-    answer = await http.ask("POST", by_name("create_project").path, json=body, key=key)
+    answer = await http.ask("POST", get_endpoint("create_project").path, json=body, key=key)
     assert answer.status == 200, answer.body
     return answer.json["project_id"]
 

@@ -8,7 +8,7 @@ import pytest
 import yarl
 
 from speechframe.local.service.books import shelf
-from speechframe.local.service.books.database import FILE_NAME, connect, transaction
+from speechframe.local.service.books.database import FILE_NAME, connect, run_transaction
 from speechframe.local.service.books.shelf import Shelf
 
 
@@ -48,7 +48,7 @@ async def test_nothing_else_can_be_fetched_or_listed(http, service):
     ]
     for url in (link.removesuffix(".wav"), *(f"{http.url}/v1/audio/{name}" for name in names)):
         assert (await http.get(str(yarl.URL(url, encoded=True)))).status == 404, url
-    (service.data / shelf.FOLDER / link.rpartition("/")[2]).unlink()
+    (service.data / shelf.FOLDER_NAME / link.rpartition("/")[2]).unlink()
     assert (await http.get(link)).status == 404
 
 
@@ -64,7 +64,7 @@ async def test_the_link_is_on_the_address_the_caller_used_if_it_is_one(http):
 @pytest.mark.rule("speech.base64-zero-retention")
 async def test_base64_leaves_nothing_of_the_audio_on_disk(http, service, tools):
     def files():
-        return {path: path.stat().st_size for path in tools.files_below(service.data / shelf.FOLDER)}
+        return {path: path.stat().st_size for path in tools.files_below(service.data / shelf.FOLDER_NAME)}
 
     before = files()
     answer = await http.generate("nothing of this stays", encodeAsBase64=True, format="PCM", sampleRate=48000)
@@ -80,7 +80,7 @@ async def test_base64_leaves_nothing_of_the_audio_on_disk(http, service, tools):
         data = path.read_bytes()
         assert not [needle for needle in needles if needle in data], path
     linked = await http.generate("nothing of this stays", format="PCM", sampleRate=48000)
-    kept = service.data / shelf.FOLDER / linked.json["audioFile"].rpartition("/")[2]
+    kept = service.data / shelf.FOLDER_NAME / linked.json["audioFile"].rpartition("/")[2]
     assert pieces[0] in kept.read_bytes(), "the search would have found it"
 
 
@@ -101,9 +101,9 @@ def opened(tmp_path):
 
 
 def put(connection, folder, size, data=b"x"):
-    clip = folder.new_clip("wav")
+    clip = folder.make_clip("wav")
     folder.path(clip).write_bytes(data)
-    transaction(connection, lambda c: folder.put(c, clip, "audio/wav", size))
+    run_transaction(connection, lambda c: folder.put(c, clip, "audio/wav", size))
     return clip
 
 
@@ -114,7 +114,7 @@ def test_audio_ends_after_a_day(opened, monkeypatch):
     late = time.time() + 86_401
     monkeypatch.setattr(shelf, "now", lambda: late)
     assert folder.find(connection, clip.file_name) is None, "also before it is tidied away"
-    gone = transaction(connection, folder.drop_old)
+    gone = run_transaction(connection, folder.remove_expired)
     assert gone == [clip.file_name]
     folder.remove(gone)
     assert not folder.path(clip).exists()
@@ -128,7 +128,7 @@ def test_above_the_size_limit_the_oldest_go(opened, monkeypatch):
     for _ in range(5):
         clips.append(put(connection, folder, 300))
         clock[0] += 1
-    gone = transaction(connection, folder.drop_old)
+    gone = run_transaction(connection, folder.remove_expired)
     assert sorted(gone) == sorted(clip.file_name for clip in clips[:2])
     assert [bool(folder.find(connection, clip.file_name)) for clip in clips] == [False] * 2 + [True] * 3
 
@@ -136,11 +136,11 @@ def test_above_the_size_limit_the_oldest_go(opened, monkeypatch):
 def test_files_without_an_index_row_go_once_no_job_can_be_writing_them(opened):
     connection, folder = opened
     kept = put(connection, folder, 10)
-    orphan, fresh = folder.new_clip("wav"), folder.new_clip("wav")
+    orphan, fresh = folder.make_clip("wav"), folder.make_clip("wav")
     for clip in (orphan, fresh):
         folder.path(clip).write_bytes(b"x")
     for clip in (orphan, kept):
         os.utime(folder.path(clip), (time.time() - 4000,) * 2)
-    long_there = folder.long_there()
-    gone = transaction(connection, lambda c: folder.drop_old(c, long_there))
+    long_there = folder.list_old_files()
+    gone = run_transaction(connection, lambda c: folder.remove_expired(c, long_there))
     assert gone == [orphan.file_name]

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from speechframe.local.service.books import keys
-from speechframe.local.service.books.database import FILE_NAME, connect, transaction
+from speechframe.local.service.books.database import FILE_NAME, connect, run_transaction
 from speechframe.local.service.books.keys import KeyRing
 from speechframe.local.service.config import KeySpec
 from speechframe.spec import chosen
@@ -70,12 +70,12 @@ def ring_of(*secrets):
 def test_a_token_ends_at_its_time_and_with_its_key(tmp_path, monkeypatch):
     connection = connect(tmp_path / FILE_NAME)
     ring = ring_of("a", "b")
-    token, expires_at = transaction(connection, lambda c: keys.make_token(c, ring, ring.find("a")))
+    token, expires_at = run_transaction(connection, lambda c: keys.make_token(c, ring, ring.find("a")))
     assert keys.find_token(connection, ring, token) == ring.find("a")
     assert keys.find_token(connection, ring_of("b"), token) is None, "its key is not in force any more"
     monkeypatch.setattr(keys, "now", lambda: expires_at)
     assert keys.find_token(connection, ring, token) is None
-    transaction(connection, lambda c: keys.make_token(c, ring, ring.find("b")))
+    run_transaction(connection, lambda c: keys.make_token(c, ring, ring.find("b")))
     assert connection.execute("SELECT COUNT(*) FROM tokens").fetchone() == (1,), "old ones do not pile up"
     connection.close()
 

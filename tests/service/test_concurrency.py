@@ -9,7 +9,7 @@ from socket_lab import at_work
 
 from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode
-from speechframe.wire.errors import retry_after_s
+from speechframe.wire.errors import read_retry_after_s
 
 
 @pytest.mark.rule("status.429-concurrency", "limit.concurrency-429")
@@ -25,7 +25,7 @@ async def test_above_the_keys_concurrency_is_429_with_retry_after_and_costs_noth
             assert answer.code == HttpErrorCode.CONCURRENCY_LIMIT
             assert answer.headers[chosen.RETRY_AFTER_HEADER].isdecimal()
             assert int(answer.headers[chosen.RETRY_AFTER_HEADER]) >= 1
-            assert 0 < retry_after_s(answer.headers) <= 5
+            assert 0 < read_retry_after_s(answer.headers) <= 5
     assert await http.remaining("second") == before - 3 * len(hold.text)
     assert (await http.generate(key="second")).status == 200, "the slots are free again"
 
@@ -76,7 +76,7 @@ async def test_balances_of_many_at_once_are_one_exact_chain(http):
             answer = await http.generate(text, key="chain", encodeAsBase64=rng.random() < 0.5)
             if answer.status not in {429, 503}:
                 return len(text), answer
-            await asyncio.sleep(retry_after_s(answer.headers))
+            await asyncio.sleep(read_retry_after_s(answer.headers))
         raise AssertionError("never served")
 
     results = await asyncio.gather(*map(one, texts))
@@ -115,7 +115,7 @@ async def test_a_full_queue_over_all_keys_is_503_with_retry_after_and_costs_noth
         # A stream has no byte before that.
         streamed = await http.ask("POST", "/v1/speech/stream", json={"text": "Hi.", "voiceId": "ivy"})
         assert (streamed.status, streamed.code) == (503, "UNAVAILABLE")
-        assert retry_after_s(streamed.headers) > 0
+        assert read_retry_after_s(streamed.headers) > 0
         # Whether it could be paid for is looked at after that.
         assert (await http.generate("hello", key="broke")).status == 503
         hold.let_go()
@@ -126,7 +126,7 @@ async def test_a_full_queue_over_all_keys_is_503_with_retry_after_and_costs_noth
         for answer in answers:
             if answer.status == 503:
                 assert answer.code == HttpErrorCode.UNAVAILABLE
-                assert retry_after_s(answer.headers) > 0
+                assert read_retry_after_s(answer.headers) > 0
         left = await http.remaining("one") + await http.remaining("two")
         assert left == 200_000 - 5 * len(hold.text)
         assert (await http.generate("hello", key="one")).status == 200

@@ -27,7 +27,7 @@ from convert_lab import (
 from tests.dubbing.films import film, joined
 
 from speechframe.audio import codec
-from speechframe.audio.lengths import length_of
+from speechframe.audio.lengths import measure_length
 from speechframe.spec import billing, chosen
 from speechframe.spec.changer import ConvertResponse
 from speechframe.spec.limits import CHANGER_FORMATS, CHANGER_SAMPLE_RATES_HZ
@@ -114,16 +114,18 @@ async def test_every_format_and_channel_type_in_every_rate(http, audio_format):
             http, format=audio_format, channel_type=channel_type, sample_rate=rate, encode_output_as_base64="true",
             audio_duration=0.7313,
         )  # fmt: skip
-        shape, real_rate = codec.forced_shape(audio_format, channel_type, rate)
+        shape, real_rate = codec.get_forced_shape(audio_format, channel_type, rate)
         raw = {"format": audio_format, "sample_rate_hz": real_rate, "channels": shape.channels}
         audio = await heard(http, answer, **raw)
         assert (audio.sample_rate_hz, audio.channels) == (real_rate, shape.channels)
-        frames = codec.seconds_to_frames(0.7313, real_rate)
+        frames = codec.convert_seconds_to_frames(0.7313, real_rate)
         assert answer.json["audio_length_in_seconds"] == frames / real_rate
         if audio_format is not Format.MP3:
             assert len(audio.samples) == frames, "exact, to the sample"
         fetched = await http.get(answer.json["audio_file"], key=None)
-        assert fetched.headers["Content-Type"] == chosen.content_type(audio_format, real_rate, shape.channels)
+        assert fetched.headers["Content-Type"] == chosen.make_content_type(
+            audio_format, real_rate, shape.channels
+        )
         assert base64.b64decode(answer.json["encoded_audio"], validate=True) == fetched.body
         said = [words for words in answer.warnings if "were set so" in words]
         if (shape, real_rate) != (channel_type, rate):
@@ -170,7 +172,7 @@ async def test_the_default_one_of_several_tracks_is_changed_and_named_in_the_ans
     path = joined(tmp_path / "clip.mkv", None, tracks)
     answer = await convert(http, path.read_bytes())
     assert answer.json["audio_length_in_seconds"] == pytest.approx(
-        length_of(path.read_bytes()).audio_seconds, abs=0.01
+        measure_length(path.read_bytes()).audio_seconds, abs=0.01
     )
     assert answer.json["audio_length_in_seconds"] == pytest.approx(2.5, abs=0.05)
     assert "track 2, the default or first one, was read" in answer.json["warning"]
@@ -271,7 +273,7 @@ async def test_the_price_is_that_of_the_seconds_that_were_decoded(http, frames):
     before = await http.remaining("count")
     answer = await convert(http, clip(frames / 16000), key="count")
     assert answer.status == 200
-    millis = billing.convert_millicredits(frames / 16000)
+    millis = billing.compute_voice_change_millicredits(frames / 16000)
     assert millis == math.ceil(frames / 16000 * 15_000)
     # Counts are whole characters; what is kept are thousandths.
     assert before - answer.json["remaining_character_count"] in {millis // 1000, -(-millis // 1000)}
@@ -375,7 +377,7 @@ async def test_private_addresses_are_refused_unless_the_operator_allows(start_wi
 def test_an_engine_that_is_asked_for_and_not_there_ends_the_start(tools, tmp_path):
     done = tools.run_service("--port", "0", "--data", str(tmp_path), "--workers", "1", "--changer", "nobody")
     assert done.returncode == 1
-    assert "--changer nobody: there is none of that name" in done.stderr
+    assert "--changer nobody: there is no changer of this name" in done.stderr
 
 
 async def test_the_limits_name_what_is_taken(http):

@@ -54,7 +54,7 @@ async def test_a_clip_gets_the_register_of_the_other_voice_and_keeps_its_length(
     assert measure.median_f0_hz(audio.samples, audio.sample_rate_hz) == pytest.approx(target_hz, rel=0.15)
     assert audio.audio_seconds == pytest.approx(len(samples) / rate_hz, rel=0.02)
     asked, _, _ = await changed(http, wav(samples, rate_hz), audio_duration="3.21", sample_rate="24000")
-    assert len(asked.samples) == codec.seconds_to_frames(3.21, 24000)
+    assert len(asked.samples) == codec.convert_seconds_to_frames(3.21, 24000)
     assert answer.json["audio_length_in_seconds"] == audio.audio_seconds
     assert (await changed(http, wav(samples, rate_hz)))[1] == body, "byte for byte"
     assert "world-" in (await http.get("/v1/limits")).json["identities"]["change_voice"]

@@ -23,7 +23,7 @@ from socket_lab import healthy
 
 from speechframe.local.service.config import WorkerLimits
 from speechframe.spec import chosen
-from speechframe.spec.endpoints import by_name
+from speechframe.spec.endpoints import get_endpoint
 from speechframe.spec.limits import PITCH, RATE, VARIATION
 
 
@@ -43,7 +43,7 @@ def service(changing):
         ("pitch", "1.5", "is not a whole number"),
         ("audio_duration", "-1", "is out of range"),
         ("audio_duration", "nan", "is not a finite number"),
-        ("audio_duration", "1801", "is longer than this service speaks"),
+        ("audio_duration", "1801", "is longer than this service allows"),
         ("format", "OGG", "is not one of the allowed values"),
         ("format", "wav", "did you mean WAV?"),
         ("retain_accent", "perhaps", "is neither true nor false"),
@@ -124,7 +124,11 @@ async def test_an_engine_that_fails_is_one_500_that_bills_nothing(http, service,
 async def test_an_engine_that_hangs_is_ended_after_a_time_that_grows_with_the_clip(
     start_with, engines, http_to
 ):
-    assert WorkerLimits(base_s=1).change_s(0, 60, 0) > WorkerLimits(base_s=1).change_s(0, 1, 0) > 1
+    assert (
+        WorkerLimits(base_s=1).compute_change_limit_s(0, 60, 0)
+        > WorkerLimits(base_s=1).compute_change_limit_s(0, 1, 0)
+        > 1
+    )
     with start_with(engines, keys=["main"], workers=1, options=[*OURS, "--idle-timeout-s", "2"]) as impatient:
         http = http_to(impatient)
         before = await http.remaining()
@@ -227,7 +231,7 @@ async def test_over_the_cap_some_wait_and_the_rest_is_503_never_429(http, work, 
         if answer.status == 503:
             assert answer.code == "UNAVAILABLE"
             assert int(answer.headers[chosen.RETRY_AFTER_HEADER]) >= 1
-    assert set(statuses) <= set(by_name("convert").statuses)
+    assert set(statuses) <= set(get_endpoint("convert").statuses)
 
 
 @pytest.mark.rule("status.changer-subset")
@@ -241,7 +245,7 @@ async def test_a_body_that_stalls_is_400_here_and_not_408(hasty, http_to):
     answer = await http.ask("POST", PATH, data=stalling(), headers=headers)
     assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
     assert "the body stalled" in answer.message
-    assert answer.status in by_name("convert").statuses
+    assert answer.status in get_endpoint("convert").statuses
     assert no_uploads(hasty)
 
 

@@ -17,7 +17,7 @@ from speechframe.local.service.config import KeySpec, ServiceConfig
 from speechframe.local.service.dubbing.queue import DubQueue
 from speechframe.local.service.dubbing.webhooks import Webhooks
 from speechframe.spec import chosen
-from speechframe.spec.endpoints import by_name
+from speechframe.spec.endpoints import get_endpoint
 
 ELSEWHERE = "a service process elsewhere"
 INSERT = (
@@ -47,7 +47,7 @@ async def test_a_key_with_a_hundred_jobs_is_refused_before_its_upload_is_read(ht
     first = (await create(http, headers=headers)).json["job_id"]
     (key_hash,) = rows.execute("SELECT key_hash FROM dubs WHERE job_id = ?", (first,)).fetchone()
     rows.execute("BEGIN")
-    for number in range(chosen.DUB_WAITING_JOBS):
+    for number in range(chosen.MAX_UNFINISHED_DUB_JOBS):
         insert(rows, f"full{number}", key_hash, status="IN_PROGRESS", owner=ELSEWHERE)
     rows.execute("COMMIT")
     folders = set((dubbing.data / "dubs").iterdir())
@@ -72,8 +72,8 @@ async def test_a_key_with_a_hundred_jobs_is_refused_before_its_upload_is_read(ht
     assert (await create(http)).status == 200
     told = (await http.get("/v1/limits")).json["dubbing"]
     assert (told["waiting_jobs"], told["characters_per_second"]) == (
-        chosen.DUB_WAITING_JOBS,
-        chosen.DUB_CHARACTERS_PER_SECOND,
+        chosen.MAX_UNFINISHED_DUB_JOBS,
+        chosen.MAX_DUB_CHARACTERS_PER_SECOND,
     )
 
 
@@ -84,13 +84,13 @@ async def test_a_project_beyond_the_bound_replaces_one_that_nobody_has_used_for_
     rows.execute("BEGIN")
     rows.executemany(
         "INSERT INTO dub_projects (project_id, key_hash, project, used_at) VALUES (?, ?, '{}', ?)",
-        [(f"p{number}", key_hash, time.time()) for number in range(chosen.DUB_PROJECTS - count)],
+        [(f"p{number}", key_hash, time.time()) for number in range(chosen.MAX_DUB_PROJECTS - count)],
     )
     rows.execute("COMMIT")
     body = {"name": "more", "dubbing_type": "QA", "target_locales": ["pt-BR"]}
     answer = await http.ask("POST", CREATE_PROJECT, json=body)
     assert (answer.status, "this key has 1,000 projects; allowed: 1,000" in answer.message) == (400, True)
-    long_ago = time.time() - chosen.DUB_PROJECT_JOB_SECONDS - 60
+    long_ago = time.time() - chosen.PROJECT_JOB_LIFETIME_SECONDS - 60
     rows.execute("UPDATE dub_projects SET used_at = ? WHERE project_id = 'p3'", (long_ago,))
     made = await project(http, name="more")
     left = [
@@ -105,7 +105,7 @@ async def test_a_project_beyond_the_bound_replaces_one_that_nobody_has_used_for_
         page = (await http.get(f"{PROJECTS}?limit=100{place and '&next=' + place}")).json
         seen += [each["project_id"] for each in page["projects"]]
         place = page.get("next")
-    assert (seen, len(left)) == ([used, made], chosen.DUB_PROJECTS)
+    assert (seen, len(left)) == ([used, made], chosen.MAX_DUB_PROJECTS)
 
 
 def bad_rows(rows, key_hash):
@@ -133,7 +133,7 @@ def jobs(rows):
 
 async def test_a_start_and_the_queue_go_on_beside_what_cannot_be_read(start, http_to, tmp_path):
     rows = connect(tmp_path / FILE_NAME)
-    salt = keys.salt_of(rows)
+    salt = keys.load_salt(rows)
     key_hash = KeyRing(salt, [KeySpec(SecretStr("dub"), 0)], balance="dubbing").find("dub").key_hash
     before = bad_rows(rows, key_hash)
     (tmp_path / "owners" / "a folder").mkdir(parents=True)
@@ -146,7 +146,7 @@ async def test_a_start_and_the_queue_go_on_beside_what_cannot_be_read(start, htt
         for _ in range(2):
             found = await ready(http, (await create(http)).json["job_id"])
             assert found["failure_code"] == "INSUFFICIENT_CREDITS"
-        answer = await http.get(by_name("job_status").path.format(job_id="of another release"))
+        answer = await http.get(get_endpoint("job_status").path.format(job_id="of another release"))
         assert (answer.status, "another release of speechframe wrote it" in answer.message) == (500, True)
         assert (await http.get(PROJECTS)).json == {"projects": []}
     assert jobs(rows) == before

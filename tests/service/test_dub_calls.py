@@ -25,14 +25,14 @@ from dub_lab import (
 )
 from tests.dubbing.films import film, shifted
 
-from speechframe.audio.lengths import seconds_of
+from speechframe.audio.lengths import measure_seconds
 from speechframe.local.service.app import HANDLERS
-from speechframe.local.service.dubbing.create import _file_name
+from speechframe.local.service.dubbing.create import _choose_file_name
 from speechframe.local.service.http.uploads import ReceivedFile
 from speechframe.spec import chosen
-from speechframe.spec.billing import dub_millicredits, to_credits
+from speechframe.spec.billing import compute_dub_millicredits, convert_to_credits
 from speechframe.spec.dubbing import JobCreateRequest
-from speechframe.spec.endpoints import by_name
+from speechframe.spec.endpoints import get_endpoint
 
 DUB_STATUSES = {200, 400, 403, 500, 503}
 
@@ -60,7 +60,7 @@ async def test_without_their_engines_dubbing_and_transcriptions_are_refused_with
             chosen.DEFAULT_DUB_CREDITS,
         )
         for name in ("list_destination_languages", "list_source_languages"):
-            answer = await http.get(by_name(name).path)
+            answer = await http.get(get_endpoint(name).path)
             assert (answer.status, answer.json) == (200, [])
         answer = await create(http)
         assert (answer.status, "speechframe[dub]" in answer.message) == (503, True)
@@ -75,8 +75,8 @@ async def test_without_their_engines_dubbing_and_transcriptions_are_refused_with
 
 
 async def test_languages_are_listed_with_underscores_and_names(http):
-    targets = (await http.get(by_name("list_destination_languages").path)).json
-    sources = (await http.get(by_name("list_source_languages").path)).json
+    targets = (await http.get(get_endpoint("list_destination_languages").path)).json
+    sources = (await http.get(get_endpoint("list_source_languages").path)).json
     brazil = next(entry for entry in targets if entry["locale"] == "pt_BR")
     assert brazil == {
         "locale": "pt_BR",
@@ -87,12 +87,12 @@ async def test_languages_are_listed_with_underscores_and_names(http):
 
 
 @pytest.mark.rule("auth.dubbing-key-required", "auth.403-never-401", "status.dubbing-subset")
-@pytest.mark.parametrize("name", [name for name in HANDLERS if by_name(name).chapter == "dubbing"])
+@pytest.mark.parametrize("name", [name for name in HANDLERS if get_endpoint(name).chapter == "dubbing"])
 async def test_each_call_needs_a_dubbing_key(http, name):
-    endpoint = by_name(name)
+    endpoint = get_endpoint(name)
     path = endpoint.path.format(job_id="x", project_id="x")
     assert set(endpoint.statuses) == DUB_STATUSES
-    for key, words in ((None, "missing"), ("nonsense", "invalid"), ("speech", "wants a dubbing key")):
+    for key, words in ((None, "missing"), ("nonsense", "invalid"), ("speech", "needs a dubbing key")):
         answer = await http.ask(endpoint.method, path, key=key)
         assert (answer.status, words in answer.message) == (403, True), answer.message
     # With a right one, nothing, or something that is not there, is asked for.
@@ -101,7 +101,7 @@ async def test_each_call_needs_a_dubbing_key(http, name):
 
 async def test_a_dubbing_key_is_none_for_speech_and_each_key_is_told_its_own_balance(http):
     answer = await http.generate()
-    assert (answer.status, "wants a speech key" in answer.message) == (403, True)
+    assert (answer.status, "needs a speech key" in answer.message) == (403, True)
     told = {key: (await http.get("/v1/limits", key=key)).json for key in ("dub", "speech")}
     assert told["dub"]["dubbing"]["quota_credits"] == 0
     assert told["dub"]["remaining_characters"] == 0
@@ -151,16 +151,19 @@ async def test_an_address_alone_may_come_urlencoded_and_names_the_medium(http):
 )
 def test_a_medium_is_called_by_a_name_without_folders(given, name):
     wanted = JobCreateRequest(file=b"", target_locales=["pt-BR"])
-    assert _file_name(wanted, ReceivedFile(Path(), 1, b"", given)) == name
+    assert _choose_file_name(wanted, ReceivedFile(Path(), 1, b"", given)) == name
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"target_locales": "tlh"}, "target_locales is not dubbed into here (got 'tlh'); allowed: "),
+        ({"target_locales": "tlh"}, "target_locales is not a target of dubs here (got 'tlh'); allowed: "),
         ({"target_locales": ""}, "target_locales is missing"),
-        ({"source_locale": "ja_JP"}, "source_locale is not dubbed from here"),
-        ({"script_locale": "ja_JP"}, "script_locale is of no dub here (got 'ja_JP'); allowed: "),
+        ({"source_locale": "ja_JP"}, "source_locale is not a source of dubs here"),
+        (
+            {"script_locale": "ja_JP"},
+            "script_locale is neither a source nor a target of dubs here (got 'ja_JP'); allowed: ",
+        ),
         (
             {"webhook_url": "https://me:secret@example.com"},
             "webhook_url is not an address that can be called (got 'https://…@example.com')",
@@ -175,7 +178,7 @@ def test_a_medium_is_called_by_a_name_without_folders(given, name):
             "script: its cues overlap too much: together they last 42 seconds; allowed: at most 8 times",
         ),
         ({"max_credits": "-1"}, "max_credits is out of range"),
-        ({"cast": '{"ANNA": "nobody-at-all"}'}, "cast: 'ANNA' has a voice that is not there"),
+        ({"cast": '{"ANNA": "nobody-at-all"}'}, "cast: the voice of 'ANNA' is not a voice of this service"),
     ],
 )
 async def test_a_field_that_is_wrong_is_400_and_leaves_nothing(http, dubbing, fields, words):
@@ -223,7 +226,7 @@ async def test_a_job_of_somebody_else_and_one_that_is_none_are_400(http):
     job_id = (await create(http)).json["job_id"]
     for asked, key in ((job_id, "second"), ("none", "dub")):
         for path in ("job_status", "utterances"):
-            answer = await http.get(by_name(path).path.format(job_id=asked) + "?locale=pt_BR", key=key)
+            answer = await http.get(get_endpoint(path).path.format(job_id=asked) + "?locale=pt_BR", key=key)
             assert (answer.status, "no such job" in answer.message) == (400, True)
     answer = await http.get(f"/v1/dub/files/{'0' * 32}/talk.wav", key=None)
     assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
@@ -246,7 +249,7 @@ async def test_a_job_above_what_its_caller_allows_is_refused_by_the_measure_of_t
     medium = film(tmp_path / "film.mp4")
     if late_s:
         medium = shifted(medium, tmp_path / "late.mp4", late_s)
-    planned = to_credits(dub_millicredits(seconds_of(medium), 2))
+    planned = convert_to_credits(compute_dub_millicredits(measure_seconds(medium), 2))
     assert planned == pytest.approx(6.0, abs=0.2)
     assert (await http.get("/v1/limits")).json["dubbing"]["max_credits"] is True
     order = {"target_locales": ["pt_BR", "en_GB"], "key": "rich"}
@@ -302,7 +305,7 @@ async def test_a_project_gives_its_jobs_their_locales_and_an_update_is_for_jobs_
     )
     first = (await create(http, path=WITH_PROJECT, project_id=project_id)).json
     assert (first["dubbing_type"], first["target_locales"]) == ("QA", ["pt_BR", "en_GB"])
-    path = by_name("update_project").path
+    path = get_endpoint("update_project").path
     answer = await http.ask("PUT", path.format(project_id=project_id), json={"target_locales": "pt-PT"})
     assert (answer.status, answer.json["target_locales"]) == (200, ["pt_PT"])
     found = await status(http, first["job_id"])
@@ -315,13 +318,13 @@ async def test_a_project_gives_its_jobs_their_locales_and_an_update_is_for_jobs_
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"target_locales": ["tlh"]}, "target_locales is not dubbed into here"),
+        ({"target_locales": ["tlh"]}, "target_locales is not a target of dubs here"),
         ({}, "target_locales is missing"),
         (None, "the body is empty"),
     ],
 )
 async def test_a_project_is_not_changed_by_what_is_wrong(http, body, words):
-    path = by_name("update_project").path
+    path = get_endpoint("update_project").path
     project_id = await project(http)
     data = None if body is None else json.dumps(body)
     answer = await http.ask("PUT", path.format(project_id=project_id), data=data)

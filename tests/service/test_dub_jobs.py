@@ -59,14 +59,14 @@ def add(rows, ring):
             media_s=MEDIA_S,
             base_url="http://x",
         )
-        dub_jobs.add(rows, job, None)
+        dub_jobs.add_job(rows, job, None)
         return job
 
     return add
 
 
 def status(rows, job):
-    return dub_jobs.status_of(rows, dub_jobs.find(rows, job.key_hash, job.job_id), "http://x")
+    return dub_jobs.describe_status(rows, dub_jobs.find_job(rows, job.key_hash, job.job_id), "http://x")
 
 
 def reserved(rows):
@@ -88,17 +88,17 @@ def test_jobs_start_by_priority_and_then_in_their_order(rows, add):
         add(name, priority=priority, targets=())
     turns, taken = Turns(), []
     for _ in range(4):
-        taken.append(dub_jobs.take(rows, "me", turns.next, taken).job_id)
+        taken.append(dub_jobs.take_job(rows, "me", turns.next, taken).job_id)
     assert taken == ["c", "d", "b", "a"]
-    assert dub_jobs.take(rows, "me", turns.next, taken) is None
+    assert dub_jobs.take_job(rows, "me", turns.next, taken) is None
 
 
 def test_a_job_that_its_owner_is_no_longer_at_waits_again(rows, add):
     add("first", targets=())
-    taken = dub_jobs.take(rows, "me", Turns().next)
-    assert dub_jobs.take(rows, "me", Turns().next, [taken.job_id]) is None
-    assert dub_jobs.take(rows, "other", Turns().next) is None
-    assert dub_jobs.take(rows, "me", Turns().next).job_id == "first"
+    taken = dub_jobs.take_job(rows, "me", Turns().next)
+    assert dub_jobs.take_job(rows, "me", Turns().next, [taken.job_id]) is None
+    assert dub_jobs.take_job(rows, "other", Turns().next) is None
+    assert dub_jobs.take_job(rows, "me", Turns().next).job_id == "first"
 
 
 async def test_a_job_whose_end_could_not_be_noted_is_gone_on_with_after_a_pause(
@@ -117,10 +117,10 @@ async def test_a_job_whose_end_could_not_be_noted_is_gone_on_with_after_a_pause(
     def broken(*_):
         raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr(queue, "_is_worked", worked)
-    monkeypatch.setattr(dub_queue, "_PAUSE_S", 0.5)
+    monkeypatch.setattr(queue, "_run_worker", worked)
+    monkeypatch.setattr(dub_queue, "_FIRST_PAUSE_S", 0.5)
     with monkeypatch.context() as patch:
-        patch.setattr(dub_jobs, "end", broken)
+        patch.setattr(dub_jobs, "end_job", broken)
         work = await queue.take()
         assert await queue.take() is None
         with pytest.raises(sqlite3.OperationalError):
@@ -128,25 +128,25 @@ async def test_a_job_whose_end_could_not_be_noted_is_gone_on_with_after_a_pause(
     assert await queue.take() is None
     await asyncio.sleep(0.6)
     await (await queue.take())
-    assert dub_jobs.statuses(rows, ["first"]) == {"first": "FAILED"}
+    assert dub_jobs.read_statuses(rows, ["first"]) == {"first": "FAILED"}
     opened.close()
 
 
 def test_credits_are_set_aside_once_and_billed_for_what_succeeded(rows, add):
     job = add("first")
     # Of 35 credits, the first job sets 20 aside; the second has to fail.
-    taken = dub_jobs.take(rows, "dead", Turns().next)
+    taken = dub_jobs.take_job(rows, "dead", Turns().next)
     add("second")
-    assert dub_jobs.take(rows, "other", Turns().next).status == "FAILED"
-    assert dub_jobs.take(rows, "other", Turns().next) is None
+    assert dub_jobs.take_job(rows, "other", Turns().next).status == "FAILED"
+    assert dub_jobs.take_job(rows, "other", Turns().next) is None
     assert reserved(rows) == 20_000
     # Its process dies: it waits again with what was set aside, and is not paid twice for.
     quota.release_owner(rows, "dead")
     dub_jobs.release_owner(rows, "dead")
     assert reserved(rows) == 20_000
-    taken = dub_jobs.take(rows, "other", Turns().next)
+    taken = dub_jobs.take_job(rows, "other", Turns().next)
     assert (taken.job_id, reserved(rows)) == ("first", 20_000)
-    dub_jobs.end(rows, "first", {"pt-BR": DONE, "en-GB": FAILED})
+    dub_jobs.end_job(rows, "first", {"pt-BR": DONE, "en-GB": FAILED})
     found = status(rows, job)
     assert (found.status, found.credits_used, found.credits_remaining) == ("PARTIALLY_COMPLETED", 10, 25)
     assert [detail.status for detail in found.download_details] == ["COMPLETED", "FAILED"]
@@ -159,7 +159,7 @@ def test_credits_are_set_aside_once_and_billed_for_what_succeeded(rows, add):
 def test_a_job_whose_key_is_short_fails_and_those_behind_it_go_on(rows, add):
     long = add("long", targets=("pt-BR", "en-GB", "pt-PT", "en-US"))
     add("short", targets=("pt-BR",))
-    taken = [dub_jobs.take(rows, "me", Turns().next) for _ in range(2)]
+    taken = [dub_jobs.take_job(rows, "me", Turns().next) for _ in range(2)]
     assert [(job.job_id, job.status) for job in taken] == [("long", "FAILED"), ("short", "IN_PROGRESS")]
     found = status(rows, long)
     assert (found.status, found.failure_code) == ("FAILED", "INSUFFICIENT_CREDITS")
@@ -169,55 +169,56 @@ def test_a_job_whose_key_is_short_fails_and_those_behind_it_go_on(rows, add):
 def test_a_correction_costs_nothing_and_one_that_fails_leaves_the_version_before(rows, add):
     job = add("qa", kind="QA", project_id="p", targets=("pt-BR", "en-GB"))
     correction = UtteranceCorrection(utterance_id=1, text="Oi.")
-    assert dub_jobs.correct(rows, job, "pt-BR", [correction]) == "QUEUED"
-    dub_jobs.take(rows, "me", Turns().next)
-    dub_jobs.note(rows, "qa", "pt-BR", "done", DONE)
-    dub_jobs.end(rows, "qa", {"pt-BR": DONE, "en-GB": DONE})
-    assert dub_jobs.correct(rows, job, "pt-BR", [correction]) == "IN_REVIEW"
+    assert dub_jobs.correct_job(rows, job, "pt-BR", [correction]) == "QUEUED"
+    dub_jobs.take_job(rows, "me", Turns().next)
+    dub_jobs.record_step(rows, "qa", "pt-BR", "done", DONE)
+    dub_jobs.end_job(rows, "qa", {"pt-BR": DONE, "en-GB": DONE})
+    assert dub_jobs.correct_job(rows, job, "pt-BR", [correction]) == "IN_REVIEW"
     # One that comes at the same moment, and saw the job under review, is told what it is by now.
-    assert dub_jobs.correct(rows, job, "pt-BR", [correction]) == "IN_PROGRESS"
+    assert dub_jobs.correct_job(rows, job, "pt-BR", [correction]) == "IN_PROGRESS"
     details = status(rows, job).download_details
     assert [(each.status, each.step, each.download_url is None) for each in details] == [
         ("IN_PROGRESS", None, True),
         ("IN_REVIEW", None, False),
     ]
-    taken = dub_jobs.take(rows, "me", Turns().next)
+    taken = dub_jobs.take_job(rows, "me", Turns().next)
     assert (taken.task.version, taken.task.corrected, taken.task.corrections) == (2, "pt-BR", (correction,))
     assert reserved(rows) == 0
     # The process falls over: the version before stands, and is told to be that.
-    dub_jobs.end(rows, "qa", {"pt-BR": DONE, "en-GB": DONE})
+    dub_jobs.end_job(rows, "qa", {"pt-BR": DONE, "en-GB": DONE})
     found = status(rows, job)
     assert (found.status, found.credits_used, found.credits_remaining) == ("IN_REVIEW", 20, 15)
     brazil, britain = found.download_details
-    assert "the version before it stands: the dubbing process crashed" in brazil.error_message
+    assert "the version before it is kept: the dubbing process crashed" in brazil.error_message
     assert brazil.download_url == "http://x/v1/dub/files/link-qa/pt-BR.mp4"
     assert britain.error_message is None
-    assert dub_jobs.correct(rows, job, "pt-BR", [correction]) == "IN_REVIEW"
+    assert dub_jobs.correct_job(rows, job, "pt-BR", [correction]) == "IN_REVIEW"
 
 
 def test_a_correction_leaves_a_locale_alone_that_crashed_its_process(rows, add):
     job = add("qa", kind="QA", project_id="p")
-    dub_jobs.take(rows, "me", Turns().next)
-    dub_jobs.end(rows, "qa", {"pt-BR": DONE, "en-GB": None})
+    dub_jobs.take_job(rows, "me", Turns().next)
+    dub_jobs.end_job(rows, "qa", {"pt-BR": DONE, "en-GB": None})
     lost = status(rows, job).download_details[1]
     assert (lost.status, "crashed" in lost.error_message) == ("FAILED", True)
-    dub_jobs.correct(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1, text="Oi.")])
-    task = dub_jobs.take(rows, "me", Turns().next).task
+    dub_jobs.correct_job(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1, text="Oi.")])
+    task = dub_jobs.take_job(rows, "me", Turns().next).task
     # It was not paid, and would take the correction with it.
     assert [task.is_done(locale, None) for locale in task.targets] == [False, True]
-    dub_jobs.end(rows, "qa", {"pt-BR": DONE.model_copy(update={"version": 2}), "en-GB": None})
+    dub_jobs.end_job(rows, "qa", {"pt-BR": DONE.model_copy(update={"version": 2}), "en-GB": None})
     brazil, britain = status(rows, job).download_details
     assert (brazil.status, brazil.error_message, britain) == ("IN_REVIEW", None, lost)
 
 
 @pytest.mark.parametrize(
-    ("project_id", "kept_s"), [(None, chosen.DUB_LINK_SECONDS), ("p", chosen.DUB_PROJECT_JOB_SECONDS)]
+    ("project_id", "kept_s"),
+    [(None, chosen.DUB_LINK_LIFETIME_SECONDS), ("p", chosen.PROJECT_JOB_LIFETIME_SECONDS)],
 )
 def test_a_job_is_unknown_and_then_removed_when_its_time_is_over(rows, add, monkeypatch, project_id, kept_s):
     job = add("job", targets=("pt-BR",), project_id=project_id)
-    dub_jobs.take(rows, "me", Turns().next)
+    dub_jobs.take_job(rows, "me", Turns().next)
     assert dub_jobs.find_file(rows, "link-job", "pt-BR.mp4") is None
-    dub_jobs.end(rows, "job", {"pt-BR": DONE})
+    dub_jobs.end_job(rows, "job", {"pt-BR": DONE})
     for name in ("mp4", "srt", "vtt"):
         assert dub_jobs.find_file(rows, "link-job", f"pt-BR.{name}") == f"job/pt-BR/dub.{name}"
     for link, name in (("link-job", "pt-BR.json"), ("link-job", "en-GB.mp4"), ("link-other", "pt-BR.mp4")):
@@ -228,10 +229,10 @@ def test_a_job_is_unknown_and_then_removed_when_its_time_is_over(rows, add, monk
     assert status(rows, job).download_details[0].download_url
     later(monkeypatch, 120)
     assert dub_jobs.find_file(rows, "link-job", "pt-BR.mp4") is None
-    assert dub_jobs.find(rows, job.key_hash, "job") is None
-    assert set(dub_jobs.statuses(rows, ["job", "waits", "stranger"])) == {"job", "waits"}
+    assert dub_jobs.find_job(rows, job.key_hash, "job") is None
+    assert set(dub_jobs.read_statuses(rows, ["job", "waits", "stranger"])) == {"job", "waits"}
     dub_jobs.remove_old(rows)
-    assert set(dub_jobs.statuses(rows, ["job", "waits"])) == {"waits"}
+    assert set(dub_jobs.read_statuses(rows, ["job", "waits"])) == {"waits"}
 
 
 def later(monkeypatch, seconds):
@@ -244,11 +245,11 @@ def test_of_the_failed_jobs_of_a_key_the_newest_are_kept(rows, add, monkeypatch)
     monkeypatch.setattr(chosen, "DUB_FAILED_JOBS", 2)
     for number in range(4):
         add(f"poor{number}", targets=("pt-BR",) * 4)
-        assert dub_jobs.take(rows, "me", Turns().next).status == "FAILED"
+        assert dub_jobs.take_job(rows, "me", Turns().next).status == "FAILED"
     done = add("rich", key="other")
-    dub_jobs.take(rows, "me", Turns().next)
-    dub_jobs.end(rows, "rich", {"pt-BR": FAILED, "en-GB": FAILED})
-    left = dub_jobs.statuses(rows, ["rich", *(f"poor{number}" for number in range(4))])
+    dub_jobs.take_job(rows, "me", Turns().next)
+    dub_jobs.end_job(rows, "rich", {"pt-BR": FAILED, "en-GB": FAILED})
+    left = dub_jobs.read_statuses(rows, ["rich", *(f"poor{number}" for number in range(4))])
     assert set(left) == {"poor2", "poor3", "rich"}
     assert status(rows, done).status == "FAILED"
 
@@ -256,14 +257,14 @@ def test_of_the_failed_jobs_of_a_key_the_newest_are_kept(rows, add, monkeypatch)
 def test_keys_take_turns_inside_a_priority_in_every_process_and_after_a_restart(rows, add, tmp_path):
     for number in range(4):
         add(f"many{number}", targets=())
-    taken = [dub_jobs.take(rows, "first", Turns().next).job_id]
+    taken = [dub_jobs.take_job(rows, "first", Turns().next).job_id]
     add("few0", key="other", targets=())
     add("few1", key="other", targets=())
     add("high", targets=(), priority=HIGH)
     # Another process over the same folder goes on with the turns.
     other = connect(tmp_path / FILE_NAME)
     for _ in range(6):
-        taken.append(dub_jobs.take(other, "second", Turns().next, taken).job_id)
+        taken.append(dub_jobs.take_job(other, "second", Turns().next, taken).job_id)
     other.close()
     assert taken == ["many0", "high", "few0", "many1", "few1", "many2", "many3"]
 
@@ -271,19 +272,22 @@ def test_keys_take_turns_inside_a_priority_in_every_process_and_after_a_restart(
 def test_a_key_has_a_bound_of_waiting_jobs_that_holds_for_corrections_too(rows, add, monkeypatch):
     monkeypatch.setattr(chosen, "DUB_WAITING_JOBS", 2)
     reviewed = add("qa", kind="QA", project_id="p", targets=("pt-BR",))
-    dub_jobs.take(rows, "me", Turns().next)
-    dub_jobs.end(rows, "qa", {"pt-BR": DONE})
+    dub_jobs.take_job(rows, "me", Turns().next)
+    dub_jobs.end_job(rows, "qa", {"pt-BR": DONE})
     add("first", targets=("pt-BR",))
     add("second", targets=("pt-BR",))
     correction = UtteranceCorrection(utterance_id=1, text="Oi.")
-    for refused in (lambda: add("third"), lambda: dub_jobs.correct(rows, reviewed, "pt-BR", [correction])):
+    for refused in (
+        lambda: add("third"),
+        lambda: dub_jobs.correct_job(rows, reviewed, "pt-BR", [correction]),
+    ):
         with pytest.raises(Refusal, match="2 dubbing jobs that wait or are under way; allowed: 2") as info:
             refused()
         assert (info.value.code.status, info.value.retry_after_s) == (503, 10)
     add("of another key", key="other")
-    dub_jobs.take(rows, "me", Turns().next)
-    dub_jobs.end(rows, "first", {"pt-BR": DONE})
-    assert dub_jobs.correct(rows, reviewed, "pt-BR", [correction]) == "IN_REVIEW"
+    dub_jobs.take_job(rows, "me", Turns().next)
+    dub_jobs.end_job(rows, "first", {"pt-BR": DONE})
+    assert dub_jobs.correct_job(rows, reviewed, "pt-BR", [correction]) == "IN_REVIEW"
     with pytest.raises(Refusal, match="allowed: 2"):
         add("third")
 
@@ -291,20 +295,20 @@ def test_a_key_has_a_bound_of_waiting_jobs_that_holds_for_corrections_too(rows, 
 def test_a_job_is_corrected_a_hundred_times_for_each_locale(rows, add, monkeypatch):
     monkeypatch.setattr(chosen, "DUB_CORRECTIONS", 1)
     job = add("qa", kind="QA", project_id="p")
-    dub_jobs.take(rows, "me", Turns().next)
-    dub_jobs.end(rows, "qa", {"pt-BR": DONE, "en-GB": DONE})
+    dub_jobs.take_job(rows, "me", Turns().next)
+    dub_jobs.end_job(rows, "qa", {"pt-BR": DONE, "en-GB": DONE})
     for version in (2, 3):
-        assert dub_jobs.correct(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1)]) == "IN_REVIEW"
-        dub_jobs.end(rows, "qa", {"pt-BR": DONE.model_copy(update={"version": version}), "en-GB": DONE})
+        assert dub_jobs.correct_job(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1)]) == "IN_REVIEW"
+        dub_jobs.end_job(rows, "qa", {"pt-BR": DONE.model_copy(update={"version": version}), "en-GB": DONE})
     with pytest.raises(Refusal, match="was corrected 2 times; allowed for each target locale: 1"):
-        dub_jobs.correct(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1)])
+        dub_jobs.correct_job(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1)])
 
 
 def test_a_folder_of_before_gets_the_time_of_its_ended_jobs(rows, add, tmp_path):
     for name, project_id in (("alone", None), ("of a project", "p"), ("damaged", None)):
         add(name, targets=("pt-BR",), project_id=project_id)
-        dub_jobs.take(rows, "me", Turns().next)
-        dub_jobs.end(rows, name, {"pt-BR": DONE})
+        dub_jobs.take_job(rows, "me", Turns().next)
+        dub_jobs.end_job(rows, name, {"pt-BR": DONE})
     add("waits")
     rows.execute("UPDATE dubs SET job = 'not JSON' WHERE job_id = 'damaged'")
     rows.execute("DROP INDEX dubs_by_expiry")
@@ -313,5 +317,5 @@ def test_a_folder_of_before_gets_the_time_of_its_ended_jobs(rows, add, tmp_path)
     connect(tmp_path / FILE_NAME).close()
     kept_s = dict(rows.execute("SELECT job_id, ROUND(expires_at - ?) FROM dubs", (database.now(),)))
     assert (kept_s["damaged"], kept_s["waits"]) == (None, None)
-    assert kept_s["alone"] == pytest.approx(chosen.DUB_LINK_SECONDS, abs=60)
-    assert kept_s["of a project"] == pytest.approx(chosen.DUB_PROJECT_JOB_SECONDS, abs=60)
+    assert kept_s["alone"] == pytest.approx(chosen.DUB_LINK_LIFETIME_SECONDS, abs=60)
+    assert kept_s["of a project"] == pytest.approx(chosen.PROJECT_JOB_LIFETIME_SECONDS, abs=60)

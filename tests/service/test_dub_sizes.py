@@ -12,11 +12,11 @@ import pytest
 from dub_lab import CREATE, PROJECTS, create, form
 
 from speechframe.spec import chosen
-from speechframe.spec.endpoints import by_name
+from speechframe.spec.endpoints import get_endpoint
 
-NEW = by_name("create_project").path
-UPDATE = by_name("update_project").path.format(project_id="x")
-CORRECT = by_name("update_utterances").path.format(job_id="x")
+NEW = get_endpoint("create_project").path
+UPDATE = get_endpoint("update_project").path.format(project_id="x")
+CORRECT = get_endpoint("update_utterances").path.format(job_id="x")
 PROJECT = {"name": "Series", "dubbing_type": "QA", "target_locales": ["pt-BR"]}
 
 
@@ -37,7 +37,7 @@ def too_many(count):
         ("PUT", UPDATE, {"target_locales": ["pt-BR"] * 201}, chosen.MAX_TARGET_LOCALES),
         ("POST", NEW, {"name": "n" * 201}, chosen.MAX_PROJECT_NAME_CHARACTERS),
         ("POST", NEW, {"description": "d" * 2001}, chosen.MAX_PROJECT_DESCRIPTION_CHARACTERS),
-        ("PUT", CORRECT, {"locale": "pt-BR", "utterances": [{"utterance_id": 1}] * 1001}, chosen.MAX_CORRECTIONS),
+        ("PUT", CORRECT, {"locale": "pt-BR", "utterances": [{"utterance_id": 1}] * 1001}, chosen.MAX_CORRECTIONS_PER_CALL),
     ],
     ids=["locales", "locales with commas", "new locales", "name", "description", "corrections"],
 )  # fmt: skip
@@ -51,7 +51,10 @@ async def test_more_than_a_call_may_name_is_refused_with_the_bound(http, method,
     [
         ({"target_locales": ",".join(["pt-BR"] * 201)}, chosen.MAX_TARGET_LOCALES),
         ({"target_locales": ["pt-BR"] * 250}, chosen.MAX_FORM_PARTS),
-        ({"cast": json.dumps(dict.fromkeys(too_many(chosen.MAX_CAST), "en-US-nora"))}, chosen.MAX_CAST),
+        (
+            {"cast": json.dumps(dict.fromkeys(too_many(chosen.MAX_CAST_SPEAKERS), "en-US-nora"))},
+            chosen.MAX_CAST_SPEAKERS,
+        ),
     ],
 )
 async def test_more_than_a_form_may_name_is_refused_with_the_bound(http, fields, bound):

@@ -10,7 +10,7 @@ from dub_lab import WITH_PROJECT, Receiver, create, listening, project, ready, t
 
 from speechframe.local.service.books.database import FILE_NAME
 from speechframe.spec import chosen
-from speechframe.spec.endpoints import by_name
+from speechframe.spec.endpoints import get_endpoint
 
 OPTIONS = ["--dub-key", "dub:1000", "--dub-workers", "2"]
 
@@ -53,16 +53,16 @@ async def test_a_job_ends_with_files_a_price_and_a_signed_webhook(http, dubbing,
     left = {path.name for path in (dubbing.data / "dubs" / job_id).rglob("*") if path.is_file()}
     assert left == {"outcome.json", "dub.wav", "dub.srt", "dub.vtt"}
     answer = await correct(http, job_id, {"utterance_id": 1, "text": "Oi."})
-    assert (answer.status, "is not of a QA project" in answer.message) == (400, True)
+    assert (answer.status, "does not belong to a QA project" in answer.message) == (400, True)
 
 
 async def correct(http, job_id, *utterances):
-    path = by_name("update_utterances").path.format(job_id=job_id)
+    path = get_endpoint("update_utterances").path.format(job_id=job_id)
     return await http.ask("PUT", path, json={"locale": "pt-BR", "utterances": list(utterances)})
 
 
 async def seen(http, job_id):
-    answer = await http.get(by_name("utterances").path.format(job_id=job_id) + "?locale=pt_BR")
+    answer = await http.get(get_endpoint("utterances").path.format(job_id=job_id) + "?locale=pt_BR")
     assert answer.status == 200, answer.body
     return answer.json
 

@@ -20,7 +20,7 @@ from aiohttp.test_utils import TestServer as Server
 from speechframe.local.service.config import ServiceConfig
 from speechframe.local.service.http import guard
 from speechframe.local.service.http.answers import Refusal
-from speechframe.local.service.http.fetch import fetched
+from speechframe.local.service.http.fetch import fetch_file
 from speechframe.local.service.http.threads import FairThreads
 from speechframe.network.addresses import is_public
 from speechframe.spec.chosen import MAX_REDIRECTS
@@ -129,7 +129,7 @@ def get(tmp_path):
     async def got(url, **options):
         options = {"allow_private_urls": True, "max_upload_bytes": MIB, "body_timeout_s": 60, **options}
         path = tmp_path / f"fetched-{len(list(tmp_path.iterdir()))}"
-        upload = await fetched(url, ServiceConfig(data=tmp_path, **options), path, **whose(options))
+        upload = await fetch_file(url, ServiceConfig(data=tmp_path, **options), path, **whose(options))
         assert upload.size_bytes == path.stat().st_size
         assert path.stat().st_mode & 0o777 == 0o600
         return path.read_bytes()
@@ -246,7 +246,7 @@ async def test_redirects_end(site, get):
         ("file:///etc/passwd", "not an http or https address"),
         ("http:///a.wav", "not an http"),
         ("http://:word@127.0.0.1/", "contains a user name or password"),
-        ("http://127.0.0.1:0/", "its port is none"),
+        ("http://127.0.0.1:0/", "its port must be 1 to 65535"),
         ("http://127.0.0.1:99999/", "it is not an address"),
         ("http://[::1/", "it is not an address"),
         ("http://nothing.invalid/", "its host cannot be found"),
@@ -290,10 +290,10 @@ async def test_a_disk_that_takes_nothing_is_not_the_callers_fault(site, tmp_path
     options = {"allow_private_urls": True}
     config, path = ServiceConfig(data=tmp_path, **options), tmp_path / "missing" / "upload"
     with pytest.raises(Refusal) as caught:
-        await fetched(site.url + "a.wav", config, path, **whose(options))
+        await fetch_file(site.url + "a.wav", config, path, **whose(options))
     assert caught.value.code.status == 500
     assert caught.value.message == (
-        "file_url: what is there cannot be kept here: No such file or directory; nothing was billed"
+        "file_url: the service cannot write the file: No such file or directory; nothing was billed"
     )
 
 
@@ -319,7 +319,7 @@ async def test_what_is_packed_is_unpacked_and_bounded_by_what_comes_out(site, ge
 
 async def test_another_packing_is_refused(site, get):
     site.answer("a", b"junk", **{"Content-Encoding": "br"})
-    assert "packed in a way that was not asked for" in await refused(get(site.url + "a"))
+    assert "compressed in another way than gzip or deflate" in await refused(get(site.url + "a"))
 
 
 @pytest.mark.parametrize("after", [0, 1000])
@@ -370,11 +370,15 @@ async def test_a_secure_host_must_show_that_it_is_the_one_that_was_named(get, na
     try:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
         port = runner.addresses[0][1]
-        assert "no secure connection" in await refused(get(f"https://good.example:{port}/"))
+        assert "the secure connection to its host failed" in await refused(
+            get(f"https://good.example:{port}/")
+        )
         trusted = ssl.create_default_context()
         authority.configure_trust(trusted)
         monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", trusted)
         assert await get(f"https://good.example:{port}/") == CONTENT
-        assert "no secure connection" in await refused(get(f"https://other.example:{port}/"))
+        assert "the secure connection to its host failed" in await refused(
+            get(f"https://other.example:{port}/")
+        )
     finally:
         await runner.cleanup()

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechframe.local.service.config import ServiceConfig
-from speechframe.local.service.http.answers import Refusal, error_response
-from speechframe.local.service.http.forms import received
-from speechframe.local.service.http.multipart import BrokenForm, End, MultipartParser, PartHead, boundary_of
+from speechframe.local.service.http.answers import Refusal, build_error_response
+from speechframe.local.service.http.forms import receive_form
+from speechframe.local.service.http.multipart import BrokenForm, End, MultipartParser, PartHead, read_boundary
 from speechframe.local.service.http.threads import FairThreads
 from speechframe.local.service.http.uploads import Uploads
 from speechframe.spec.chosen import MAX_FORM_PARTS
@@ -96,14 +96,14 @@ def test_a_body_that_is_cut_off_anywhere_is_broken(at):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"hello", "its boundary is nowhere in it"),
+        (b"hello", "it does not contain its boundary"),
         (part("a", b"1"), "its closing boundary is missing"),
         (b"--" + BOUNDARY + b"\r\n\r\nvalue\r\n" + END, "part 1 has no name"),
         (b"--" + BOUNDARY + b'\r\nContent-Disposition: attachment; name="a"\r\n\r\n1\r\n' + END, "part 1 has no name"),
         (part("a", b"1", extra=b"Content-Transfer-Encoding: base64\r\n") + END, "Content-Transfer-Encoding"),
         (part("a", b"1", extra=b"X: " + b"x" * 9000 + b"\r\n") + END, "longer than 8,192 bytes"),
         (part("a", b"1", extra=b"X: \xff\r\n") + END, "not UTF-8"),
-        (part("a", b"1").replace(BOUNDARY, BOUNDARY + b"yz") + END, "followed by something else"),
+        (part("a", b"1").replace(BOUNDARY, BOUNDARY + b"yz") + END, "is not followed by a line end"),
         (part("a", b"1") * (MAX_FORM_PARTS + 1) + END, f"more than {MAX_FORM_PARTS} parts"),
     ],
 )  # fmt: skip
@@ -127,7 +127,7 @@ def test_whatever_heads_are_full_of_they_are_read_in_one_pass(start, unit):
     with contextlib.suppress(BrokenForm):
         parsed(body)
     with contextlib.suppress(BrokenForm):
-        boundary_of("multipart/form-data" + start + unit * 8000)
+        read_boundary("multipart/form-data" + start + unit * 8000)
     assert time.process_time() - started < 0.3
 
 
@@ -153,7 +153,7 @@ async def reading(tmp_path):
     async def read(request):
         limits = dataclasses.replace(config, body_timeout_s=made.body_timeout_s)
         try:
-            async with received(
+            async with receive_form(
                 request, limits, uploads, files=("file",), threads=threads.of(b"key")
             ) as form:
                 there = [path for path in (tmp_path / "uploads").rglob("*") if path.is_file()]
@@ -164,7 +164,7 @@ async def reading(tmp_path):
                 }  # fmt: skip
             return web.json_response(said)
         except Refusal as refusal:
-            return error_response(refusal, "trace")
+            return build_error_response(refusal, "trace")
 
     app = web.Application(client_max_size=0)
     app.router.add_post("/", read)
@@ -245,7 +245,7 @@ async def test_a_disk_that_takes_no_more_is_said_and_nothing_is_left(reading, fi
     body = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n%b\r\n--b--\r\n'
     answer = await reading.post(body % os.urandom(MIB + MIB // 2), "multipart/form-data; boundary=b")
     assert (answer.status, answer.said["error_code"]) == (500, "INTERNAL_ERROR")
-    assert answer.message == "the upload cannot be kept here: File too large; nothing was billed"
+    assert answer.message == "the service cannot write the upload: File too large; nothing was billed"
     assert not list(reading.folder.iterdir())
 
 

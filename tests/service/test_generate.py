@@ -13,7 +13,7 @@ from speechframe.audio import codec
 from speechframe.spec import chosen
 from speechframe.spec.limits import GENERATE_SAMPLE_RATES_HZ
 from speechframe.spec.speech import ChannelType, Format, GenerateResponse
-from speechframe.spec.texts import billed_characters
+from speechframe.spec.texts import count_billed_characters
 from speechframe.wire.speech import decode_generate
 
 
@@ -47,7 +47,7 @@ async def test_every_format_and_channel_type_in_every_rate(http, audio_format):
             http.generate("length of this", **asked),
         )
         assert answer.status == linked.status == 200
-        shape, real_rate = codec.forced_shape(audio_format, channel_type, rate)
+        shape, real_rate = codec.get_forced_shape(audio_format, channel_type, rate)
         raw = {"format": audio_format, "sample_rate_hz": real_rate, "channels": shape.channels}
         audio = codec.decode(answer.audio, **raw)
         assert (audio.sample_rate_hz, audio.channels) == (real_rate, shape.channels)
@@ -59,7 +59,9 @@ async def test_every_format_and_channel_type_in_every_rate(http, audio_format):
         assert ("warning" in answer.json) == forced
         fetched = await http.get(linked.json["audioFile"], key=None)
         assert fetched.body == answer.audio, "link and Base64 hold the same bytes"
-        assert fetched.headers["Content-Type"] == chosen.content_type(audio_format, real_rate, shape.channels)
+        assert fetched.headers["Content-Type"] == chosen.make_content_type(
+            audio_format, real_rate, shape.channels
+        )
         assert linked.json["audioFile"].endswith("." + audio_format.lower())
 
 
@@ -107,7 +109,11 @@ async def test_billed_are_the_characters_without_pause_markers(http):
     text = "hello [pause 1s]there [pause 9s]😀"
     before = await http.remaining()
     answer = await http.generate(text)
-    assert before - answer.json["remainingCharacterCount"] == billed_characters(text) == len("hello there 😀")
+    assert (
+        before - answer.json["remainingCharacterCount"]
+        == count_billed_characters(text)
+        == len("hello there 😀")
+    )
     assert "pause of 9 s was set to 5 s" in answer.json["warning"]
 
 

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from speechframe.local.service.books.database import FILE_NAME
-from speechframe.local.service.books.owners import FOLDER
+from speechframe.local.service.books.owners import FOLDER_NAME
 from speechframe.spec import chosen
 
 QUOTA = 50_000
@@ -46,7 +46,7 @@ async def test_a_kill_in_the_middle_of_synthesis_bills_nothing_and_frees_what_wa
         assert answer.json["remainingCharacterCount"] == 0
         assert stored(service, "SELECT * FROM reservations") == []
         assert len(stored(service, "SELECT * FROM owners")) == 1
-        assert len(list((tmp_path / FOLDER).iterdir())) == 1
+        assert len(list((tmp_path / FOLDER_NAME).iterdir())) == 1
 
 
 @pytest.mark.slow

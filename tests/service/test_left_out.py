@@ -21,7 +21,7 @@ from odd_lab import (
     public_styles,
 )
 
-from speechframe.engines.faults import CALLER_WORDS
+from speechframe.engines.faults import FAULT_WORDS_FOR_CALLERS
 from speechframe.engines.voice_folders import FOLDERS_VARIABLE
 from speechframe.errors import SettingsError
 from speechframe.local.engines import models
@@ -133,9 +133,9 @@ async def all_workers(serving, client, tools):
     ("text", "status", "words"),
     [
         ("path", 400, "text: the file odd_speech.py cannot be read"),
-        ("fault", 500, f"the speech engine failed: {CALLER_WORDS}; nothing was billed"),
+        ("fault", 500, f"the speech engine failed: {FAULT_WORDS_FOR_CALLERS}; nothing was billed"),
         ("exit", 500, "the speech engine failed: SystemExit; nothing was billed"),
-        ("numbers", 500, f"the speech engine failed: {CALLER_WORDS}; nothing was billed"),
+        ("numbers", 500, f"the speech engine failed: {FAULT_WORDS_FOR_CALLERS}; nothing was billed"),
     ],
 )
 async def test_no_answer_has_a_path_and_no_worker_is_lost(
@@ -157,7 +157,7 @@ async def test_a_translator_at_fault_is_a_500_without_a_path(package, client):
     answer = await client.ask("POST", "/v1/text/translate", json=body)
     assert answer.status == 500, answer.body
     assert package not in answer.body.decode()
-    assert answer.message == f"the translation engine failed: {CALLER_WORDS}; nothing was billed"
+    assert answer.message == f"the translation engine failed: {FAULT_WORDS_FOR_CALLERS}; nothing was billed"
 
 
 async def test_an_ability_that_an_engine_lacks_is_ignored_with_a_warning(client):
@@ -193,14 +193,14 @@ async def test_a_file_that_breaks_while_the_service_runs_is_a_500_and_costs_noth
     for voice in ("anna", "af-heart", "pf-dora"):
         answer = await client.generate("Hello", voiceId=voice)
         assert answer.status == 500, voice
-        assert answer.message == f"the speech engine failed: {CALLER_WORDS}; nothing was billed"
+        assert answer.message == f"the speech engine failed: {FAULT_WORDS_FOR_CALLERS}; nothing was billed"
     form = aiohttp.FormData()
     form.add_field("voice_id", "anna")
     form.add_field("file", clip(1.0), filename="a.wav")
     answer = await client.ask("POST", "/v1/voice-changer/convert", data=form)
     assert (answer.status, answer.message) == (
         500,
-        f"the voice changer failed: {CALLER_WORDS}; nothing was billed",
+        f"the voice changer failed: {FAULT_WORDS_FOR_CALLERS}; nothing was billed",
     )
     assert set(tools.worker_pids(serving.pid)) == workers
     assert (await client.generate("Hello", voiceId="nora")).status == 200
@@ -218,9 +218,9 @@ def test_a_folder_of_the_option_must_hold_a_voice_and_one_of_the_variable_need_n
         SettingsError,
         match=r"contains no voice that can be used: .*zf_xiaobei\.bin does not contain readable styles",
     ):
-        folders.set_voices([tmp_path])
+        folders.set_voice_folders([tmp_path])
     monkeypatch.setenv(FOLDERS_VARIABLE, str(tmp_path))
-    folders.set_voices([])
+    folders.set_voice_folders([])
     assert "zf_xiaobei.bin" in caplog.text
     assert os.environ[FOLDERS_VARIABLE] == str(tmp_path)
 
@@ -239,7 +239,7 @@ def test_without_any_speech_engine_it_does_not_start_and_says_why(tmp_path):
     (tmp_path / "package" / "odd_speech.py").write_text(PLUG_IN)
     made = Serving(tmp_path, env={"PYTHONPATH": str(tmp_path / "package")})
     made.process.communicate()
-    assert made.process.returncode == serve.FAILED
+    assert made.process.returncode == serve.EXIT_FAILED
     assert made.said["error"] == (
         "no speech engine works: the speech engine 'mine' (odd_speech:Leaving) cannot be used: SystemExit: 0"
     )

@@ -15,7 +15,7 @@ from socket_lab import at_work
 
 from speechframe.errors import SettingsError
 from speechframe.local import start as local
-from speechframe.local.start import default_data_dir, local_service, shared_service
+from speechframe.local.start import find_default_data_folder, get_shared_service, local_service
 from speechframe.spec import chosen
 
 fresh = pytest.mark.fresh
@@ -162,16 +162,16 @@ def never_ready(tmp_path, monkeypatch):
 @fresh
 @pytest.mark.usefixtures("never_ready")
 async def test_cancelled_while_it_starts_it_leaves_nothing_behind(start, tools):
-    before = set(tools.psutil.Process().children())
+    before = set(tools.psutil.Process().run_children())
     service = start(workers=1)
     task = asyncio.ensure_future(service.__aenter__())
-    await tools.until(lambda: set(tools.psutil.Process().children()) - before)
+    await tools.until(lambda: set(tools.psutil.Process().run_children()) - before)
     task.cancel()
     # Long before the minute that a worker may take to start.
     async with asyncio.timeout(30):
         with pytest.raises(asyncio.CancelledError):
             await task
-    assert set(tools.psutil.Process().children()) <= before
+    assert set(tools.psutil.Process().run_children()) <= before
 
 
 @fresh
@@ -190,8 +190,8 @@ def test_stopped_while_it_starts_it_ends_with_its_worker(tools, tmp_path, number
     ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         service = tools.psutil.Process(process.pid)
-        asyncio.run(tools.until(service.children))
-        pids = [child.pid for child in service.children()]
+        asyncio.run(tools.until(service.run_children))
+        pids = [child.pid for child in service.run_children()]
         process.send_signal(number)
         _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
@@ -247,7 +247,7 @@ async def test_also_when_another_child_of_the_parent_keeps_the_pipe_open(plugins
     with run_parent(PARENT.replace("{then}", then)) as parent:
         said = json.loads(parent.stdout.readline())
         parent.stdout.readline()
-        others = [p for p in tools.psutil.Process(parent.pid).children() if p.name() == "sleep"]
+        others = [p for p in tools.psutil.Process(parent.pid).run_children() if p.name() == "sleep"]
         pids = [said["pid"], *tools.worker_pids(said["pid"])]
         parent.kill()
         await gone(tools, pids)
@@ -271,12 +271,12 @@ async def test_the_service_is_killed_and_its_workers_are_gone_in_the_middle_of_a
 def test_the_default_folder_is_the_users_cache_or_what_is_set(monkeypatch, tmp_path):
     monkeypatch.delenv("SPEECHFRAME_SERVICE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_data_dir() == tmp_path / "speechframe" / "service"
+    assert find_default_data_folder() == tmp_path / "speechframe" / "service"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_data_dir() == tmp_path / ".cache" / "speechframe" / "service"
+    assert find_default_data_folder() == tmp_path / ".cache" / "speechframe" / "service"
     monkeypatch.setenv("SPEECHFRAME_SERVICE", "~/own")
-    assert default_data_dir() == tmp_path / "own"
+    assert find_default_data_folder() == tmp_path / "own"
 
 
 @pytest.fixture
@@ -291,7 +291,7 @@ async def test_the_shared_service_is_one_a_folder_and_made_anew_when_it_died(
     own_cache, http_to, tools, tmp_path
 ):
     found = []
-    threads = [threading.Thread(target=lambda: found.append(shared_service())) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(get_shared_service())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -301,10 +301,10 @@ async def test_the_shared_service_is_one_a_folder_and_made_anew_when_it_died(
     await http_to(first).generate("hello")
     os.kill(first.pid, signal.SIGKILL)
     await tools.until(lambda: not first.is_running)
-    second = shared_service()
+    second = get_shared_service()
     assert second.pid != first.pid
     assert await http_to(second).remaining() == chosen.DEFAULT_QUOTA_CHARACTERS - 5
-    other = shared_service(tmp_path / "other")
+    other = get_shared_service(tmp_path / "other")
     assert other.url != second.url
     assert other.data == tmp_path / "other"
 
@@ -352,12 +352,12 @@ async def test_two_processes_share_the_default_folder_with_one_balance(own_cache
 
 @pytest.mark.slow
 def test_after_a_fork_the_child_gets_a_service_of_its_own_and_leaves_ours_alone(own_cache):
-    ours = shared_service()
+    ours = get_shared_service()
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            theirs = shared_service()
+            theirs = get_shared_service()
             os.write(writer, json.dumps([theirs.pid, theirs.is_running]).encode())
             local._stop_shared()
         finally:
@@ -369,7 +369,7 @@ def test_after_a_fork_the_child_gets_a_service_of_its_own_and_leaves_ours_alone(
     assert running
     assert their_pid != ours.pid
     assert ours.is_running
-    assert shared_service() is ours
+    assert get_shared_service() is ours
 
 
 @pytest.mark.slow

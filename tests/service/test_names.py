@@ -13,7 +13,7 @@ from convert_lab import CLIP, OURS, convert
 
 from speechframe.local.service.config import ServiceConfig
 from speechframe.local.service.http.answers import Refusal
-from speechframe.local.service.http.fetch import fetched
+from speechframe.local.service.http.fetch import fetch_file
 from speechframe.local.service.http.guard import Guard
 from speechframe.local.service.http.threads import FairThreads
 from speechframe.spec import chosen
@@ -60,7 +60,7 @@ async def test_names_that_hang_hold_up_nobody_else_and_not_the_end_of_the_servic
         urls = [f"http://n{number}.hangs.example/a.wav" for number in range(15)]
         calls = [asyncio.create_task(convert(stuck, None, file_url=url)) for url in urls]
         try:
-            await tools.until(lambda: len(list(tmp_path.glob("asked-*"))) == chosen.KEY_LOOKUPS)
+            await tools.until(lambda: len(list(tmp_path.glob("asked-*"))) == chosen.LOOKUPS_PER_KEY)
             # The names hang until the test is over: whoever waits for their threads gets no answer.
             assert (await convert(other, CLIP)).status == 200
         finally:
@@ -87,19 +87,19 @@ async def test_a_name_that_hangs_is_refused_in_time_and_the_next_waits_for_its_o
         config, path = ServiceConfig(data=tmp_path), tmp_path / secrets.token_hex(8)
         how = {"key_hash": key, "guard": guard, "threads": threads}
         with pytest.raises(Refusal) as caught:
-            await fetched(f"http://{name}:1/a.wav", config, path, **how)
+            await fetch_file(f"http://{name}:1/a.wav", config, path, **how)
         return caught.value.code.status, caught.value.message
 
     try:
-        names = [f"n{number}.hangs.example" for number in range(chosen.KEY_LOOKUPS)]
+        names = [f"n{number}.hangs.example" for number in range(chosen.LOOKUPS_PER_KEY)]
         for status, message in await asyncio.gather(*[refused(name, b"stuck") for name in names]):
             assert (status, "its host was not found within" in message) == (400, True)
         # Their threads hang still.
         status, message = await refused("good.example", b"stuck")
-        assert (status, f"{chosen.KEY_LOOKUPS} host names of this key" in message) == (503, True)
+        assert (status, f"{chosen.LOOKUPS_PER_KEY} host names of this key" in message) == (503, True)
         assert await refused("good.example", b"other") == (
             400,
-            "file_url cannot be fetched: no connection to its host",
+            "file_url cannot be fetched: the connection to its host failed",
         )
     finally:
         go.set()

@@ -81,26 +81,26 @@ def test_a_folder_that_cannot_be_used_is_said_before_anything_starts(folder, tmp
     broken.mkdir()
     (broken / "a.onnx").touch()
     done = tools.run_service("--port", "0", "--data", str(tmp_path / "data"), "--voices", str(broken))
-    assert done.returncode == serve.FAILED
+    assert done.returncode == serve.EXIT_FAILED
     assert "a.onnx" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "data").exists()
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(SettingsError, match=f"{empty} contains no voice: one of Piper is a file"):
-        folders.set_voices([empty])
+        folders.set_voice_folders([empty])
     # The variable is looked at as the option is.
     monkeypatch.setenv(FOLDERS_VARIABLE, os.pathsep.join((str(folder), str(missing))))
     with pytest.raises(SettingsError, match=str(missing)):
-        folders.set_voices([])
+        folders.set_voice_folders([])
 
 
 def test_the_option_stands_instead_of_the_variable(folder, monkeypatch):
     monkeypatch.setenv(FOLDERS_VARIABLE, "/nowhere")
-    folders.set_voices([folder])
+    folders.set_voice_folders([folder])
     assert os.environ[FOLDERS_VARIABLE] == str(folder)
     monkeypatch.chdir(folder.parent)
-    folders.set_voices([type(folder)(folder.name)])
+    folders.set_voice_folders([type(folder)(folder.name)])
     assert os.environ[FOLDERS_VARIABLE] == str(folder), "workers may run elsewhere"
 
 
@@ -110,13 +110,13 @@ def test_without_the_extra_it_serves_espeak_and_says_so(folder, monkeypatch, cap
     # Set back behind the test.
     monkeypatch.setenv(FOLDERS_VARIABLE, "")
     caplog.set_level("INFO")
-    folders.set_voices([])
-    installs = f"{kokoro_voices.INSTALL} or {piper_voices.INSTALL}"
-    assert f"the catalogue stands on espeak voices alone; for neural ones: {installs}" in caplog.text
+    folders.set_voice_folders([])
+    installs = f"{kokoro_voices.INSTALL_COMMAND} or {piper_voices.INSTALL_COMMAND}"
+    assert f"the catalogue contains only espeak voices; for neural voices: {installs}" in caplog.text
     with pytest.raises(SettingsError) as refused:
-        folders.set_voices([folder])
+        folders.set_voice_folders([folder])
     assert str(folder) in str(refused.value)
-    assert str(refused.value).endswith(f"their engine: {piper_voices.INSTALL}")
+    assert str(refused.value).endswith(f"their engine: {piper_voices.INSTALL_COMMAND}")
 
 
 # Streamed: sentence by sentence, heard before it is all made.
@@ -151,7 +151,7 @@ async def test_the_first_bytes_leave_before_the_end_and_all_of_it_plays(joe):
         async for more in answer.content.iter_any():
             data += more
     assert first_s < (time.monotonic() - started) / 2
-    audio = codec.decode(codec.with_length(bytes(data)))
+    audio = codec.decode(codec.write_length(bytes(data)))
     assert audio.sample_rate_hz == 24000
     assert 2.0 * len(SENTENCES) < audio.audio_seconds < 6.0 * len(SENTENCES)
     # A stream has no words beside it: not in the body, which is one file, and not in a header.
@@ -192,4 +192,4 @@ async def test_a_context_hears_it_sentence_by_sentence_and_has_no_words(client, 
         len(audio) - 1
     )
     assert len(audio) >= len(SENTENCES)
-    assert codec.decode(codec.with_length(talk.audio("a"))).audio_seconds > 2.0 * len(SENTENCES)
+    assert codec.decode(codec.write_length(talk.audio("a"))).audio_seconds > 2.0 * len(SENTENCES)

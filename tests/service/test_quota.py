@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from speechframe.local.service.books import database, idempotency, quota
-from speechframe.local.service.books.database import connect, transaction
-from speechframe.local.service.books.idempotency import Mark, OtherBody
+from speechframe.local.service.books.database import connect, run_transaction
+from speechframe.local.service.books.idempotency import BodyMismatch, IdempotencyMark
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.books.quota import Balance, QuotaExhausted
 
@@ -30,12 +30,12 @@ def key(quota_millis=10_000, name=b"k"):
 
 def reserved(connection, who, millis, mark=None, owner="me"):
     reservation = quota.make_reservation(owner, who, mark, "generate")
-    repeat = transaction(connection, lambda c: quota.reserve(c, reservation, millis))
+    repeat = run_transaction(connection, lambda c: quota.reserve(c, reservation, millis))
     return reservation, repeat
 
 
 def settle(connection, reservation, millis):
-    return transaction(connection, lambda c: quota.settle(c, reservation, millis))
+    return run_transaction(connection, lambda c: quota.settle(c, reservation, millis))
 
 
 def test_a_month_is_a_billing_cycle_and_a_request_belongs_to_the_month_it_came_in(connection, monkeypatch):
@@ -44,20 +44,20 @@ def test_a_month_is_a_billing_cycle_and_a_request_belongs_to_the_month_it_came_i
         monkeypatch.setattr(module, "now", lambda: clock[0])
     late, _ = reserved(connection, key(), 10_000)
     clock[0] += 2
-    assert quota.balance(connection, key()) == Balance(10_000, 0)
+    assert quota.read_balance(connection, key()) == Balance(10_000, 0)
     early, _ = reserved(connection, key(), 10_000)
     assert settle(connection, late, 10_000) == Balance(10_000, 10_000)
-    assert quota.balance(connection, key()).used_millis == 0
+    assert quota.read_balance(connection, key()).used_millis == 0
     settle(connection, early, 10_000)
-    assert quota.balance(connection, key(), "2026-01").used_millis == 10_000
-    assert quota.balance(connection, key(), "2026-02").used_millis == 10_000
+    assert quota.read_balance(connection, key(), "2026-01").used_millis == 10_000
+    assert quota.read_balance(connection, key(), "2026-02").used_millis == 10_000
 
 
 def test_a_lowered_quota_shows_nothing_left_never_less(connection):
     reservation, _ = reserved(connection, key(), 9_000)
     settle(connection, reservation, 9_000)
     lowered = key(quota_millis=5_000)
-    assert quota.balance(connection, lowered).remaining_characters == 0
+    assert quota.read_balance(connection, lowered).remaining_characters == 0
     with pytest.raises(QuotaExhausted) as short:
         reserved(connection, lowered, 1_000)
     assert short.value.left_millis == 0
@@ -68,7 +68,7 @@ def test_a_begun_character_counts_as_used_and_only_whole_ones_remain():
     assert (balance.remaining_characters, balance.used_characters) == (7, 3)
 
 
-MARK = Mark(b"idem", b"body")
+MARK = IdempotencyMark(b"idem", b"body")
 
 
 def test_a_repeat_is_served_even_when_nothing_is_left_of_a_lowered_quota(connection):
@@ -83,8 +83,8 @@ def test_the_same_idempotency_key_with_another_body_is_refused(connection, settl
     first, _ = reserved(connection, key(), 1_000, MARK)
     if settled:
         settle(connection, first, 1_000)
-    with pytest.raises(OtherBody):
-        reserved(connection, key(), 1_000, Mark(b"idem", b"other"))
+    with pytest.raises(BodyMismatch):
+        reserved(connection, key(), 1_000, IdempotencyMark(b"idem", b"other"))
     assert len(connection.execute("SELECT 1 FROM reservations").fetchall()) == (0 if settled else 1)
 
 
@@ -96,7 +96,7 @@ def test_records_are_forgotten_after_their_time(connection, monkeypatch):
         monkeypatch.setattr(module, "now", lambda: late)
     _, repeat = reserved(connection, key(), 1_000, MARK)
     assert not repeat
-    transaction(connection, idempotency.drop_old)
+    run_transaction(connection, idempotency.remove_old)
     assert connection.execute("SELECT COUNT(*) FROM idempotency").fetchone() == (0,)
 
 
@@ -178,7 +178,7 @@ class Ledger(RuleBasedStateMachine):
         api_key = self.keys[who]
         # One idempotency key stands for one body, and so for one price.
         millis = size * 1_000 if mark is None else int(mark) * 3_000
-        full_mark = Mark(mark, mark) if mark else None
+        full_mark = IdempotencyMark(mark, mark) if mark else None
         pair = (api_key.key_hash, mark)
         free = mark is not None and (pair in self.marks or any(f[0:2] == pair for f in self.flying.values()))
         holders = {}
@@ -190,7 +190,7 @@ class Ledger(RuleBasedStateMachine):
         fits = free or rest == 0 or self.billed[api_key.key_hash] + holding + rest <= QUOTA
         reservation = quota.make_reservation(owner, api_key, full_mark, "generate")
         try:
-            transaction(self.connection, lambda c: quota.reserve(c, reservation, millis))
+            run_transaction(self.connection, lambda c: quota.reserve(c, reservation, millis))
         except QuotaExhausted:
             assert not fits, "402 exactly when the quota does not cover it"
             return None
@@ -207,7 +207,7 @@ class Ledger(RuleBasedStateMachine):
             self.billed[hash_] += millis - self.paid(hash_, mark)
         if mark is not None:
             self.marks[hash_, mark] = True
-        after = transaction(self.connection, lambda c: quota.settle(c, reservation, millis))
+        after = run_transaction(self.connection, lambda c: quota.settle(c, reservation, millis))
         assert after.used_millis == self.billed[hash_]
 
     def paid(self, hash_, mark):
@@ -224,24 +224,24 @@ class Ledger(RuleBasedStateMachine):
             self.billed[hash_] += max(0, part - self.paid(hash_, mark))
         if mark is not None:
             self.parts[hash_, mark] = max(part, self.paid(hash_, mark))
-        transaction(self.connection, lambda c: quota.settle_part(c, reservation, part))
+        run_transaction(self.connection, lambda c: quota.settle_part(c, reservation, part))
 
     @rule(reservation=consumes(held))
     def fail(self, reservation):
         if reservation is not None and self.flying.pop(reservation.id, None) is not None:
-            transaction(self.connection, lambda c: quota.release(c, reservation.id))
+            run_transaction(self.connection, lambda c: quota.release(c, reservation.id))
 
     @rule(owner=st.sampled_from(["p", "q"]))
     def die(self, owner):
         gone = self.connection.execute("SELECT id FROM reservations WHERE owner = ?", (owner,)).fetchall()
         for (name,) in gone:
             self.flying.pop(name)
-        transaction(self.connection, lambda c: quota.release_owner(c, owner))
+        run_transaction(self.connection, lambda c: quota.release_owner(c, owner))
 
     @invariant()
     def balances_hold(self):
         for api_key in self.keys:
-            used = quota.balance(self.connection, api_key).used_millis
+            used = quota.read_balance(self.connection, api_key).used_millis
             assert used == self.billed[api_key.key_hash] <= QUOTA
             held = self.connection.execute(
                 "SELECT COALESCE(SUM(millis), 0) FROM reservations WHERE key_hash = ?", (api_key.key_hash,)

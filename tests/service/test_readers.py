@@ -43,7 +43,7 @@ def start_with(plugins, tmp_path_factory):
             ["main", "other", "single:10000000:1"],
         )  # fmt: skip
         try:
-            said = child.announcement()
+            said = child.read_announcement()
             yield SimpleNamespace(url=said["url"], pid=said["pid"])
         finally:
             child.terminate()

@@ -21,8 +21,8 @@ from schemathesis.pytest._test_builder import build_operation_test
 from speechframe.local.service.app import HANDLERS
 from speechframe.spec import chosen
 from speechframe.spec.check import check
-from speechframe.spec.endpoints import FORM, by_name
-from speechframe.spec.pages.render import json_schema, openapi
+from speechframe.spec.endpoints import FORM_TYPE, get_endpoint
+from speechframe.spec.pages.render import build_json_schema, build_openapi
 
 KEY = "main"
 CLIP = clip(0.2)
@@ -75,7 +75,7 @@ def connection():
 def link(changing, connection):
     """Where a clip lies that can be fetched: the service's own audio."""
     body = {"text": "Hi.", "voiceId": "ruby"}
-    url = changing.url + by_name("generate").path
+    url = changing.url + get_endpoint("generate").path
     answer = connection.post(url, json=body, headers={chosen.API_KEY_HEADER: KEY})
     return answer.json()["audioFile"]
 
@@ -112,7 +112,7 @@ def with_known_names(case, name, link):
     for field in ("audioDuration", "audio_duration"):
         if type(seconds := body.get(field)) in {int, float} and seconds > 0:
             body[field] = min(max(seconds, 0.5), 2.0)
-    if by_name(name).content_type == FORM:
+    if get_endpoint(name).content_type == FORM_TYPE:
         # No field of a form is without a name, and none comes twice that is not a list.
         body.pop("", None)
         body.update(
@@ -136,9 +136,9 @@ def tolerated(case, name):
 
     Numbers and truth values may be text, null is a field that is not given; what is understood must be valid.
     """
-    endpoint = by_name(name)
+    endpoint = get_endpoint(name)
     model = endpoint.request_model
-    if model is None or endpoint.content_type == FORM or not isinstance(case.body, dict):
+    if model is None or endpoint.content_type == FORM_TYPE or not isinstance(case.body, dict):
         return False
     understood = check(model, case.body, wire_names_only=True).value
     return understood is not None and schema_of(model.__name__).is_valid(
@@ -151,13 +151,13 @@ def schema_of(table):
     # Compiles a grammar when it is imported: not while tests are collected, in every process.
     from jsonschema import Draft202012Validator
 
-    return Draft202012Validator({**json_schema(), "$ref": f"#/$defs/{table}"})
+    return Draft202012Validator({**build_json_schema(), "$ref": f"#/$defs/{table}"})
 
 
 @functools.cache
 def addresses():
     """Return what the description says of each address, by our short names."""
-    description = schemathesis.openapi.from_dict(openapi())
+    description = schemathesis.openapi.from_dict(build_openapi())
     # Texts have no NUL, which a schema could say only once more for each of them.
     description.config.generation.update(allow_x00=False)
     found = (result.ok() for result in description.get_all_operations())
@@ -198,7 +198,7 @@ def try_everything(name, service, connection, link, **how):
 
 
 def test_what_is_read_here_is_what_the_service_publishes(changing, connection):
-    assert connection.get(changing.url + by_name("openapi").path).json() == openapi()
+    assert connection.get(changing.url + get_endpoint("openapi").path).json() == build_openapi()
 
 
 # What makes sound has its like among the others, and takes longest.

@@ -17,8 +17,8 @@ from socket_lab import MOODY, at_work, talking
 from speechframe.errors import SettingsError
 from speechframe.local.service import config, serve
 from speechframe.local.service.books import keys
-from speechframe.local.service.books.database import FILE_NAME, LAYOUT
-from speechframe.local.service.config import check_keys, parse_key, parse_keys
+from speechframe.local.service.books.database import FILE_NAME, LAYOUT_NUMBER
+from speechframe.local.service.config import parse_key, parse_keys, remove_duplicate_keys
 from speechframe.spec import chosen
 
 
@@ -88,9 +88,9 @@ def test_a_keys_file_has_comments_and_names_the_line_that_is_wrong():
 
 
 def test_a_key_given_twice_must_be_given_alike():
-    assert len(check_keys([parse_key("a:5"), parse_key("a:5")])) == 1
+    assert len(remove_duplicate_keys([parse_key("a:5"), parse_key("a:5")])) == 1
     with pytest.raises(SettingsError, match="twice"):
-        check_keys([parse_key("a:5"), parse_key("a:6")])
+        remove_duplicate_keys([parse_key("a:5"), parse_key("a:6")])
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_a_key_given_twice_must_be_given_alike():
 )
 def test_options_that_cannot_be_served_are_refused_in_words(argv, words):
     with pytest.raises(SettingsError, match=words):
-        serve.config_of(options(*argv))
+        serve.build_config(options(*argv))
 
 
 def test_options_become_the_configuration(tmp_path):
     (tmp_path / "keys").write_text("# mine\nb:7:2\n", encoding="utf-8")
-    made = serve.config_of(
+    made = serve.build_config(
         options("--key", "a", "--keys-file", str(tmp_path / "keys"), "--body-timeout-s", "3", "--port", "0",
                 "--host", "0.0.0.0", "--allow-remote", "--workers", "3", "--queue", "9", "--shelf-mb", "5")
     )  # fmt: skip
@@ -120,7 +120,7 @@ def test_options_become_the_configuration(tmp_path):
 
 def test_workers_are_one_a_core_and_at_most_four(monkeypatch, tmp_path):
     for cores, expected in ((1, 1), (2, 2), (64, 4)):
-        monkeypatch.setattr(config, "_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(config, "_count_cores", lambda cores=cores: cores)
         assert config.ServiceConfig(data=tmp_path).worker_count == expected
 
 
@@ -138,7 +138,9 @@ def test_one_json_line_once_it_answers_and_a_key_of_its_own(plugins, tmp_path, t
         child.process.send_signal(signal.SIGTERM)
         code, out, err = child.ended()
     assert (code, out, err) == (0, "", "")
-    assert keys.own_key(tmp_path / "d").key.get_secret_value() == child.said["keys"][0], "the key is kept"
+    assert keys.load_own_key(tmp_path / "d").key.get_secret_value() == child.said["keys"][0], (
+        "the key is kept"
+    )
 
 
 @pytest.mark.slow
@@ -167,7 +169,7 @@ def test_a_port_in_use_is_one_clear_line_and_an_exit_code(plugins, tmp_path, too
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = tools.run_service("--port", str(port), "--data", str(tmp_path))
-    assert done.returncode == serve.FAILED
+    assert done.returncode == serve.EXIT_FAILED
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert f"127.0.0.1:{port}" in done.stderr
@@ -189,12 +191,12 @@ def test_a_data_folder_that_cannot_be_used_is_named(plugins, tmp_path, tools, co
         import sqlite3
 
         connection = sqlite3.connect(path)
-        connection.execute(f"PRAGMA user_version = {LAYOUT + 1}")
+        connection.execute(f"PRAGMA user_version = {LAYOUT_NUMBER + 1}")
         connection.close()
     else:
         path.write_text(content, encoding="utf-8")
     done = tools.run_service("--port", "0", "--json", "--data", str(tmp_path))
-    assert done.returncode == serve.FAILED
+    assert done.returncode == serve.EXIT_FAILED
     assert str(path) in json.loads(done.stdout)["error"]
     assert "Traceback" not in done.stderr
 
@@ -203,7 +205,7 @@ def test_a_data_folder_that_cannot_be_used_is_named(plugins, tmp_path, tools, co
 def test_a_key_file_that_holds_no_key_is_named_and_not_repeated(tmp_path, content):
     (tmp_path / "key").write_text(content, encoding="utf-8")
     with pytest.raises(SettingsError, match="Remove the file") as refused:
-        keys.own_key(tmp_path)
+        keys.load_own_key(tmp_path)
     assert not content or content not in str(refused.value)
 
 
@@ -211,7 +213,7 @@ def test_two_that_start_at_once_agree_on_the_key(tmp_path):
     import threading
 
     found = []
-    threads = [threading.Thread(target=lambda: found.append(keys.own_key(tmp_path))) for _ in range(16)]
+    threads = [threading.Thread(target=lambda: found.append(keys.load_own_key(tmp_path))) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -312,5 +314,5 @@ def test_a_data_folder_that_cannot_be_written(plugins, tools):
     # /proc takes no folders, whoever asks.
     folder = "/proc/speechframe-data"
     done = tools.run_service("--port", "0", "--data", folder)
-    assert done.returncode == serve.FAILED
+    assert done.returncode == serve.EXIT_FAILED
     assert folder in done.stderr

@@ -21,18 +21,18 @@ class Floor:
 
     def __init__(self, concurrency=1):
         self.slots, self.key = RequestSlots("global"), key(concurrency)
-        self.came, self.inside, self.most = [], 0, 0
+        self.came, self.find_path, self.most = [], 0, 0
 
     async def visit(self, name, leave=None):
-        async with self.slots.waited_for(self.key, Pool.OTHER):
+        async with self.slots.wait_for_slot(self.key, Pool.OTHER):
             self.came.append(name)
-            self.inside += 1
-            self.most = max(self.most, self.inside)
+            self.find_path += 1
+            self.most = max(self.most, self.find_path)
             try:
                 if leave is not None:
                     await leave.wait()
             finally:
-                self.inside -= 1
+                self.find_path -= 1
 
     def start(self, name, leave=None):
         return asyncio.ensure_future(self.visit(name, leave))
@@ -60,7 +60,7 @@ async def test_a_slot_is_handed_over_and_nobody_slips_in_between():
     leave.set()
     await held
     # The slot was given back a moment ago, and whoever waits has not yet run.
-    with pytest.raises(NoSlot), floor.slots.taken(floor.key, Pool.OTHER):
+    with pytest.raises(NoSlot), floor.slots.hold_slot(floor.key, Pool.OTHER):
         pass
     stay.set()
     await waiting
@@ -85,7 +85,7 @@ async def test_who_waits_too_long_is_sent_away_and_leaves_the_queue():
 
 async def test_who_gives_up_after_the_slot_was_handed_over_hands_it_on():
     floor = Floor(2)
-    places = [floor.slots.taken(floor.key, Pool.OTHER) for _ in range(2)]
+    places = [floor.slots.hold_slot(floor.key, Pool.OTHER) for _ in range(2)]
     for place in places:
         place.__enter__()
     first, second = floor.start("first"), floor.start("second")
@@ -126,8 +126,8 @@ async def test_whatever_happens_the_cap_holds_and_no_slot_is_lost(seed):
     assert floor.is_clean()
     with contextlib.ExitStack() as stack:
         for _ in range(cap):
-            stack.enter_context(floor.slots.taken(floor.key, Pool.OTHER))
-        with pytest.raises(NoSlot), floor.slots.taken(floor.key, Pool.OTHER):
+            stack.enter_context(floor.slots.hold_slot(floor.key, Pool.OTHER))
+        with pytest.raises(NoSlot), floor.slots.hold_slot(floor.key, Pool.OTHER):
             pass
     assert "in" in outcomes
 
@@ -136,14 +136,14 @@ def test_bodies_on_disk_are_as_many_as_may_run_and_wait_and_of_one_key_alone():
     slots = RequestSlots("global")
     with contextlib.ExitStack() as stack:
         for _ in range(4):
-            stack.enter_context(slots.uploading(key(2)))
-        with pytest.raises(NoSlot) as full, slots.uploading(key(2)):
+            stack.enter_context(slots.count_upload(key(2)))
+        with pytest.raises(NoSlot) as full, slots.count_upload(key(2)):
             pass
         assert full.value.concurrency == 2
-        with slots.uploading(key(1, b"other")):
+        with slots.count_upload(key(1, b"other")):
             pass
         # What is read takes no slot: it may stall.
         assert slots.idle.is_set()
-    with slots.uploading(key(2)):
+    with slots.count_upload(key(2)):
         pass
     assert not slots._uploads

@@ -189,9 +189,9 @@ async def test_a_socket_that_goes_away_frees_its_contexts_and_stops_their_work(h
         ({"text": 7}, "INVALID_FIELD_TYPE"),
         ({"voice_config": {"rate": 3}}, "NO_VOICE_ID"),
         ({"clear": True, "text": "Never."}, "TEXT_IGNORED_WITH_CLEAR"),
-        ({"voice_config": {**FALCON, "style": "Nonesuch"}, "text": "Hello. "}, chosen.VOICE_WARNING),
-        ({"voice_config": {**FALCON, "variation": 2}, "text": "Hello. "}, chosen.VOICE_WARNING),
-        ({"text": "Привет, everybody out there. "}, chosen.TEXT_WARNING),
+        ({"voice_config": {**FALCON, "style": "Nonesuch"}, "text": "Hello. "}, chosen.VOICE_WARNING_CODE),
+        ({"voice_config": {**FALCON, "variation": 2}, "text": "Hello. "}, chosen.VOICE_WARNING_CODE),
+        ({"text": "Привет, everybody out there. "}, chosen.TEXT_WARNING_CODE),
     ],
 )
 async def test_what_is_ignored_is_a_warning_and_synthesis_goes_on(http, frame, code):
@@ -210,7 +210,7 @@ async def test_words_of_a_dictionary_that_a_turn_has_not_are_named_behind_it(htt
     async with talking(http) as talk:
         await talk.say("Hello. Well, are you there? ", voice={**FALCON, "pronunciationDictionary": spoken})
         await talk.finals(1)
-        assert talk.codes() == [chosen.VOICE_WARNING]
+        assert talk.codes() == [chosen.VOICE_WARNING_CODE]
         (warning,) = [one["warning"] for one in talk.frames if "warning" in one]
         assert warning.endswith("not in the text: 'Quux'")
         assert talk.frames[-1]["final"]
@@ -335,12 +335,12 @@ async def test_two_hundred_contexts_at_once_all_come_whole(wide, http_to):
 async def test_who_ends_more_contexts_than_can_be_spoken_is_read_no_further(http):
     async with talking(http, "model=gen2&format=PCM") as talk:
         await talk.say("sleep 0.5 long.", "a", MOODY)
-        for _ in range(chosen.SOCKET_WAITING_TURNS + 100):
+        for _ in range(chosen.MAX_WAITING_SOCKET_TURNS + 100):
             await talk.send(context_id="a", text=" ", end=True)
         await talk.socket.send_str("no JSON")
         await talk.until(lambda one: "error" in one)
         assert sum("final" in one for one in talk.frames) > 50
-        await talk.finals(1 + chosen.SOCKET_WAITING_TURNS + 100)
+        await talk.finals(1 + chosen.MAX_WAITING_SOCKET_TURNS + 100)
 
 
 async def test_others_are_heard_while_a_key_has_many_more_contexts_spoken_than_may_be_active(http, hold):

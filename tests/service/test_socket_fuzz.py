@@ -18,7 +18,7 @@ from speechframe.spec.limits import BUFFER_SIZE
 
 KINDS = ("audio", "final", "error", "warning")
 CODES = {*ErrorCode, HttpErrorCode.QUOTA_EXHAUSTED, HttpErrorCode.INVALID_REQUEST}
-WARNINGS = {*WarningCode, chosen.TEXT_WARNING, chosen.VOICE_WARNING}
+WARNINGS = {*WarningCode, chosen.TEXT_WARNING_CODE, chosen.VOICE_WARNING_CODE}
 
 TEXT = st.text(st.characters(), max_size=20)
 """Halves of surrogate pairs are among them: JSON can spell them."""

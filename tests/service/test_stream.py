@@ -66,8 +66,10 @@ async def test_a_stream_is_one_continuous_file_of_what_the_engine_streams(stream
     answer = await stream(body(format=audio_format, channelType=channel_type, sampleRate=16000))
     assert answer.status == 200
     assert answer.headers["Transfer-Encoding"] == "chunked"
-    shape = codec.forced_shape(audio_format, channel_type, 16000)
-    assert answer.headers["Content-Type"] == chosen.content_type(audio_format, shape[1], shape[0].channels)
+    shape = codec.get_forced_shape(audio_format, channel_type, 16000)
+    assert answer.headers["Content-Type"] == chosen.make_content_type(
+        audio_format, shape[1], shape[0].channels
+    )
     samples, rate_hz = own_samples()
     encoder = StreamEncoder(audio_format, channel_type, rate_hz, 16000)
     assert answer.body == encoder.add(samples) + encoder.finish()

@@ -16,10 +16,10 @@ from socket_lab import at_work
 from translate_lab import install
 
 from speechframe.local.engines.translation import firefox_models
-from speechframe.local.service.http.answers import header_safe
+from speechframe.local.service.http.answers import escape_warning
 from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode
-from speechframe.wire.errors import retry_after_s
+from speechframe.wire.errors import read_retry_after_s
 
 PATH = "/v1/text/translate"
 
@@ -332,7 +332,7 @@ class TestOverTheCap:
         assert len(refused) == 3, "two at work, two in the queue"
         for answer in refused:
             assert answer.code == HttpErrorCode.UNAVAILABLE
-            assert retry_after_s(answer.headers) > 0
+            assert read_retry_after_s(answer.headers) > 0
         assert await http.remaining("two") == before - 4 * len(hold.text)
 
 
@@ -388,7 +388,7 @@ async def test_a_long_text_is_cut_and_put_together_again(translate):
 @pytest.fixture
 def model_folder(tmp_path):
     """The packaged English model as a folder of the user's, called Galician."""
-    packaged = next(model for model in firefox_models.packaged() if model.source == "en")
+    packaged = next(model for model in firefox_models.find_packaged_models() if model.source == "en")
     folder = tmp_path / "engl"
     folder.mkdir()
     for path in (packaged.model, packaged.source_vocabulary, packaged.shortlist):
@@ -421,8 +421,8 @@ def test_a_model_folder_that_is_none_is_said_at_the_start(tools, tmp_path):
     st.sampled_from(["en>pt-BR", "a>b>c>d"]),
 )
 def test_what_is_said_of_a_route_can_be_read_and_fits_into_a_header(texts, route):
-    words = chosen.route_warning(route, texts)
+    words = chosen.make_route_warning(route, texts)
     assert chosen.read_route(words) == (route, sorted(texts))
-    assert len(header_safe(words)) == len(words) < 1000
+    assert len(escape_warning(words)) == len(words) < 1000
     for other in ("route: en>pt", "route: ; texts 1", "already in pt", "route: en>pt; texts x", ""):
         assert chosen.read_route(other) is None

@@ -36,7 +36,7 @@ class Deliveries:
         self._connection = connect(folder / FILE_NAME)
 
     async def add(self, url, secret=None, key_hash=b"key"):
-        await self._database.run(lambda c: webhooks.add(c, key_hash, url, secret, BODY))
+        await self._database.run(lambda c: webhooks.add_webhook(c, key_hash, url, secret, BODY))
         self._webhooks.wake()
 
     def are_over(self):
@@ -73,7 +73,7 @@ async def test_one_that_fails_four_times_is_delivered_the_fifth_with_the_same_id
             await deliveries.add(url, "geheim ü")
             await tools.until(deliveries.are_over)
             assert time.monotonic() - started >= SECONDS
-    assert len(receiver.received) == chosen.WEBHOOK_TRIES
+    assert len(receiver.received) == chosen.MAX_WEBHOOK_TRIES
     assert len(set(receiver.ids)) == 1
     assert all(receiver.is_signed("geheim ü"))
     assert len({headers[chosen.WEBHOOK_TIMESTAMP_HEADER] for headers, _ in receiver.received}) == 5
@@ -87,7 +87,7 @@ async def test_one_that_hangs_or_is_refused_is_given_up(deliveries, tools):
         await deliveries.add(hanging)
         await deliveries.add("http://127.0.0.1:1/")
         await tools.until(deliveries.are_over)
-    assert len(slow.received) == chosen.WEBHOOK_TRIES
+    assert len(slow.received) == chosen.MAX_WEBHOOK_TRIES
 
 
 async def test_one_that_hangs_keeps_no_other_from_its_own(tmp_path, tools):

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 from socket_lab import at_work, healthy
 
-from speechframe.local.service.config import MEBI, WorkerLimits
+from speechframe.local.service.config import MEBIBYTE, WorkerLimits
 from speechframe.local.service.workers.job import WorkerJob
 from speechframe.local.service.workers.pool import PoolClosed, Saturated, WorkerLost, WorkerPool
 from speechframe.spec import chosen
@@ -123,8 +123,12 @@ async def test_workers_that_nobody_waits_for_are_replaced_one_after_the_other(st
 
 def test_time_limits_grow_with_text_and_length():
     limits = WorkerLimits()
-    assert limits.job_s(10, 0) < limits.job_s(5000, 0) < limits.job_s(5000, 600)
-    assert limits.change_s(0, 1, 0) < limits.change_s(0, 60, 0)
+    assert (
+        limits.compute_job_limit_s(10, 0)
+        < limits.compute_job_limit_s(5000, 0)
+        < limits.compute_job_limit_s(5000, 600)
+    )
+    assert limits.compute_change_limit_s(0, 1, 0) < limits.compute_change_limit_s(0, 60, 0)
 
 
 FOLDER = tempfile.TemporaryDirectory(prefix="jobs")
@@ -145,7 +149,7 @@ def job(text):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool(plugins):
-    made = WorkerPool(1, 3, WorkerLimits(memory_bytes=500 * MEBI))
+    made = WorkerPool(1, 3, WorkerLimits(memory_bytes=500 * MEBIBYTE))
     await made.start()
     yield made
     await made.close()
@@ -173,7 +177,7 @@ async def test_a_worker_that_is_worn_out_is_replaced_between_jobs(plugins):
 async def test_a_worker_that_grew_too_large_is_replaced_after_its_answer(pool, tools):
     (first,) = pool.pids()
     reply = await pool.run(job("grow 600"), limit_s=60)
-    assert reply.facts.memory_bytes > 600 * MEBI
+    assert reply.facts.memory_bytes > 600 * MEBIBYTE
     await pool.run(job("hello"), limit_s=60)
     assert not tools.alive(first)
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 import speechframe as spf
-from speechframe.spec.texts import billed_characters
+from speechframe.spec.texts import count_billed_characters
 from speechframe.store import parts
 from speechframe.testing import tag_in, tag_of
 
@@ -49,14 +49,14 @@ def accounts_of(run):
     ledger = run.ledger
     for row in ledger[["request_key", "status", "credits", "credits_basis"]].itertuples(index=False):
         text = text_of[row.request_key]
-        price = billed_characters(text)
+        price = count_billed_characters(text)
         assert row.credits in {0, price, -price}, (text, row)
         if row.credits < 0:
             counts[text]["not_billed"] += 1
         elif row.credits:
             counts[text]["doubtful" if row.credits_basis == "unknown" else "sure"] += 1
     found = {text: Account(**count) for text, count in counts.items()}
-    assert ledger["credits"].sum() == sum(billed_characters(t) * a.most for t, a in found.items())
+    assert ledger["credits"].sum() == sum(count_billed_characters(t) * a.most for t, a in found.items())
     return found
 
 
@@ -86,7 +86,7 @@ def check_bills(run, books, *, honours):
     tags = {tag_of(text): text for text in accounts}
     assert set(books.billed) <= set(tags), "something was billed that is in no row"
     times = {text: books.billed[tag].times for tag, text in tags.items() if tag in books.billed}
-    assert books.billed_characters == sum(billed_characters(text) * n for text, n in times.items())
+    assert books.billed_characters == sum(count_billed_characters(text) * n for text, n in times.items())
     wrong = {
         text: (account, times.get(text, 0))
         for text, account in accounts.items()
@@ -136,6 +136,6 @@ def recovered(folder):
     """Return the run of a dead client's folder (a copy: the next client must recover the real one itself)."""
     run = spf.open_run(folder)
     with run.folder.lock():
-        parts.recover(run.folder, run.manifest.schema, {"run_id": run.run_id}, time.time())
+        parts.recover_journal(run.folder, run.manifest.schema, {"run_id": run.run_id}, time.time())
     assert not run.verify()
     return run

@@ -38,7 +38,7 @@ def speak(order, pipe, errors):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_bytes"], order["file_bytes"]))
     if order["part_rows"]:
-        journal.MOST_ROWS = order["part_rows"]
+        journal.MAX_SEGMENT_ROWS = order["part_rows"]
     service = Settings(api_key=SecretStr(order["key"]), base_url=order["url"], profile=order["profile"])
     options = {"max_concurrency": CONCURRENCY, "progress": False, "service": service} | order["options"]
     try:
@@ -65,7 +65,7 @@ class Client:
         theirs.close()
 
     @property
-    def lives(self):
+    def is_alive(self):
         return self._process.is_alive()
 
     def kill(self):
@@ -79,7 +79,7 @@ class Client:
             if self._pipe.poll(ENDS_WITHIN_S):
                 said = self._pipe.recv()
         self._process.join(ENDS_WITHIN_S)
-        assert not self.lives, f"a client did not end within {ENDS_WITHIN_S:g} s"
+        assert not self.is_alive, f"a client did not end within {ENDS_WITHIN_S:g} s"
         code = self._process.exitcode
         assert code in {0, -signal.SIGKILL}, (
             self.errors.read_text() if self.errors.exists() else "it died before it began"
@@ -92,5 +92,5 @@ class Client:
 def pause(seconds, client):
     """Wait, but not longer than the client lives."""
     end = time.monotonic() + seconds
-    while client.lives and time.monotonic() < end:
+    while client.is_alive and time.monotonic() < end:
         time.sleep(0.002)

@@ -13,7 +13,7 @@ from soak_checks import HEARD, check_bills, check_doubts, check_files, check_los
 from soak_client import CONCURRENCY, RATE_HZ, Client, pause
 
 import speechframe as spf
-from speechframe.spec.texts import billed_characters
+from speechframe.spec.texts import count_billed_characters
 from speechframe.testing import FaultyService, Lognormal
 from speechframe.testing.audio import SECONDS_PER_CHARACTER
 from speechframe.testing.plan import Fault
@@ -82,8 +82,8 @@ class Soak:
 
     def __post_init__(self):
         self.texts = texts_for(self.rows, self.draw)
-        self.cost = sum(map(billed_characters, set(self.texts)))
-        self.dearest = max(map(billed_characters, self.texts))
+        self.cost = sum(map(count_billed_characters, set(self.texts)))
+        self.dearest = max(map(count_billed_characters, self.texts))
         self.run_dir = self.folder / "run"
         (self.folder / "service").mkdir(parents=True)
         self.service = FaultyService(
@@ -176,7 +176,7 @@ class Soak:
         """Wait until the service has billed so many calls more; its journal tells without asking it."""
         journal = self.folder / "service" / JOURNAL
         wanted = journal.read_bytes().count(b"\n") + calls
-        while client.lives and journal.read_bytes().count(b"\n") < wanted:
+        while client.is_alive and journal.read_bytes().count(b"\n") < wanted:
             time.sleep(0.003)
 
     def books(self):
@@ -232,7 +232,7 @@ class Soak:
         assert (said["status"], said["calls"]) == ("finished", len(in_doubt))
         paid = self.books().billed_characters - before.billed_characters
         # Of an answer that came with an address only the audio is fetched.
-        assert paid <= sum(map(billed_characters, in_doubt))
+        assert paid <= sum(map(count_billed_characters, in_doubt))
 
     def _check_end(self):
         run = spf.open_run(self.run_dir)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechframe.spec import chosen
-from speechframe.spec.check import SHOWN_CHARACTERS, check, shown
-from speechframe.spec.facts import field_facts
+from speechframe.spec.check import SHOWN_CHARACTERS, check, shorten_value
+from speechframe.spec.facts import read_field_facts
 from speechframe.spec.speech import GenerateRequest
 
 FINE = {"text": "Hello", "voiceId": "nora"}
@@ -181,7 +181,7 @@ def test_names_of_both_faces_and_of_the_wire_alone():
 
 
 def test_none_is_not_given():
-    empty = dict.fromkeys(field_facts(GenerateRequest)) | FINE
+    empty = dict.fromkeys(read_field_facts(GenerateRequest)) | FINE
     assert check(GenerateRequest, empty).value == GenerateRequest(text="Hello", voice_id="nora")
 
 
@@ -208,7 +208,7 @@ def test_problems_inside_objects_have_a_path():
     ],
 )
 def test_values_are_shown_short_on_one_line(value):
-    text = shown(value)
+    text = shorten_value(value)
     assert len(text) <= SHOWN_CHARACTERS
     assert "\n" not in text
     text.encode()
@@ -256,7 +256,7 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-NAMES = st.sampled_from([*field_facts(GenerateRequest), "voice_id", "nope", ""])
+NAMES = st.sampled_from([*read_field_facts(GenerateRequest), "voice_id", "nope", ""])
 
 
 @given(st.dictionaries(NAMES, ANYTHING, max_size=8))

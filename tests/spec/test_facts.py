@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from speechframe.spec import chosen, codes, dubbing, limits, socket
-from speechframe.spec.endpoints import ADDITIONS, ENDPOINTS, Auth
-from speechframe.spec.facts import field_facts, models
+from speechframe.spec.endpoints import ADDED_ENDPOINTS, DOCUMENT_ENDPOINTS, Auth
+from speechframe.spec.facts import iter_models, read_field_facts
 
-MODELS = {model.__name__: model for model in models()}
+MODELS = {model.__name__: model for model in iter_models()}
 FACTS = tomllib.loads(Path(__file__).with_name("facts.toml").read_text(encoding="utf-8"))
 TABLES = {table["model"]: table for table in FACTS["table"]}
 EMPTY = {"minimum": None, "maximum": None, "deprecated": False, "gen2_only": False, "superseded_by": ""}
@@ -33,7 +33,7 @@ def same(ours, theirs) -> bool:
 def table_differences(table) -> list[str]:
     """Everything in which a transcribed table and the model of that name disagree."""
     model = MODELS[table["model"]]
-    ours = field_facts(model)
+    ours = read_field_facts(model)
     theirs = {field["name"]: field for field in table["fields"]}
     said = [] if model.section == table["section"] else [f"section {model.section} != {table['section']}"]
     said += [f"{name}: missing in spec" for name in theirs.keys() - ours.keys()]
@@ -67,7 +67,7 @@ def table_differences(table) -> list[str]:
 
 def test_tables_are_the_documents_and_none_is_missing_or_extra():
     assert {table["model"]: said for table in FACTS["table"] if (said := table_differences(table))} == {}
-    assert {model.__name__ for model in models() if model.section != "addition"} == set(TABLES)
+    assert {model.__name__ for model in iter_models() if model.section != "addition"} == set(TABLES)
 
 
 @pytest.mark.parametrize(
@@ -127,16 +127,16 @@ def fact_row(fact) -> tuple:
 
 @pytest.mark.rule("version.v1-paths")
 def test_endpoints_are_the_documents_row_by_row():
-    assert [endpoint_row(endpoint) for endpoint in ENDPOINTS] == [
+    assert [endpoint_row(endpoint) for endpoint in DOCUMENT_ENDPOINTS] == [
         fact_row(fact) for fact in FACTS["endpoint"]
     ]
-    assert all(endpoint.path.startswith("/v1/") for endpoint in ENDPOINTS)
-    assert all(endpoint.addition for endpoint in ADDITIONS)
-    assert not any(endpoint.addition for endpoint in ENDPOINTS)
+    assert all(endpoint.path.startswith("/v1/") for endpoint in DOCUMENT_ENDPOINTS)
+    assert all(endpoint.addition for endpoint in ADDED_ENDPOINTS)
+    assert not any(endpoint.addition for endpoint in DOCUMENT_ENDPOINTS)
 
 
 def test_endpoint_names_and_addresses_are_unique():
-    everything = (*ENDPOINTS, *ADDITIONS)
+    everything = (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS)
     assert len({endpoint.name for endpoint in everything}) == len(everything)
     assert len({(endpoint.method, endpoint.path) for endpoint in everything}) == len(everything)
 
@@ -153,8 +153,8 @@ def test_regions_are_the_documents():
 def test_default_model_and_rate_of_a_stream():
     for key, region in limits.REGIONS.items():
         assert (region.default_stream_model == "falcon-2") is (key != "us-east")
-    assert limits.default_sample_rate_hz(socket.Model.FALCON_2) == 24000
-    assert limits.default_sample_rate_hz(socket.Model.GEN2) == 44100
+    assert limits.get_default_sample_rate_hz(socket.Model.FALCON_2) == 24000
+    assert limits.get_default_sample_rate_hz(socket.Model.GEN2) == 44100
 
 
 def test_limits_are_the_documents():
@@ -177,12 +177,12 @@ def test_statuses_are_the_documents():
         code for code, fact in listed.items() if fact["section"] == "7.1"
     }
     for code, fact in listed.items():
-        status = codes.Status.of(code)
+        status = codes.Status.from_number(code)
         assert status.meaning == fact["meaning"]
         assert status.retryable is fact.get("retry", False)
         assert status.stops_run is fact.get("stops", False)
         assert status.resolution
-    assert codes.Status.of(418) is None
+    assert codes.Status.from_number(418) is None
 
 
 def test_every_http_error_code_has_a_status_that_means_failure():
@@ -203,8 +203,8 @@ def test_socket_codes_are_the_documents():
 
 
 def test_contexts_move_as_the_document_says():
-    assert len(socket.TRANSITIONS) == len(FACTS["transition"])
-    for ours, fact in zip(socket.TRANSITIONS, FACTS["transition"], strict=True):
+    assert len(socket.CONTEXT_TRANSITIONS) == len(FACTS["transition"])
+    for ours, fact in zip(socket.CONTEXT_TRANSITIONS, FACTS["transition"], strict=True):
         assert (ours.state, ours.trigger, ours.next_state) == (
             fact["state"],
             fact["trigger"],
@@ -238,4 +238,4 @@ def test_choices_speak_the_words_of_the_enums():
     choice = {point.id: point.choice for point in chosen.OPEN_POINTS}
     assert all(word.value in choice["job-status"] for word in dubbing.JobStatusValue)
     assert [word.value for word in dubbing.FailureCode] == choice["failure-code"].split(", ")
-    assert set(choice["socket-query"].split(", ")) == set(field_facts(socket.SocketQuery))
+    assert set(choice["socket-query"].split(", ")) == set(read_field_facts(socket.SocketQuery))

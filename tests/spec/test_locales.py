@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechframe.spec.locales import (
-    display_name,
-    dubbing_spelling,
-    is_another,
-    language_of,
-    nearest,
+    convert_to_dubbing_spelling,
+    find_nearest,
+    get_display_name,
+    get_language,
+    is_certainly_different,
     normalise,
 )
 
@@ -21,9 +21,9 @@ def test_every_spelling_becomes_the_house_spelling(tag, separator, case):
     spelled = case(tag.replace("-", separator))
     assert normalise(spelled) == tag
     assert normalise(normalise(spelled)) == tag
-    assert dubbing_spelling(spelled) == tag.replace("-", "_")
-    assert normalise(dubbing_spelling(spelled)) == tag
-    assert language_of(spelled) == tag.split("-")[0]
+    assert convert_to_dubbing_spelling(spelled) == tag.replace("-", "_")
+    assert normalise(convert_to_dubbing_spelling(spelled)) == tag
+    assert get_language(spelled) == tag.split("-")[0]
 
 
 def test_only_the_spelling_changes():
@@ -67,18 +67,18 @@ def test_any_text_is_a_locale_or_a_value_error(text):
     ],
 )
 def test_display_names(tag, name):
-    assert display_name(tag) == name
+    assert get_display_name(tag) == name
 
 
 def test_nearest_offers_the_same_language_first():
     options = ["de-DE", "fr-CA", "fr-FR", "en-US", "en-GB"]
-    assert nearest("fr_fr", options)[0] == "fr-FR"
-    assert nearest("fr-BE", options) == ["fr-CA", "fr-FR"]
-    assert nearest("en-UK", options) == ["en-US", "en-GB"]
-    assert nearest("d-DE", options)[0] == "de-DE"
-    assert nearest("", options) == []
-    assert nearest("x" * 10_000, options) == []
-    assert len(nearest("en", [f"en-{n:03}" for n in range(100)])) == 3
+    assert find_nearest("fr_fr", options)[0] == "fr-FR"
+    assert find_nearest("fr-BE", options) == ["fr-CA", "fr-FR"]
+    assert find_nearest("en-UK", options) == ["en-US", "en-GB"]
+    assert find_nearest("d-DE", options)[0] == "de-DE"
+    assert find_nearest("", options) == []
+    assert find_nearest("x" * 10_000, options) == []
+    assert len(find_nearest("en", [f"en-{n:03}" for n in range(100)])) == 3
 
 
 @pytest.mark.parametrize(
@@ -99,4 +99,4 @@ def test_nearest_offers_the_same_language_first():
     ],
 )
 def test_a_locale_is_another_one_only_when_that_is_sure(tag, wanted, expected):
-    assert is_another(tag, wanted) is expected
+    assert is_certainly_different(tag, wanted) is expected

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from speechframe.spec import dubbing, socket, speech
 from speechframe.spec.changer import ConvertRequest, ConvertResponse
 from speechframe.spec.check import check
-from speechframe.spec.deprecation import deprecation_notice, warn_deprecated
-from speechframe.spec.facts import field_facts, models
+from speechframe.spec.deprecation import make_deprecation_notice, warn_deprecated
+from speechframe.spec.facts import iter_models, read_field_facts
 
-MODELS = {model.__name__: model for model in models()}
+MODELS = {model.__name__: model for model in iter_models()}
 FACTS = tomllib.loads(Path(__file__).with_name("facts.toml").read_text(encoding="utf-8"))
 SMALLEST = {
     "text": "Hello",
@@ -43,7 +43,7 @@ REQUESTS = [
 
 
 def smallest(model: str) -> dict:
-    facts = field_facts(MODELS[model])
+    facts = read_field_facts(MODELS[model])
     needed = {name: SMALLEST[name] for name, fact in facts.items() if fact.required}
     return needed | ({"file_url": SMALLEST["file_url"]} if "file_url" in facts else {})
 
@@ -190,7 +190,7 @@ def test_deprecated_fields_of_answers_are_kept_and_marked():
     marked = {
         (model.__name__, name)
         for model in (speech.GenerateResponse, speech.WordDuration, speech.Voice, ConvertResponse)
-        for name, fact in field_facts(model).items()
+        for name, fact in read_field_facts(model).items()
         if fact.deprecated
     }
     assert marked == {
@@ -212,7 +212,7 @@ def test_whoever_sets_a_deprecated_field_is_pointed_to_the_new_one():
     with pytest.warns(DeprecationWarning, match="^multiNativeLocale is deprecated; use locale$") as caught:
         warn_deprecated(speech.GenerateRequest, checked.deprecated, stacklevel=1)
     assert caught[0].filename == __file__
-    assert deprecation_notice(speech.GenerateResponse, "consumedCharacterCount") == (
+    assert make_deprecation_notice(speech.GenerateResponse, "consumedCharacterCount") == (
         "consumedCharacterCount is deprecated"
     )
     with warnings.catch_warnings(action="error"):

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechframe.spec import billing
-from speechframe.spec.chosen import PAUSE_SECONDS
+from speechframe.spec.chosen import PAUSE_SECONDS_RANGE
 from speechframe.spec.texts import (
     Pause,
-    billed_characters,
-    code_warnings,
-    pause_warnings,
+    count_billed_characters,
+    find_code_warnings,
+    find_pause_warnings,
     split_pauses,
     strip_pauses,
 )
@@ -34,8 +34,8 @@ def test_markers(marker, asked_s, heard_s):
     assert split_pauses(marker) == (Pause(heard_s, asked_s),)
     assert split_pauses(f"a{marker}b") == ("a", Pause(heard_s, asked_s), "b")
     assert split_pauses(marker)[0].clamped is (asked_s != heard_s)
-    assert bool(pause_warnings(marker)) is (asked_s != heard_s)
-    assert billed_characters(f"a{marker}b") == 2
+    assert bool(find_pause_warnings(marker)) is (asked_s != heard_s)
+    assert count_billed_characters(f"a{marker}b") == 2
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_markers(marker, asked_s, heard_s):
 def test_what_only_looks_like_a_marker_stays_text(text):
     assert split_pauses(text) == (text,)
     assert strip_pauses(text) == text
-    assert billed_characters(text) == len(text)
+    assert count_billed_characters(text) == len(text)
 
 
 @pytest.mark.parametrize(
@@ -77,19 +77,19 @@ def test_what_only_looks_like_a_marker_stays_text(text):
 )
 def test_what_is_clearly_meant_as_a_marker_is_left_out_and_said(meant):
     assert split_pauses(f"Wait {meant}now") == ("Wait ", "now")
-    assert billed_characters(f"Wait {meant}now") == len("Wait now")
-    assert pause_warnings(f"Wait {meant}now") == (
+    assert count_billed_characters(f"Wait {meant}now") == len("Wait now")
+    assert find_pause_warnings(f"Wait {meant}now") == (
         f"{meant!r} is not a pause marker and was left out; write [pause 1.5s]",
     )
 
 
 def test_other_look_alikes_are_reported_and_ordinary_brackets_are_not():
-    assert pause_warnings("Wait [pause for effect] and [pause 1s") == (
+    assert find_pause_warnings("Wait [pause for effect] and [pause 1s") == (
         "'[pause for effect]' is not a pause marker and is spoken as text; write [pause 1.5s]",
         "'[pause 1s' is not a pause marker and is spoken as text; write [pause 1.5s]",
     )
-    assert pause_warnings("see [1], [pauses] and [pause 2s]") == ()
-    assert pause_warnings("[pause 9s]") == ("pause of 9 s was set to 5 s (allowed: 0.1 to 5 s)",)
+    assert find_pause_warnings("see [1], [pauses] and [pause 2s]") == ()
+    assert find_pause_warnings("[pause 9s]") == ("pause of 9 s was set to 5 s (allowed: 0.1 to 5 s)",)
 
 
 def test_a_marker_inside_a_marker_is_taken_once():
@@ -109,9 +109,9 @@ def test_markers_are_found_wherever_they_stand_and_cost_nothing(pieces):
     pauses = [piece for piece in split if isinstance(piece, Pause)]
     asked = [float(piece[7:-2]) for kind, piece in pieces if kind == "marker"]
     assert [pause.asked_seconds for pause in pauses] == asked
-    assert all(pause.seconds in PAUSE_SECONDS for pause in pauses)
-    assert all(pause.clamped is (pause.asked_seconds not in PAUSE_SECONDS) for pause in pauses)
-    assert billed_characters(text) == len(spoken)
+    assert all(pause.seconds in PAUSE_SECONDS_RANGE for pause in pauses)
+    assert all(pause.clamped is (pause.asked_seconds not in PAUSE_SECONDS_RANGE) for pause in pauses)
+    assert count_billed_characters(text) == len(spoken)
 
 
 @given(st.text(st.sampled_from("[]pause 0123456789.s\nx")) | st.text())
@@ -119,23 +119,23 @@ def test_any_text_is_split_without_loss(text):
     split = split_pauses(text)
     assert "" not in split
     assert "".join(piece for piece in split if isinstance(piece, str)) == strip_pauses(text)
-    assert 0 <= billed_characters(text) <= len(text)
+    assert 0 <= count_billed_characters(text) <= len(text)
     assert all(math.isfinite(piece.asked_seconds) for piece in split if isinstance(piece, Pause))
-    assert all(isinstance(words, str) for words in pause_warnings(text))
+    assert all(isinstance(words, str) for words in find_pause_warnings(text))
 
 
 def test_whitespace_and_code_points_are_billed():
-    assert billed_characters(" a\n\t") == 4
-    assert billed_characters("👩‍👧") == 3
-    assert billed_characters("e\u0301") == 2
-    assert billed_characters("你好") == 2
+    assert count_billed_characters(" a\n\t") == 4
+    assert count_billed_characters("👩‍👧") == 3
+    assert count_billed_characters("e\u0301") == 2
+    assert count_billed_characters("你好") == 2
 
 
 def test_prices_of_the_other_calls():
-    assert billing.translate_millicredits(["ab", "c [pause 1s]"]) == 14_000
-    assert billing.convert_millicredits(2.0) == 30_000
-    assert billing.convert_millicredits(0.00001) == 1
-    assert billing.dub_millicredits(1.5, 3) == 4_500
+    assert billing.compute_translation_millicredits(["ab", "c [pause 1s]"]) == 14_000
+    assert billing.compute_voice_change_millicredits(2.0) == 30_000
+    assert billing.compute_voice_change_millicredits(0.00001) == 1
+    assert billing.compute_dub_millicredits(1.5, 3) == 4_500
     assert set(billing.PRICES) == {"generate", "stream", "convert", "translate", "dub"}
     assert {price.balance for price in billing.PRICES.values()} == {"speech", "dubbing"}
 
@@ -155,9 +155,9 @@ def test_codes_of_other_programs_are_named():
         "<!-- x -->",
     ]
     assert [
-        code for code in codes if not code_warnings(f"Hi {code} you")[0].startswith(f"'{code}' looks")
+        code for code in codes if not find_code_warnings(f"Hi {code} you")[0].startswith(f"'{code}' looks")
     ] == []
-    (warning,) = code_warnings("<b>{a}{b}{c}</b><b>")
+    (warning,) = find_code_warnings("<b>{a}{b}{c}</b><b>")
     assert warning.startswith("'<b>', '{a}', '{b}' and 2 more look like markup")
     plain = ["50% off & more", "a < b, I <3 you", "R&D; AT&T", "100%", "[break] (so) #1", "a_x b", "it's {"]
-    assert [text for text in plain if code_warnings(text)] == []
+    assert [text for text in plain if find_code_warnings(text)] == []

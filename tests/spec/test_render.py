@@ -7,10 +7,10 @@ import pytest
 from speechframe.spec import chosen
 from speechframe.spec.additions import Health, Limits
 from speechframe.spec.codes import CloseCode, ErrorCode, Status, WarningCode
-from speechframe.spec.endpoints import ADDITIONS, ENDPOINTS
-from speechframe.spec.facts import field_facts, models
+from speechframe.spec.endpoints import ADDED_ENDPOINTS, DOCUMENT_ENDPOINTS
+from speechframe.spec.facts import iter_models, read_field_facts
 from speechframe.spec.limits import REGIONS
-from speechframe.spec.pages.render import json_schema, openapi, tables_markdown
+from speechframe.spec.pages.render import build_json_schema, build_openapi, render_markdown
 from speechframe.spec.speech import GenerateRequest
 
 # What reads schemas is imported where it is used: it compiles a grammar first, for seconds, and that is not to be
@@ -29,7 +29,7 @@ def operations(document):
 def test_openapi_is_valid_openapi_3_1():
     from openapi_spec_validator import OpenAPIV31SpecValidator
 
-    document = openapi()
+    document = build_openapi()
     assert document["openapi"].startswith("3.1")
     assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
     json.dumps(document, allow_nan=False)
@@ -39,13 +39,13 @@ def test_openapi_is_valid_openapi_3_1():
 
 @pytest.mark.rule("version.interface")
 def test_openapi_carries_the_interface_version():
-    assert openapi()["info"]["version"] == "1.0.0"
+    assert build_openapi()["info"]["version"] == "1.0.0"
 
 
 def test_openapi_has_every_endpoint_with_its_statuses():
-    found = operations(openapi())
-    assert set(found) == {endpoint.name for endpoint in (*ENDPOINTS, *ADDITIONS)}
-    for endpoint in (*ENDPOINTS, *ADDITIONS):
+    found = operations(build_openapi())
+    assert set(found) == {endpoint.name for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS)}
+    for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS):
         path, method, operation = found[endpoint.name]
         assert path == endpoint.path
         if endpoint.method == "WebSocket":
@@ -61,7 +61,9 @@ def test_openapi_has_every_endpoint_with_its_statuses():
 
 
 def test_every_json_answer_has_a_stated_model():
-    http = [endpoint for endpoint in (*ENDPOINTS, *ADDITIONS) if endpoint.method != "WebSocket"]
+    http = [
+        endpoint for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS) if endpoint.method != "WebSocket"
+    ]
     # Audio, and the description itself.
     assert [e.name for e in http if e.response_model is None] == ["stream", "openapi"]
     # Fields without a default: an answer without one of them cannot be made.
@@ -69,9 +71,9 @@ def test_every_json_answer_has_a_stated_model():
 
 
 def test_openapi_marks_what_is_ours():
-    document = openapi()
+    document = build_openapi()
     found = operations(document)
-    for endpoint in (*ENDPOINTS, *ADDITIONS):
+    for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS):
         assert found[endpoint.name][2].get("x-speechframe-addition", False) is endpoint.addition
     generate = document["components"]["schemas"]["GenerateRequest"]["properties"]
     assert generate["pronunciationDictionary"]["x-speechframe-addition"] is True
@@ -86,7 +88,7 @@ def test_openapi_marks_what_is_ours():
 
 
 def test_openapi_says_who_calls():
-    found = operations(openapi())
+    found = operations(build_openapi())
     assert found["generate"][2]["security"] == [{"key": []}]
     assert found["voices"][2]["security"] == [{"key": []}, {"token": []}]
     assert found["stream_input"][2]["security"] == [{"key": []}, {"key_in_query": []}]
@@ -96,9 +98,9 @@ def test_openapi_says_who_calls():
 def test_json_schema_holds_every_table_and_no_python():
     from jsonschema import Draft202012Validator
 
-    schema = json_schema()
+    schema = build_json_schema()
     Draft202012Validator.check_schema(schema)
-    assert {model.__name__ for model in models()} <= set(schema["$defs"])
+    assert {model.__name__ for model in iter_models()} <= set(schema["$defs"])
     text = json.dumps(schema)
     assert ">>>" not in text
     assert '"null"' not in text
@@ -119,19 +121,19 @@ def test_the_schema_judges_as_the_check_does(body, right):
 
     from speechframe.spec.check import check
 
-    schema = json_schema()
+    schema = build_json_schema()
     validator = Draft202012Validator({**schema, "$ref": "#/$defs/GenerateRequest"})
     assert validator.is_valid(body) is right
     assert (check(GenerateRequest, body).value is not None) is right
 
 
 def test_markdown_has_every_field_endpoint_code_and_choice():
-    text = tables_markdown()
-    for model in models():
+    text = render_markdown()
+    for model in iter_models():
         section = text.partition(f"### {model.__name__} (")[2].partition("\n### ")[0]
-        for name in field_facts(model):
+        for name in read_field_facts(model):
             assert f"| `{name}` |" in section, (model, name)
-    for endpoint in (*ENDPOINTS, *ADDITIONS):
+    for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS):
         assert f"`{endpoint.path}`" in text
     for code in (*ErrorCode, *WarningCode, *CloseCode, *(int(status) for status in Status)):
         assert f"| {code} |" in text
@@ -143,7 +145,7 @@ def test_markdown_has_every_field_endpoint_code_and_choice():
 
 def test_markdown_tables_are_rectangular():
     width = None
-    for line in tables_markdown().splitlines():
+    for line in render_markdown().splitlines():
         if not line.startswith("|"):
             width = None
             continue
@@ -165,5 +167,5 @@ def test_content_types():
         "PCM": "audio/L16",
     }
     assert set(chosen.CONTENT_TYPES) == set(Format)
-    assert chosen.content_type(Format.PCM, 8000, 2) == "audio/L16;rate=8000;channels=2"
-    assert chosen.content_type(Format.MP3, 8000, 2) == "audio/mpeg"
+    assert chosen.make_content_type(Format.PCM, 8000, 2) == "audio/L16;rate=8000;channels=2"
+    assert chosen.make_content_type(Format.MP3, 8000, 2) == "audio/mpeg"

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from speechframe.local.service.app import HANDLERS
-from speechframe.spec.endpoints import by_name
+from speechframe.spec.endpoints import get_endpoint
 
 TESTS = Path(__file__).resolve().parents[1]
 FACTS = tomllib.loads(Path(__file__).with_name("facts.toml").read_text(encoding="utf-8"))
@@ -37,7 +37,7 @@ def test_tests_name_only_rules_that_exist():
 
 
 def test_served_chapters_are_those_of_the_service():
-    served = {by_name(name).chapter for name in HANDLERS if not by_name(name).addition}
+    served = {get_endpoint(name).chapter for name in HANDLERS if not get_endpoint(name).addition}
     assert served == set(FACTS["served"])
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from speechframe.store.schema import LEDGER
+from speechframe.store.schema import LEDGER_SCHEMA
 
 USUAL = {
     "run_id": "r", "take": 0, "attempt": 1, "operation": "generate", "model": "gen2", "locale": "en-US",
@@ -25,5 +25,5 @@ def make_ledger(folder, rows, name="run-000001"):
     """Write attempts that differ from the usual one by what each of `rows` says; return the ledger folder."""
     (folder / "attempts").mkdir(parents=True, exist_ok=True)
     table = [{**USUAL, "request_key": f"{number:032x}", **row} for number, row in enumerate(rows)]
-    pq.write_table(pa.Table.from_pylist(table, schema=LEDGER), folder / "attempts" / f"{name}.parquet")
+    pq.write_table(pa.Table.from_pylist(table, schema=LEDGER_SCHEMA), folder / "attempts" / f"{name}.parquet")
     return folder

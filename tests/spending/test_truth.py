@@ -20,7 +20,7 @@ import soundfile
 
 import speechframe as spf
 from forked import Program
-from speechframe.settings import fingerprint
+from speechframe.settings import fingerprint_key
 from speechframe.spending.ledger import open_ledgers
 from speechframe.testing import FaultyService
 
@@ -88,7 +88,7 @@ def books(data):
     with contextlib.closing(sqlite3.connect(data / "service.sqlite3")) as file:
         (salt,) = file.execute("SELECT value FROM facts WHERE name LIKE '%salt%'").fetchone()
         names = {
-            hashlib.blake2b(key.encode(), key=bytes(salt), digest_size=32).digest(): fingerprint(key)
+            hashlib.blake2b(key.encode(), key=bytes(salt), digest_size=32).digest(): fingerprint_key(key)
             for key in KEYS
         }
         rows = file.execute("SELECT key_hash, operation, day, millis FROM billed").fetchall()

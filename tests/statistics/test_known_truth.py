@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import scipy
 
-from speechframe.statistics.clusters import critical, holm
+from speechframe.statistics.clusters import adjust_holm, compute_critical_t
 from speechframe.statistics.intake import check_votes
 from speechframe.statistics.listening import analyse
-from speechframe.statistics.preference import strengths
-from speechframe.statistics.proportions import share_of
-from speechframe.statistics.scores import ScoreTable, p_of_pairs
+from speechframe.statistics.preference import fit_strengths
+from speechframe.statistics.proportions import estimate_share
+from speechframe.statistics.scores import ScoreTable, compute_p_of_pairs
 from speechframe.statistics.spread import Spread
 
 LOWEST, HIGHEST = 0.92, 0.98
@@ -56,9 +56,9 @@ def test_intervals_hold_the_mean_and_the_difference(study, runs, draw):
     for _ in range(runs):
         table = table_of(draw(rng, means=(3.4, 3.0), **STUDIES[study]), 2)
         for place, (truth, (value, spread)) in enumerate(
-            [(3.4, table.mean(0)), (0.4, table.difference(0, 1))]
+            [(3.4, table.compute_mean(0)), (0.4, table.compute_difference(0, 1))]
         ):
-            reach = critical(np.array([spread.degrees], float), 0.95)[0] * np.sqrt(spread.variance)
+            reach = compute_critical_t(np.array([spread.degrees], float), 0.95)[0] * np.sqrt(spread.variance)
             held[place] += abs(value - truth) <= reach
     for hits in held:
         assert_covered(hits, runs)
@@ -80,7 +80,7 @@ def test_six_equal_conditions_are_seldom_told_apart(study, runs, draw):
     found = 0
     for _ in range(runs):
         table = table_of(draw(rng, means=(3.0,) * 6, **STUDIES[study]), 6)
-        found += np.nanmin(holm(p_of_pairs(table, pairs))) < 0.05
+        found += np.nanmin(adjust_holm(compute_p_of_pairs(table, pairs))) < 0.05
     assert_seldom(found, runs)
 
 
@@ -106,7 +106,7 @@ def test_votes_taken_as_independent_would_be_told_apart_often(draw):
             scipy.stats.ttest_ind(score[which == a], score[which == b]).pvalue
             for a, b in combinations(range(6), 2)
         ]
-        found += holm(np.array(p)).min() < 0.05
+        found += adjust_holm(np.array(p)).min() < 0.05
     assert found / runs > MOST_FALSE_IN_200
 
 
@@ -124,7 +124,7 @@ def test_clustered_intervals_hold_the_share(lead, listener_sd, item_sd, runs):
     for _ in range(runs):
         leaning = listener_sd * rng.standard_normal(16)[who] + item_sd * rng.standard_normal(14)[what]
         yes = (rng.random(len(who)) < 1 / (1 + np.exp(-lead - leaning))).astype(float)
-        found = share_of(yes, who, what)
+        found = estimate_share(yes, who, what)
         hits += found.clustered_low <= truth <= found.clustered_high
     assert_covered(hits, runs)
 
@@ -138,7 +138,7 @@ def test_bootstrapped_intervals_hold_the_strength(tie, runs, ab):
     hits = 0
     for _ in range(runs):
         votes = check_votes(ab(rng, strengths=truth, listeners=14, items=12, tie=tie), method="ab")
-        frame = strengths(votes, replicates=60).frame.set_index("condition")
+        frame = fit_strengths(votes, replicates=60).frame.set_index("condition")
         hits += frame.loc["x", "low"] <= truth["x"] <= frame.loc["x", "high"]
     assert_covered(hits, runs)
 
@@ -153,7 +153,7 @@ def test_bootstrapped_intervals_hold_the_strength_where_listeners_and_items_diff
     hits = 0
     for _ in range(runs):
         drawn = ab(rng, strengths={"x": 0.8, "y": 0.0}, listeners=16, items=14, listener_sd=0.5, item_sd=0.4)
-        frame = strengths(check_votes(drawn, method="ab"), replicates=60).frame.set_index("condition")
+        frame = fit_strengths(check_votes(drawn, method="ab"), replicates=60).frame.set_index("condition")
         hits += frame.loc["x", "low"] <= truth <= frame.loc["x", "high"]
     assert_covered(hits, runs)
 

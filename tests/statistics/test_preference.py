@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
 from speechframe.statistics.listening import analyse
-from speechframe.statistics.preference import davidson
-from speechframe.statistics.proportions import share_of, wilson
+from speechframe.statistics.preference import fit_davidson
+from speechframe.statistics.proportions import compute_wilson_interval, estimate_share
 
 # Davidson (1970), example 2: brands of chocolate pudding; preferred the first, the second, neither.
 PUDDING = {
@@ -42,7 +42,7 @@ def rows_of(votes):
 
 def test_ties_are_davidsons_by_his_own_example():
     counts = np.array([list(PUDDING.values())], float)
-    strength, nu = davidson(counts, list(PUDDING), 6)
+    strength, nu = fit_davidson(counts, list(PUDDING), 6)
     worth = np.exp(strength[0]) / np.exp(strength[0]).sum()
     assert worth == pytest.approx(PUDDING_WORTH, abs=6e-5)
     assert nu[0] == pytest.approx(PUDDING_NU, abs=6e-5)
@@ -64,9 +64,9 @@ def test_without_ties_the_strengths_are_those_of_choix(rng, ab):
 def test_many_tables_are_fitted_as_one_is():
     counts = np.array([list(PUDDING.values())], float)
     halved = np.concatenate([counts, counts[:, ::-1], counts * [1, 1, 0]])
-    together, nus = davidson(halved, list(PUDDING), 6)
+    together, nus = fit_davidson(halved, list(PUDDING), 6)
     for place in range(3):
-        alone, nu = davidson(halved[place : place + 1], list(PUDDING), 6)
+        alone, nu = fit_davidson(halved[place : place + 1], list(PUDDING), 6)
         assert together[place] == pytest.approx(alone[0], abs=1e-8)
         assert nus[place] == pytest.approx(nu[0], abs=1e-8)
 
@@ -97,7 +97,7 @@ def test_which_of_two_is_called_a_does_not_matter(rng, ab):
 def test_replicates_are_the_same_however_many_are_drawn_at_once(rng, ab, monkeypatch):
     votes = ab(rng, strengths={"x": 0.5, "y": 0.0, "z": -0.4}, tie=0.4)
     whole = analyse(votes, method="ab", replicates=50)
-    monkeypatch.setattr("speechframe.statistics.preference._DRAWN_AT_ONCE", 300)
+    monkeypatch.setattr("speechframe.statistics.preference._MAX_DRAWN_AT_ONCE", 300)
     some = analyse(votes, method="ab", replicates=50)
     pd.testing.assert_frame_equal(some.preference, whole.preference)
     pd.testing.assert_frame_equal(some.strengths.frame, whole.strengths.frame)
@@ -147,7 +147,9 @@ def test_a_condition_that_always_wins_has_no_finite_strength_and_says_so():
     pair = result.preference.iloc[0]
     assert (pair["share"], pair["high"], pair["clustered_high"]) == (1.0, 1.0, 1.0)
     # Two items agree: two votes, by t with one degree of freedom.
-    assert pair["clustered_low"] == pytest.approx(wilson(1.0, 2, scipy.stats.t.ppf(0.975, 1))[0])
+    assert pair["clustered_low"] == pytest.approx(
+        compute_wilson_interval(1.0, 2, scipy.stats.t.ppf(0.975, 1))[0]
+    )
     assert pair["clustered_low"] < pair["low"] < 1.0
 
 
@@ -181,20 +183,22 @@ def test_votes_that_were_not_given_are_left_out_and_counted(rng, ab):
 def test_wilson_is_that_of_statsmodels(votes, data):
     yes = data.draw(st.integers(0, votes))
     expected = proportion_confint(yes, votes, method="wilson")
-    assert wilson(yes / votes, votes, 1.959963984540054) == pytest.approx(expected, abs=1e-12)
+    assert compute_wilson_interval(yes / votes, votes, 1.959963984540054) == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 def test_votes_that_cancel_everywhere_are_worth_what_single_votes_are():
     who, what = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    found = share_of(np.array([1.0, 0.0, 0.0, 1.0]), who, what)
+    found = estimate_share(np.array([1.0, 0.0, 0.0, 1.0]), who, what)
     assert (found.share, found.votes, found.reason) == (0.5, 4, "")
     assert 0 < found.clustered_low < found.low
 
 
 def test_a_share_is_less_sure_where_listeners_agree_with_themselves():
     who, what = (axis.ravel() for axis in np.indices((10, 10)))
-    same_listener = share_of((who < 6).astype(float), who, what)
-    mixed = share_of(((who + what) % 10 < 6).astype(float), who, what)
+    same_listener = estimate_share((who < 6).astype(float), who, what)
+    mixed = estimate_share(((who + what) % 10 < 6).astype(float), who, what)
     assert same_listener.share == mixed.share == 0.6
     width = [found.clustered_high - found.clustered_low for found in (same_listener, mixed)]
     assert width[0] > 2 * width[1]

@@ -7,7 +7,7 @@ import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechframe.statistics.clusters import clustered, holm
+from speechframe.statistics.clusters import adjust_holm, estimate_clustered_variance
 from speechframe.statistics.listening import analyse
 
 
@@ -71,11 +71,13 @@ def test_no_variance_falls_below_that_of_one_way_of_clustering():
     """Where votes cancel the sum of the three terms is negative; where all do, single votes are left."""
     influence = np.array([1.0, -1.0, -1.0, 1.0])
     listeners, items = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    assert clustered(influence, listeners, items).variance == pytest.approx(4 / 3 * 4)
+    assert estimate_clustered_variance(influence, listeners, items).variance == pytest.approx(4 / 3 * 4)
     tilted = np.array([1.0, -0.5, -1.0, 0.5])
     by_item = 2 * ((1.0 - 1.0) ** 2 + 0.0)
     by_listener = 2 * (0.5**2 + 0.5**2)
-    assert clustered(tilted, listeners, items).variance == pytest.approx(max(by_listener, by_item))
+    assert estimate_clustered_variance(tilted, listeners, items).variance == pytest.approx(
+        max(by_listener, by_item)
+    )
 
 
 @settings(max_examples=8)
@@ -83,7 +85,7 @@ def test_no_variance_falls_below_that_of_one_way_of_clustering():
 def test_holm_is_that_of_statsmodels(values):
     p = np.array(values, float)
     known = ~np.isnan(p)
-    adjusted = holm(p)
+    adjusted = adjust_holm(p)
     assert np.isnan(adjusted[~known]).all()
     if known.any():
         assert adjusted[known] == pytest.approx(by_holm(p[known]))

@@ -8,7 +8,7 @@ import pytest
 from speechframe.errors import AnalysisError
 from speechframe.statistics.intake import check_votes
 from speechframe.statistics.listening import analyse
-from speechframe.statistics.votes import METHODS, NEEDED, VOTE_KEY, VOTE_SCHEMA
+from speechframe.statistics.votes import METHODS, REQUIRED_COLUMNS, VOTE_KEY, VOTE_SCHEMA
 
 
 def score_rows(**changes):
@@ -39,7 +39,7 @@ def pair_rows(method="ab", **changes):
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_needed_and_what_names_a_vote_are_columns_of_the_schema(method):
     names = set(VOTE_SCHEMA[method].names)
-    assert {*NEEDED[method], *VOTE_KEY[method]} <= names
+    assert {*REQUIRED_COLUMNS[method], *VOTE_KEY[method]} <= names
     assert {"test_id", "seed", "training", "plays", "listened_s", "first_play_utc", "voted_utc"} <= names
 
 

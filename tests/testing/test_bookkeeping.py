@@ -49,7 +49,7 @@ def test_a_rate_lets_through_its_burst_and_then_what_the_time_brings_and_never_m
     account, now_s, passed = Account("k", {}), 0.0, 0
     for number, gap in enumerate(gaps):
         now_s += gap if number else 0.0
-        passed += account.may_pass(rate, burst, now_s)
+        passed += account.take_rate_token(rate, burst, now_s)
     assert min(burst, len(gaps)) <= passed or now_s * rate < burst
     assert passed <= burst + now_s * rate + 1e-6
     assert passed >= 1
@@ -59,13 +59,13 @@ def test_books_survive_json_to_the_letter():
     counters = Counters()
     counters.count_call()
     counters.count_answer(200)
-    counters.bill(2**64 - 1, 7)
-    counters.bill(2**64 - 1, 7)
-    counters.bill(3, 1)
-    books = counters.books({"global": [InFlightMeter(3)]}, {"abc": 5})
+    counters.count_bill(2**64 - 1, 7)
+    counters.count_bill(2**64 - 1, 7)
+    counters.count_bill(3, 1)
+    books = counters.make_books({"global": [InFlightMeter(3)]}, {"abc": 5})
     assert books.billed == {2**64 - 1: Billed(2, 14), 3: Billed(1, 1)}
     assert books.duplicates == {2**64 - 1: 2}
-    assert Books.of_json(json.loads(json.dumps(books.to_json()))) == books
+    assert Books.from_json(json.loads(json.dumps(books.to_json()))) == books
 
 
 def test_a_bill_is_read_back_and_a_line_that_was_cut_is_taken_off(tmp_path):
@@ -74,11 +74,11 @@ def test_a_bill_is_read_back_and_a_line_that_was_cut_is_taken_off(tmp_path):
     for bill in bills:
         journal.write(bill)
     with (tmp_path / "billed.journal").open("ab") as file:
-        file.write(bills[0].line()[:-4])
+        file.write(bills[0].make_line()[:-4])
     again = BillsFile(tmp_path)
-    assert list(again.bills()) == bills
+    assert list(again.read_bills()) == bills
     again.write(bills[0])
-    assert list(BillsFile(tmp_path).bills()) == [*bills, bills[0]]
+    assert list(BillsFile(tmp_path).read_bills()) == [*bills, bills[0]]
 
 
 def test_a_bill_that_the_disk_does_not_take_whole_is_not_on_record(tmp_path):
@@ -95,7 +95,7 @@ def test_a_bill_that_the_disk_does_not_take_whole_is_not_on_record(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [number for number, _ in refused] == [1, 2, 3, 4]
     assert "disk is full" in refused[0][1]
-    assert len(list(journal.bills())) == 1
+    assert len(list(journal.read_bills())) == 1
 
 
 def test_a_key_pays_once_for_a_mark_and_never_more_than_its_quota(tmp_path):
@@ -104,7 +104,7 @@ def test_a_key_pays_once_for_a_mark_and_never_more_than_its_quota(tmp_path):
         return counters, Bank(["one", "two"], ["global"], None, BillsFile(tmp_path), counters)
 
     counters, bank = opened()
-    one, two = bank.account("one"), bank.account("two")
+    one, two = bank.find_account("one"), bank.find_account("two")
     assert bank.pay(one, {1: 6}, quota=10, mark=("k", b"body"))
     assert not bank.pay(one, {1: 6}, quota=10, mark=("k", b"body"))
     with pytest.raises(OtherBodyError):
@@ -115,7 +115,7 @@ def test_a_key_pays_once_for_a_mark_and_never_more_than_its_quota(tmp_path):
     assert bank.pay(two, {1: 6}, quota=10, mark=("k", b"body")), "a mark is its key's own"
     counters, bank = opened()
     assert counters.billed_characters == 16
-    assert sorted(bank.remaining(10).values()) == [0, 4]
-    assert not bank.pay(bank.account("one"), {1: 6}, quota=10, mark=("k", b"body"))
-    assert bank.account("three") is None
-    assert bank.account(None) is None
+    assert sorted(bank.count_remaining_characters(10).values()) == [0, 4]
+    assert not bank.pay(bank.find_account("one"), {1: 6}, quota=10, mark=("k", b"body"))
+    assert bank.find_account("three") is None
+    assert bank.find_account(None) is None

@@ -34,15 +34,15 @@ def test_a_step_is_drawn_when_a_place_falls_into_its_share(shares, place):
         if end <= place < end + share:
             expected = name
         end += share
-    assert plan.FaultTable(shares).step_at(place).name == expected
+    assert plan.FaultTable(shares).choose_step(place).name == expected
 
 
 @given(scripts, st.integers(0, 20))
 def test_a_script_is_played_once_then_all_is_well_unless_it_stays(script, attempt):
     once = script[attempt] if attempt < len(script) else "ok"
     stays = script[min(attempt, len(script) - 1)]
-    assert plan.scripted_step(script, attempt).name == once
-    assert plan.scripted_step([*script, "..."], attempt).name == stays
+    assert plan.get_scripted_step(script, attempt).name == once
+    assert plan.get_scripted_step([*script, "..."], attempt).name == stays
 
 
 @pytest.mark.parametrize("latency", [Lognormal(3.0, 1.0), Lognormal(1e-3, 0.0)])
@@ -60,7 +60,7 @@ def test_any_place_gives_a_finite_latency(place):
 
 @given(st.sampled_from(["seconds", "float", "date"]), st.floats(0, 1e4), st.floats(1e9, 3e9))
 def test_a_wait_is_never_told_shorter_than_meant_and_the_header_says_what_is_expected(form, wait_s, now_s):
-    value, told_s = plan.retry_after(form, wait_s, now_s)
+    value, told_s = plan.make_retry_after(form, wait_s, now_s)
     assert wait_s - 1e-6 <= told_s <= wait_s + (0 if form == "float" else 1)
     read_s = parsedate_to_datetime(value).timestamp() - now_s if form == "date" else float(value)
     assert read_s == pytest.approx(told_s, abs=1e-6)
@@ -68,8 +68,13 @@ def test_a_wait_is_never_told_shorter_than_meant_and_the_header_says_what_is_exp
 
 
 def test_mixed_takes_every_form_and_none_and_the_others_stay_as_they_are():
-    assert {plan.form_of("mixed", place / 100) for place in range(100)} == {"seconds", "float", "date", None}
-    assert {form: plan.form_of(form, 0.99) for form in ("seconds", "float", "date", None)} == {
+    assert {plan.choose_form("mixed", place / 100) for place in range(100)} == {
+        "seconds",
+        "float",
+        "date",
+        None,
+    }
+    assert {form: plan.choose_form(form, 0.99) for form in ("seconds", "float", "date", None)} == {
         form: form for form in ("seconds", "float", "date", None)
     }
-    assert plan.retry_after(None, 5, 1e9) == (None, 0.0)
+    assert plan.make_retry_after(None, 5, 1e9) == (None, 0.0)

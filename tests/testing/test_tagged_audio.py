@@ -17,11 +17,11 @@ from speechframe.errors import AudioError
 from speechframe.spec.limits import GENERATE_SAMPLE_RATES_HZ
 from speechframe.spec.speech import Format
 from speechframe.testing import tag_in, tag_of
-from speechframe.testing.audio import clip, clip_base64, shape_of
+from speechframe.testing.audio import encode_clip_base64, make_clip, make_shape
 
 formats = st.sampled_from([Format.WAV, Format.FLAC])
 shapes = st.builds(
-    shape_of,
+    make_shape,
     formats,
     st.sampled_from(GENERATE_SAMPLE_RATES_HZ),
     st.sampled_from([1, 2]),
@@ -35,40 +35,40 @@ tags = st.integers(0, 2**64 - 1)
 @settings(max_examples=40)
 @given(shapes, tags, st.integers(0, 2**31 - 1))
 def test_every_clip_is_audio_of_its_shape_neither_silent_nor_clipped_and_gives_its_tag_back(shape, tag, take):
-    data = clip(shape, tag, take)
+    data = make_clip(shape, tag, take)
     audio = codec.decode(data, format=shape.format)
     assert (audio.sample_rate_hz, audio.channels) == (shape.rate_hz, shape.channels)
     assert len(audio.samples) == shape.frames
-    assert measure.rms_db(audio.samples) > -40
-    assert 0.05 < measure.peak(audio.samples) < 0.95
+    assert measure.measure_rms_db(audio.samples) > -40
+    assert 0.05 < measure.measure_peak(audio.samples) < 0.95
     assert tag_in(data) == tag
 
 
 @settings(max_examples=30)
 @given(shapes, tags)
 def test_base64_put_together_from_pieces_is_the_base64_of_the_whole(shape, tag):
-    pieces = b"".join(clip_base64(shape, tag, take=3))
-    assert base64.b64decode(pieces, validate=True) == clip(shape, tag, take=3)
+    pieces = b"".join(encode_clip_base64(shape, tag, take=3))
+    assert base64.b64decode(pieces, validate=True) == make_clip(shape, tag, take=3)
 
 
 @given(formats, st.integers(1, 2000))
 def test_a_clip_without_a_size_is_as_long_as_its_text_takes(format, characters):
-    seconds = shape_of(format, 24000, 1, characters=characters, audio_bytes=None, variant=0).seconds
+    seconds = make_shape(format, 24000, 1, characters=characters, audio_bytes=None, variant=0).seconds
     assert abs(seconds - 0.06 * characters) <= 0.15
 
 
 @pytest.mark.parametrize("format", [Format.WAV, Format.FLAC])
 @pytest.mark.parametrize("size", [2_000, 150_000])
 def test_a_clip_with_a_size_has_about_that_size(format, size):
-    shape = shape_of(format, 44100, 1, characters=5, audio_bytes=size, variant=2)
-    assert len(clip(shape, 1, 0)) == pytest.approx(size, rel=0.05)
+    shape = make_shape(format, 44100, 1, characters=5, audio_bytes=size, variant=2)
+    assert len(make_clip(shape, 1, 0)) == pytest.approx(size, rel=0.05)
 
 
 @pytest.mark.parametrize("format", [Format.WAV, Format.FLAC])
 def test_soundfile_reads_it_and_parquet_keeps_its_tag(format, tmp_path):
     texts = ["One.", "Two.", "One. "]
     clips = [
-        clip(shape_of(format, 24000, 1, characters=4, audio_bytes=None, variant=0), tag_of(t), 0)
+        make_clip(make_shape(format, 24000, 1, characters=4, audio_bytes=None, variant=0), tag_of(t), 0)
         for t in texts
     ]
     pq.write_table(pa.table({"audio": clips}), tmp_path / "a.parquet")
@@ -96,8 +96,8 @@ def test_other_audio_has_no_tag_and_that_is_said(data):
 
 @pytest.mark.quiet
 def test_a_big_clip_costs_its_copying_not_its_encoding():
-    shape = shape_of(Format.WAV, 44100, 1, characters=5, audio_bytes=600_000, variant=0)
-    whole = clip(shape, 1, 0)
+    shape = make_shape(Format.WAV, 44100, 1, characters=5, audio_bytes=600_000, variant=0)
+    whole = make_clip(shape, 1, 0)
 
     def best_s(work):
         times = []
@@ -107,5 +107,5 @@ def test_a_big_clip_costs_its_copying_not_its_encoding():
             times.append(time.perf_counter() - start)
         return min(times)
 
-    pieces_s = best_s(lambda: b"".join(clip_base64(shape, 1, 0)))
+    pieces_s = best_s(lambda: b"".join(encode_clip_base64(shape, 1, 0)))
     assert best_s(lambda: base64.b64encode(whole)) > 2 * pieces_s

@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 from speechframe.backends.service import SpokenBackend
 from speechframe.batch.live import Run
 from speechframe.store import journal, parts
-from speechframe.store.folder import Folder, Manifest, TableEntry, described
+from speechframe.store.folder import Folder, Manifest, TableEntry, serialise_schema
 from speechframe.store.schema import BASE_KEY, INPUT_COLUMNS, ROW_ID, TAKE
-from speechframe.verbs.translate import COLUMNS as TRANSLATED
+from speechframe.verbs.translate import TRANSLATION_COLUMNS as TRANSLATED
 
 COLUMNS = {"generate": SpokenBackend.columns, "translate": TRANSLATED}
 
@@ -43,10 +43,10 @@ def run_of(path, columns, records, *, operation="generate", text="line", name=st
     for field in INPUT_COLUMNS:
         table = table.append_column(field, pa.array(ours.get(field.name, [None] * rows), field.type))
     file = "input/0001.parquet"
-    pq.write_table(table, folder.temporary(file), row_group_size=8192)
+    pq.write_table(table, folder.make_temporary_path(file), row_group_size=8192)
     folder.publish(file)
     entry = TableEntry(file, rows, arguments={"text": {"column": text}}, hidden=["text"])
-    kept = described(COLUMNS[operation])
+    kept = serialise_schema(COLUMNS[operation])
     Manifest("r1", operation, "test/1", kept, state="stopped", tables=[entry]).write(folder)
     log = journal.Journal(folder, 1, {"run_id": "r1", "operation": operation})
     for k, (record, audio) in records.items():

@@ -4,7 +4,7 @@ import pytest
 from tests.rooms.scripted import Scripted, make
 
 import speechframe as spf
-from speechframe.widgets.figures import Burn, RunFigures, to_go
+from speechframe.widgets.figures import BurnDown, RunFigures, format_duration
 from speechframe.widgets.watcher import Watcher
 
 POINTS = ((0.0, 1000.0), (30.0, 900.0))
@@ -19,26 +19,26 @@ COUNTS = {
     [(0, "1 s"), (1.6, "2 s"), (89.9, "90 s"), (90, "2 min"), (5300, "88 min"), (5400, "1 h 30 min")],
 )
 def test_times_are_said_as_people_say_them(seconds, words):
-    assert to_go(seconds) == words
+    assert format_duration(seconds) == words
 
 
 @pytest.mark.parametrize(
     ("burn", "words"),
     [
-        (Burn(), "No credits have been spent yet."),
+        (BurnDown(), "No credits have been spent yet."),
         (
-            Burn("characters", "balance", POINTS),
+            BurnDown("characters", "balance", POINTS),
             "Balance of the key: 1,000 characters at the start, 900 after 30 s.",
         ),
         (
-            Burn("credits", "budget", POINTS, (POINTS[1], (60.0, 800.25))),
+            BurnDown("credits", "budget", POINTS, (POINTS[1], (60.0, 800.25))),
             (
                 "Budget of the run: 1,000 credits at the start, 900 after 30 s; "
                 "at this rate 800.25 at the end, in about 30 s."
             ),
         ),
         (
-            Burn("credits", "budget", POINTS, (POINTS[1], (300.0, 0.0)), "call 37 of 80"),
+            BurnDown("credits", "budget", POINTS, (POINTS[1], (300.0, 0.0)), "call 37 of 80"),
             (
                 "Budget of the run: 1,000 credits at the start, 900 after 30 s; "
                 "at this rate the run stops at max_credits in about 4 min, at about call 37 of 80."
@@ -76,10 +76,10 @@ def test_credits_budget_and_money_are_of_the_whole_run_also_after_a_resume(tmp_p
     backend = Scripted()
     run = make(tmp_path / "run", list("abcd"), backend=backend, max_credits=2)
     watcher = Watcher(run)
-    assert "2 of 2 credits · 1.00 EUR" in watcher.look().pace
-    run.go_on_as(spf.resume(run, backend=backend, max_credits=3, progress=False))
-    assert "3 of 3 credits · 1.50 EUR" in watcher.look().pace
-    assert "3 of 3 credits" in Watcher(spf.open_run(run.path)).look().pace
+    assert "2 of 2 credits · 1.00 EUR" in watcher.read_figures().pace
+    run.take_state_of(spf.resume(run, backend=backend, max_credits=3, progress=False))
+    assert "3 of 3 credits · 1.50 EUR" in watcher.read_figures().pace
+    assert "3 of 3 credits" in Watcher(spf.open_run(run.path)).read_figures().pace
 
 
 def test_a_run_of_another_process_counts_by_the_word_of_its_verb(tmp_path):
@@ -88,4 +88,4 @@ def test_a_run_of_another_process_counts_by_the_word_of_its_verb(tmp_path):
 
     for backend, words in ((Texts(), "2 of 2 texts"), (Scripted(), "2 of 2 calls")):
         path = make(tmp_path / backend.operation, ["One.", "Two."], backend=backend).path
-        assert Watcher(spf.open_run(path)).look().so_far == words
+        assert Watcher(spf.open_run(path)).read_figures().so_far == words

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from run_lab import run_of
 
-from speechframe.widgets.rows import SORTED_BY, Arranged, RowReader
+from speechframe.widgets.rows import SORT_KEYS, Arrangement, RowReader
 
 TEXTS = (
     "Straße nach Łódź",
@@ -84,13 +84,13 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("by", SORTED_BY)
+@pytest.mark.parametrize("by", SORT_KEYS)
 @pytest.mark.parametrize("descending", [False, True], ids=["up", "down"])
 def test_rows_are_found_and_sorted_as_pandas_does_it(run, rows, by, descending):
     reader = RowReader(run)
     for search in ("", "strasse", "ÉT", "R1", "some LENGTH", "nowhere"):
         for status, verdict in (("", ""), ("done", ""), ("", "keep"), ("pending", "none")):
-            arranged = Arranged(search, status, verdict, by, descending)
+            arranged = Arrangement(search, status, verdict, by, descending)
             found = list(reader.places(arranged))
             assert found == plainly(rows, arranged)
             assert {type(place) for place in found} <= {int}
@@ -101,7 +101,7 @@ def test_what_is_kept_of_a_row_is_its_text_and_little_more(tmp_path):
     run = made_run(tmp_path / "run", 5000, text=texts.__getitem__)
     reader = RowReader(run)
     before = pa.total_allocated_bytes()
-    places = reader.places(Arranged(search="line", by="text"))
+    places = reader.places(Arrangement(search="line", by="text"))
     kept = pa.total_allocated_bytes() - before
     assert len(places) == 5000
     assert 0 < kept < 2 * sum(map(len, texts)), "text, id and some numbers, in no objects"

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from speechframe.processes.loop import background_loop
+from speechframe.processes.loop import get_background_loop
 from speechframe.spec.speech import Voice
 from speechframe.testing import FaultyService
 from speechframe.widgets.voice_gallery import VoiceGallery
@@ -66,7 +66,7 @@ def at_once():
         held.set()
         release.wait(60)
 
-    background_loop().call_soon_threadsafe(hold)
+    get_background_loop().call_soon_threadsafe(hold)
     assert held.wait(60)
     try:
         yield

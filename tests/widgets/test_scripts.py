@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from speechframe.page import assets
-from speechframe.page.assets import SCRIPTS, script, style
+from speechframe.page.assets import SCRIPT_NAMES, build_script, read_style
 
 HERE = Path(__file__).parent
 STATIC = Path(__file__).parents[2] / "src/speechframe/page/static"
@@ -26,14 +26,14 @@ def node(*arguments):
 
 
 def test_all_scripts_together_are_small():
-    assert len(MODULES) > len(SCRIPTS)
+    assert len(MODULES) > len(SCRIPT_NAMES)
     # Pages get the scripts without comments and indents.
     assert sum(len(text.encode()) for text in collected().values()) < 73_500
 
 
 def collected():
     parts = {}
-    for name in [*SCRIPTS, "core/page", "core/served", "core/offline"]:
+    for name in [*SCRIPT_NAMES, "core/page", "core/served", "core/offline"]:
         assets._collect(f"{name}.js", parts)
     return parts
 
@@ -52,12 +52,12 @@ def test_scripts_can_be_put_together_as_text():
 
 
 def test_every_widget_s_script_is_listed():
-    assert set(SCRIPTS) == {path.stem for path in STATIC.glob("*.js")}
+    assert set(SCRIPT_NAMES) == {path.stem for path in STATIC.glob("*.js")}
 
 
 def test_scripts_put_together_are_modules_that_import_nothing(tmp_path):
-    for name, as_page in itertools.product(SCRIPTS, (False, True)):
-        whole = script(name, as_page=as_page)
+    for name, as_page in itertools.product(SCRIPT_NAMES, (False, True)):
+        whole = build_script(name, as_page=as_page)
         assert not re.search(r"^\s*import\b", whole, re.MULTILINE), name
         assert whole.count("export ") == (0 if as_page else 1), name
         (tmp_path / f"{name}-{as_page}.mjs").write_text(whole, encoding="utf-8")
@@ -77,8 +77,8 @@ def test_nothing_is_fetched_or_evaluated_or_written_as_html():
 
 
 def test_the_style_sheet_fetches_nothing():
-    assert "url(" not in style()
-    assert "@import" not in style()
+    assert "url(" not in read_style()
+    assert "@import" not in read_style()
 
 
 def test_the_logic_of_the_scripts_in_node():

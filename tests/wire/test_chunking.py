@@ -59,7 +59,7 @@ def test_nothing_is_lost_or_moved_by_waits_that_end(text, steps):
     for index, part in enumerate(parts):
         given_out += "".join(chunker.add(part))
         kind = steps[index % len(steps)][1] if steps else "add"
-        given_out += {"add": str, "expire": chunker.expire, "flush": chunker.flush}[kind]()
+        given_out += {"add": str, "expire": chunker.take_expired_text, "flush": chunker.flush}[kind]()
     assert given_out + chunker.flush() == text
 
 
@@ -117,11 +117,11 @@ def test_nothing_that_cannot_be_heard_is_a_chunk_of_its_own():
 def test_a_pause_marker_is_never_torn_by_a_wait_that_ends():
     chunker = Chunker()
     chunker.add("Wait [pa")
-    assert chunker.expire() == "Wait "
-    assert chunker.in_marker
+    assert chunker.take_expired_text() == "Wait "
+    assert chunker.is_in_marker
     chunker.add("use 1.5")
     chunker.add("s]now")
-    assert chunker.expire() == "[pause 1.5s]now"
+    assert chunker.take_expired_text() == "[pause 1.5s]now"
 
 
 @pytest.mark.parametrize("meant", ["[Pause 500ms]", "[ break ]"])
@@ -129,13 +129,13 @@ def test_what_is_meant_as_a_marker_is_not_torn_either(meant):
     assert cut(f"Wait {meant} now, go. ", LENIENT) == ([f"Wait {meant} now, ", "go. "], "")
     chunker = Chunker(min_buffer_size=0)
     chunker.add(f"Wait {meant[:-1]}")
-    assert chunker.expire() == "Wait "
+    assert chunker.take_expired_text() == "Wait "
 
 
 def test_what_only_began_like_a_marker_goes_with_the_second_wait():
     chunker = Chunker()
     chunker.add("a [pause")
-    assert [chunker.expire(), chunker.expire()] == ["a ", "[pause"]
+    assert [chunker.take_expired_text(), chunker.take_expired_text()] == ["a ", "[pause"]
 
 
 @given(st.integers(0, 12))
@@ -170,7 +170,7 @@ def test_a_new_setting_counts_for_what_waits():
     chunker = Chunker(min_buffer_size=1000)
     assert chunker.add("One. Two, three") == []
     chunker.min_buffer_size = 0
-    assert chunker.ready() == ["One. "]
+    assert chunker.take_ready_chunks() == ["One. "]
     chunker.mode = LENIENT
-    assert chunker.ready() == ["Two, "]
+    assert chunker.take_ready_chunks() == ["Two, "]
     assert len(chunker.flush()) == 5

@@ -12,12 +12,12 @@ from speechframe.spec.codes import CloseCode
 from speechframe.spec.socket import VoiceConfig
 from speechframe.wire.client_contexts import (
     ClientContexts,
-    Failed,
-    Retried,
     TurnAudio,
     TurnEnded,
+    TurnFailed,
+    TurnRetried,
     UnexpectedMessage,
-    Warned,
+    WarningReceived,
 )
 from speechframe.wire.contexts import Contexts
 from speechframe.wire.frames import encode_frame
@@ -28,12 +28,12 @@ NORA = VoiceConfig(voice_id="nora")
 
 def client(cap=2, **options):
     contexts = ClientContexts(TurnSlots(cap), **options)
-    contexts.connected()
+    contexts.record_connection()
     return contexts
 
 
 def sent(contexts, now_s=0.0):
-    return [json.loads(encode_frame(frame)) for frame in contexts.frames(now_s=now_s)]
+    return [json.loads(encode_frame(frame)) for frame in contexts.take_frames(now_s=now_s)]
 
 
 def got(contexts, now_s=0.0, **fields):
@@ -53,14 +53,14 @@ def one_heard(**options):
 @pytest.mark.parametrize(
     ("texts", "cleared", "kind"),
     [
-        (["Hi."], False, Failed),
+        (["Hi."], False, TurnFailed),
         (["Hi."], True, TurnEnded),
         ([" \n"], False, TurnEnded),
         (["👍", "…"], False, TurnEnded),
         # A marker may come in pieces.
         (["[pau", "se 1", "s]", "."], False, TurnEnded),
-        (["[pause 1s] 7"], False, Failed),
-        (["Да."], False, Failed),
+        (["[pause 1s] 7"], False, TurnFailed),
+        (["Да."], False, TurnFailed),
     ],
 )
 def test_a_turn_without_audio_has_failed_unless_there_was_nothing_to_pronounce(texts, cleared, kind):
@@ -88,13 +88,13 @@ def test_a_turn_without_audio_says_what_the_service_warned_of_last():
     got(contexts, warning="first", warning_code="NEW", context_id="1.1")
     got(contexts, warning="of nobody", warning_code="NEW")
     assert got(contexts, error="", error_code="INTERNAL_ERROR", context_id="1.1") == [
-        Retried(turn, "INTERNAL_ERROR")
+        TurnRetried(turn, "INTERNAL_ERROR")
     ]
     sent(contexts)
     for warning in ("second", "third"):
         got(contexts, warning=warning, warning_code="NEW", context_id="1.2")
     words = "the answer holds no audio; the service warned: NEW: third"
-    assert got(contexts, final=True, context_id="1.2") == [Failed(turn, None, words, is_bad=True)]
+    assert got(contexts, final=True, context_id="1.2") == [TurnFailed(turn, None, words, is_bad=True)]
     contexts.send(contexts.open(NORA), "Hi.")
     contexts.end(2)
     sent(contexts)
@@ -106,7 +106,7 @@ def test_a_long_text_goes_in_frames_that_a_service_takes():
     turn = contexts.open(NORA)
     contexts.send(turn, text)
     contexts.end(turn)
-    frames = [encode_frame(frame) for frame in contexts.frames(now_s=0.0)]
+    frames = [encode_frame(frame) for frame in contexts.take_frames(now_s=0.0)]
     assert max(len(frame.encode()) for frame in frames) <= MAX_FRAME_BYTES
     assert "".join(json.loads(frame).get("text", "") for frame in frames) == text
 
@@ -128,7 +128,7 @@ def test_a_refused_turn_is_tried_again_after_a_moment_and_given_up_after_a_while
                 context_id=frames[-1]["context_id"],
             )
         now_s += 0.01
-    assert events == [Failed(turn, "ACTIVE_CONTEXT_LIMIT_EXCEEDED", "")]
+    assert events == [TurnFailed(turn, "ACTIVE_CONTEXT_LIMIT_EXCEEDED", "")]
     assert 4 < tries < 20
 
 
@@ -137,13 +137,13 @@ def test_a_close_before_anything_was_sent_is_no_attempt():
     turn, idle = contexts.open(NORA), contexts.open(NORA)
     contexts.send(turn, "One. ")
     for _ in range(5):
-        assert contexts.disconnected(CloseCode.NORMAL) == []
-        contexts.connected()
+        assert contexts.record_disconnection(CloseCode.NORMAL) == []
+        contexts.record_connection()
     sent(contexts)
     contexts.clear(turn)
     sent(contexts)
     # Of what was cleared nobody waits for anything.
-    assert contexts.disconnected(CloseCode.NORMAL) == []
+    assert contexts.record_disconnection(CloseCode.NORMAL) == []
     assert contexts.open_turns == (turn, idle)
 
 
@@ -154,10 +154,10 @@ def test_a_turn_whose_connection_is_closed_has_failed_where_it_was_heard_and_is_
     other = contexts.open(NORA)
     contexts.send(other, "Two. ")
     sent(contexts)
-    failed, retried = contexts.disconnected(code)
-    assert (failed.turn, type(failed), retried) == (turn, Failed, Retried(other, None))
-    assert (contexts.open_turns, contexts.wants_connection) == ((other,), True)
-    contexts.connected()
+    failed, retried = contexts.record_disconnection(code)
+    assert (failed.turn, type(failed), retried) == (turn, TurnFailed, TurnRetried(other, None))
+    assert (contexts.open_turns, contexts.needs_connection) == ((other,), True)
+    contexts.record_connection()
     assert [frame.get("text") for frame in sent(contexts)] == [None, "Two. "]
 
 
@@ -170,7 +170,7 @@ def test_refusals_are_none_of_the_attempts():
         error = {"error": "", "error_code": "ACTIVE_CONTEXT_LIMIT_EXCEEDED"}
         got(contexts, now_s=10 * attempt, **error, context_id=f"1.{attempt}")
     sent(contexts, now_s=60)
-    assert contexts.disconnected(None) == [Retried(turn, None)]
+    assert contexts.record_disconnection(None) == [TurnRetried(turn, None)]
 
 
 @pytest.mark.parametrize("text", ["Half an emoji: \ud83d", "a\0b"])
@@ -199,15 +199,15 @@ def test_a_piece_costs_the_same_however_many_were_sent_before_it():
 def test_what_is_given_up_between_two_frames_is_sent_no_further_and_holds_no_slot():
     slots = TurnSlots(2)
     contexts = ClientContexts(slots)
-    contexts.connected()
+    contexts.record_connection()
     for text in ("One.", "Two.", "Three."):
         contexts.send(contexts.open(NORA), text)
-    frames = contexts.frames(now_s=0)
+    frames = contexts.take_frames(now_s=0)
     assert next(frames).context_id == "1.1"
-    contexts.abandon(1)
-    contexts.abandon(2)
+    contexts.abandon_turn(1)
+    contexts.abandon_turn(2)
     assert [frame.context_id for frame in frames] == ["3.1", "3.1"]
-    assert [frame.context_id for frame in contexts.frames(now_s=0)] == ["1.1", "1.1"]
+    assert [frame.context_id for frame in contexts.take_frames(now_s=0)] == ["1.1", "1.1"]
     assert slots.active == 1
 
 
@@ -215,9 +215,9 @@ def test_a_connection_that_is_lost_between_two_frames_is_sent_no_further():
     contexts = client()
     for text in ("One.", "Two."):
         contexts.send(contexts.open(NORA), text)
-    frames = contexts.frames(now_s=0)
+    frames = contexts.take_frames(now_s=0)
     next(frames)
-    assert contexts.disconnected(None) == [Retried(1, None)]
+    assert contexts.record_disconnection(None) == [TurnRetried(1, None)]
     assert list(frames) == []
 
 
@@ -228,15 +228,15 @@ HEARD = TurnAudio(1, b"\0\1")
     ("beside", "events"),
     [
         ({"error": "", "error_code": "", "warning": "", "warning_code": "", "fatal": False}, [HEARD]),
-        ({"warning": "w", "warning_code": "NEW"}, [Warned(1, "NEW", "w"), HEARD]),
-        ({"warning": "w", "final": True}, [Warned(1, "", "w"), HEARD, TurnEnded(1)]),
+        ({"warning": "w", "warning_code": "NEW"}, [WarningReceived(1, "NEW", "w"), HEARD]),
+        ({"warning": "w", "final": True}, [WarningReceived(1, "", "w"), HEARD, TurnEnded(1)]),
         (
             {"error": "e", "error_code": "NEW"},
             [UnexpectedMessage(1, "an error that is not fatal: NEW e"), HEARD],
         ),
         # It is sent again, or there is an end to it: nobody waits for this piece any more.
-        ({"error": "e", "error_code": "INTERNAL_ERROR"}, [Retried(1, "INTERNAL_ERROR")]),
-        ({"error": "e", "error_code": "NEW", "fatal": True, "final": True}, [Failed(1, "NEW", "e")]),
+        ({"error": "e", "error_code": "INTERNAL_ERROR"}, [TurnRetried(1, "INTERNAL_ERROR")]),
+        ({"error": "e", "error_code": "NEW", "fatal": True, "final": True}, [TurnFailed(1, "NEW", "e")]),
         ({"error": "", "error_code": "", "final": True}, [HEARD, TurnEnded(1)]),
     ],
 )
@@ -252,9 +252,9 @@ def test_audio_is_heard_whatever_else_is_in_its_frame(beside, events):
 @pytest.mark.parametrize(
     ("error", "event"),
     [
-        ({"error": "e", "error_code": "NEW"}, Failed(1, "NEW", "e")),
-        ({"error": "", "error_code": "NEW", "fatal": False}, Failed(1, "NEW", "")),
-        ({"error": "e", "error_code": "INTERNAL_ERROR"}, Failed(1, "INTERNAL_ERROR", "e")),
+        ({"error": "e", "error_code": "NEW"}, TurnFailed(1, "NEW", "e")),
+        ({"error": "", "error_code": "NEW", "fatal": False}, TurnFailed(1, "NEW", "")),
+        ({"error": "e", "error_code": "INTERNAL_ERROR"}, TurnFailed(1, "INTERNAL_ERROR", "e")),
     ],
 )
 def test_a_final_frame_with_an_error_fails_its_turn(error, event):
@@ -271,8 +271,8 @@ def test_a_bad_key_fails_every_turn():
     turns = [contexts.open(NORA) for _ in range(3)]
     contexts.send(turns[0], "One.")
     sent(contexts)
-    assert [event.turn for event in contexts.disconnected(CloseCode.POLICY_VIOLATION)] == turns
-    assert not contexts.wants_connection
+    assert [event.turn for event in contexts.record_disconnection(CloseCode.POLICY_VIOLATION)] == turns
+    assert not contexts.needs_connection
 
 
 def test_a_turn_that_is_abandoned_is_cleared_and_ended_and_no_longer_heard():
@@ -281,7 +281,7 @@ def test_a_turn_that_is_abandoned_is_cleared_and_ended_and_no_longer_heard():
     contexts.send(turn, "One.")
     contexts.send(other, "Two.")
     sent(contexts)
-    contexts.abandon(turn)
+    contexts.abandon_turn(turn)
     frames = sent(contexts)
     assert frames[:2] == [{"clear": True, "context_id": "1.1"}, {"end": True, "context_id": "1.1"}]
     assert [frame["context_id"] for frame in frames[2:]] == ["2.1", "2.1"]
@@ -349,7 +349,7 @@ class BothEnds(RuleBasedStateMachine):
                 case TurnAudio(turn, audio):
                     assert turn not in self.over
                     self.heard[turn] = self.heard.get(turn, "") + audio.decode()
-                case TurnEnded(turn) | Failed(turn):
+                case TurnEnded(turn) | TurnFailed(turn):
                     assert turn not in self.over
                     self.over[turn] = event
 
@@ -376,16 +376,16 @@ class BothEnds(RuleBasedStateMachine):
 
     @precondition(lambda self: self.said)
     @rule(data=st.data())
-    def abandon(self, data):
+    def abandon_turn(self, data):
         turn = data.draw(st.sampled_from(sorted(self.said)))
-        self.client.abandon(turn)
+        self.client.abandon_turn(turn)
         self.over.setdefault(turn, None)
 
     @rule()
     def connect_and_send(self):
-        if self.service is None and self.client.wants_connection:
+        if self.service is None and self.client.needs_connection:
             self.service = Contexts(self.service_slots, now_s=self.now_s, trace_id="t")
-            self.client.connected()
+            self.client.record_connection()
         for frame in self.client.frames(now_s=self.now_s):
             self.take(self.service.receive(encode_frame(frame), now_s=self.now_s))
 
@@ -399,14 +399,14 @@ class BothEnds(RuleBasedStateMachine):
     def wait(self, seconds):
         self.now_s += seconds
         if self.service is not None:
-            self.take(self.service.tick(now_s=self.now_s))
+            self.take(self.service.check_time(now_s=self.now_s))
 
     @rule()
     def work(self):
         if self.at_work:
             one = self.at_work.pop(0)
             self.take(self.service.audio(one.generation, one.text.encode(), now_s=self.now_s))
-            self.take(self.service.generated(one.generation, now_s=self.now_s))
+            self.take(self.service.finish_chunk(one.generation, now_s=self.now_s))
         elif self.finishing:
             self.take(self.service.finished(self.finishing.pop(0), b"", now_s=self.now_s))
 
@@ -421,7 +421,7 @@ class BothEnds(RuleBasedStateMachine):
         self.deliver()
         self.service.close()
         self.service, self.at_work, self.finishing = None, [], []
-        self.note(self.client.disconnected(None))
+        self.note(self.client.record_disconnection(None))
 
     @invariant()
     def slots_are_never_taken_beyond_the_cap_or_given_back_twice(self):

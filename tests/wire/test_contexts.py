@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from speechframe.spec.chosen import GENERATION_REQUESTS_PER_S
+from speechframe.spec.chosen import MAX_GENERATION_REQUESTS_PER_S
 from speechframe.spec.codes import CloseCode, ErrorCode, WarningCode
 from speechframe.spec.limits import BUFFER_DELAY_MS, SOCKET_IDLE_S
 from speechframe.spec.socket import AudioFrame, ErrorFrame, FinalFrame, WarningFrame
@@ -48,15 +48,15 @@ class Socket:
 
     def wait(self, seconds):
         self.now_s += seconds
-        return self.take(self.contexts.tick(now_s=self.now_s))
+        return self.take(self.contexts.check_time(now_s=self.now_s))
 
     def work(self, index=0):
         one = self.at_work.pop(index)
-        self.take(self.contexts.audio(one.generation, one.text.encode(), now_s=self.now_s))
-        self.take(self.contexts.generated(one.generation, now_s=self.now_s))
+        self.take(self.contexts.send_audio(one.generation, one.text.encode(), now_s=self.now_s))
+        self.take(self.contexts.finish_chunk(one.generation, now_s=self.now_s))
 
     def finish(self, index=0):
-        self.take(self.contexts.finished(self.finishing.pop(index), b"|", now_s=self.now_s))
+        self.take(self.contexts.finish_turn(self.finishing.pop(index), b"|", now_s=self.now_s))
 
     def work_all(self):
         while self.at_work or self.finishing:
@@ -90,7 +90,7 @@ def test_contexts_are_made_up_to_the_cap_and_one_more_is_refused_and_harms_nobod
     socket = Socket(cap=2)
     for name in "abc":
         socket.say(context_id=name, voice_config=NORA, text="Hi. ")
-    assert (socket.contexts.active, socket.slots.active) == (2, 2)
+    assert (socket.contexts.active_contexts, socket.slots.active) == (2, 2)
     (error,) = [one for one in socket.sent if isinstance(one, ErrorFrame)]
     assert (error.error_code, error.context_id, error.fatal) == (
         ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED,
@@ -160,10 +160,10 @@ def test_after_an_internal_error_nothing_follows_and_the_slot_is_free():
     socket = Socket(cap=1)
     socket.say(context_id="a", voice_config=NORA, text="One. Two. Three. " * 5)
     (chunk,) = socket.at_work
-    socket.take(socket.contexts.failed(chunk.turn, "the worker died", now_s=socket.now_s))
+    socket.take(socket.contexts.fail_turn(chunk.turn, "the worker died", now_s=socket.now_s))
     assert socket.cancelled == [chunk.generation]
-    assert socket.contexts.audio(chunk.generation, b"late", now_s=socket.now_s) == []
-    assert socket.contexts.generated(chunk.generation, now_s=socket.now_s) == []
+    assert socket.contexts.send_audio(chunk.generation, b"late", now_s=socket.now_s) == []
+    assert socket.contexts.finish_chunk(chunk.generation, now_s=socket.now_s) == []
     socket.say(context_id="a", text="Sent before the error was read.")
     socket.say(context_id="a", end=True)
     socket.wait(5)
@@ -246,14 +246,14 @@ def test_settings_without_an_id_are_the_sockets_and_make_no_context():
 def test_too_many_requests_a_second_are_a_warning_a_second_and_all_is_spoken():
     socket = Socket()
     socket.say(context_id="a", voice_config=NORA, min_buffer_size=0)
-    for _ in range(4 * GENERATION_REQUESTS_PER_S):
+    for _ in range(4 * MAX_GENERATION_REQUESTS_PER_S):
         socket.say(context_id="a", text="One. Two. T")
     assert socket.codes() == [W.TOO_MANY_GENERATION_REQUESTS]
     socket.wait(2)
     socket.say(context_id="a", text="! " * 3 + "One. " * 50, end=True)
     assert socket.codes() == [W.TOO_MANY_GENERATION_REQUESTS]
     socket.work_all()
-    assert socket.heard("a").count("Two. ") == 4 * GENERATION_REQUESTS_PER_S
+    assert socket.heard("a").count("Two. ") == 4 * MAX_GENERATION_REQUESTS_PER_S
 
 
 @pytest.mark.rule("socket.close-1000-idle")
@@ -285,7 +285,7 @@ class ServiceMachine(RuleBasedStateMachine):
         self.heard = {}
 
     def say(self, **fields):
-        before, count = self.socket.contexts.active, len(self.socket.sent)
+        before, count = self.socket.contexts.active_contexts, len(self.socket.sent)
         self.socket.say(**{name: value for name, value in fields.items() if value is not None})
         refused = any(isinstance(one, ErrorFrame) for one in self.socket.sent[count:])
         assert not refused or before == self.CAP
@@ -334,7 +334,7 @@ class ServiceMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def fail(self, data):
         one = data.draw(st.sampled_from(self.socket.at_work))
-        self.socket.take(self.socket.contexts.failed(one.turn, "broken", now_s=self.socket.now_s))
+        self.socket.take(self.socket.contexts.fail_turn(one.turn, "broken", now_s=self.socket.now_s))
         self.said[one.context_id] = self.audio(one.context_id)
 
     def audio(self, key):
@@ -343,7 +343,7 @@ class ServiceMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_more_contexts_are_active_than_the_cap_and_each_holds_one_slot(self):
-        assert self.slots.active == self.socket.contexts.active <= self.CAP
+        assert self.slots.active == self.socket.contexts.active_contexts <= self.CAP
 
     @invariant()
     def one_chunk_of_an_id_is_being_made_at_a_time(self):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechframe.wire.cues import Cue, cues, srt, vtt
-from speechframe.wire.subtitles import plain_cues, read
+from speechframe.wire.cues import Cue, format_srt, format_vtt, make_cues
+from speechframe.wire.subtitles import convert_to_cues, read_subtitles
 
 WORDS = st.sampled_from(
     ["a", "to", "Hello,", "yes!", "morning.", "incomprehensible", "é\u0301tude", "x" * 97, "— no", "你好，世界。今天天气很好",
@@ -26,7 +26,7 @@ def speech(draw):
 
 
 def parsed(text):
-    return plain_cues(read(text))
+    return convert_to_cues(read_subtitles(text))
 
 
 def letters(texts):
@@ -36,7 +36,7 @@ def letters(texts):
 @given(speech())
 def test_cues_never_overlap_lose_nothing_and_always_fit(given_):
     timed, media_ms = given_
-    made, over = cues(timed, media_ms)
+    made, over = make_cues(timed, media_ms)
     ordered = sorted(timed, key=lambda each: each.start_ms)
     assert letters(cue.text for cue in made) == letters(each.text for each in ordered)
     assert all(0 <= cue.start_ms < cue.end_ms <= media_ms for cue in made)
@@ -54,11 +54,11 @@ def test_cues_never_overlap_lose_nothing_and_always_fit(given_):
 
 def test_more_cues_than_milliseconds_have_one_each_and_can_be_read_back():
     said = [Cue(0, 1, "One.", "A"), Cue(0, 1, "Two.", "B"), Cue(1, 2, "Three.", "A")]
-    made, over = cues(said, 2)
+    made, over = make_cues(said, 2)
     assert [(cue.start_ms, cue.end_ms) for cue in made] == [(0, 1), (1, 2), (2, 3)]
     assert over == 3
-    assert [cue.text for cue in parsed(srt(made))] == ["One.", "Two.", "Three."]
-    assert len(parsed(vtt(cues([Cue(0, 0, "Hi.")], 0)[0]))) == 1
+    assert [cue.text for cue in parsed(format_srt(made))] == ["One.", "Two.", "Three."]
+    assert len(parsed(format_vtt(make_cues([Cue(0, 0, "Hi.")], 0)[0]))) == 1
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_more_cues_than_milliseconds_have_one_each_and_can_be_read_back():
     ],
 )  # fmt: skip
 def test_lines_are_broken_where_one_would_breathe(text, shown):
-    assert [cue.text for cue in cues([Cue(0, 6500, text)], 10_000)[0]] == shown
+    assert [cue.text for cue in make_cues([Cue(0, 6500, text)], 10_000)[0]] == shown
 
 
 def test_a_cue_stays_until_it_is_read_where_nothing_follows():
@@ -83,7 +83,7 @@ def test_a_cue_stays_until_it_is_read_where_nothing_follows():
         Cue(2000, 2500, "This has twenty-nine letters."),
         Cue(2600, 9000, "Oh."),
     ]
-    made, over = cues(timed, 9000)
+    made, over = make_cues(timed, 9000)
     assert [(cue.start_ms, cue.end_ms) for cue in made] == [(0, 834), (2000, 2600), (2600, 9000)]
     assert over == 1
 
@@ -92,12 +92,12 @@ def test_a_long_utterance_is_shared_out_by_its_letters():
     text = (
         "The first half is spoken very slowly indeed, and the other half comes quite fast after a long pause."
     )
-    (_, second), _ = cues([Cue(0, 10_000, text)], 20_000)
+    (_, second), _ = make_cues([Cue(0, 10_000, text)], 20_000)
     assert (second.text.split()[0], second.start_ms) == ("and", round(10_000 * text.index("and") / len(text)))
 
 
 def test_two_at_once_are_shown_one_behind_the_other():
-    made, _ = cues([Cue(1000, 4000, "What are you doing?"), Cue(1200, 2000, "Wait!")], 9000)
+    made, _ = make_cues([Cue(1000, 4000, "What are you doing?"), Cue(1200, 2000, "Wait!")], 9000)
     assert [(cue.start_ms, cue.end_ms, cue.text) for cue in made] == [
         (1000, 1950, "What are you doing?"),
         (1950, 2784, "Wait!"),
@@ -126,12 +126,12 @@ def test_webvtt_comes_back_as_it_went(parts):
         (Cue(start, start + length, text, who) for start, length, text, who in parts),
         key=lambda cue: cue.start_ms,
     )
-    assert parsed(vtt(made)) == made
+    assert parsed(format_vtt(made)) == made
 
 
 def test_srt_is_as_players_write_it():
     made = [Cue(500, 2000, "One\ntwo"), Cue(3_600_001, 3_661_000, "Three", "ANNA")]
-    assert srt(made) == (
+    assert format_srt(made) == (
         "1\n00:00:00,500 --> 00:00:02,000\nOne\ntwo\n\n2\n01:00:00,001 --> 01:01:01,000\nThree\n\n"
     )
-    assert [cue.text for cue in parsed(srt(made))] == ["One\ntwo", "Three"]
+    assert [cue.text for cue in parsed(format_srt(made))] == ["One\ntwo", "Three"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
+from speechframe.wire.encoding import BadEncodingError, TooLargeError, decompress
 
 
 def _bare_deflate(data):
@@ -26,27 +26,27 @@ PACKERS = {
 
 @given(st.sampled_from(sorted(PACKERS)), st.binary(max_size=300))
 def test_what_was_packed_comes_out(encoding, data):
-    assert unpack(PACKERS[encoding](data), encoding, max_bytes=300) == data
+    assert decompress(PACKERS[encoding](data), encoding, max_bytes=300) == data
 
 
 @pytest.mark.parametrize("encoding", ["", " Identity "])
 def test_what_was_not_packed_stays(encoding):
-    assert unpack(b"data", encoding, max_bytes=1) == b"data"
+    assert decompress(b"data", encoding, max_bytes=1) == b"data"
 
 
 @pytest.mark.parametrize("encoding", PACKERS)
 def test_the_bound_is_exact(encoding):
     packed = PACKERS[encoding](b"x" * 1000)
-    assert len(unpack(packed, encoding, max_bytes=1000)) == 1000
+    assert len(decompress(packed, encoding, max_bytes=1000)) == 1000
     with pytest.raises(TooLargeError):
-        unpack(packed, encoding, max_bytes=999)
+        decompress(packed, encoding, max_bytes=999)
 
 
 def test_a_bomb_never_is_in_memory():
     packed = gzip.compress(bytes(50 << 20), 1)
     tracemalloc.start()
     with pytest.raises(TooLargeError):
-        unpack(packed, "gzip", max_bytes=1 << 20)
+        decompress(packed, "gzip", max_bytes=1 << 20)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 << 20
@@ -55,15 +55,15 @@ def test_a_bomb_never_is_in_memory():
 @pytest.mark.parametrize("encoding", ["br", "gzip, gzip"])
 def test_what_was_not_asked_for_is_refused(encoding):
     with pytest.raises(BadEncodingError, match="not requested"):
-        unpack(b"data", encoding, max_bytes=100)
+        decompress(b"data", encoding, max_bytes=100)
 
 
 @pytest.mark.parametrize("encoding", PACKERS)
 def test_what_is_no_such_thing_is_refused(encoding):
     packed = PACKERS[encoding](b"some words " * 20)
     with pytest.raises(BadEncodingError, match="truncated"):
-        unpack(packed[:-9], encoding, max_bytes=1000)
+        decompress(packed[:-9], encoding, max_bytes=1000)
     with pytest.raises(BadEncodingError):
-        unpack(b'{"audioFile": ""}', encoding, max_bytes=1000)
+        decompress(b'{"audioFile": ""}', encoding, max_bytes=1000)
     with pytest.raises(BadEncodingError, match="follow"):
-        unpack(packed + b"HTTP/1.1 200 OK", encoding, max_bytes=1000)
+        decompress(packed + b"HTTP/1.1 200 OK", encoding, max_bytes=1000)

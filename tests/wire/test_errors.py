@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from speechframe.wire.answers import warnings_of
-from speechframe.wire.errors import decode_error, retry_after_s
+from speechframe.wire.answers import collect_warnings
+from speechframe.wire.errors import decode_error, read_retry_after_s
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 LATER = format_datetime(NOW + timedelta(seconds=90), usegmt=True)
@@ -42,12 +42,12 @@ LATER = format_datetime(NOW + timedelta(seconds=90), usegmt=True)
     ],
 )  # fmt: skip
 def test_retry_after(headers, seconds):
-    assert retry_after_s(CIMultiDict(headers), now=NOW) == seconds
+    assert read_retry_after_s(CIMultiDict(headers), now=NOW) == seconds
 
 
 @given(st.text(max_size=80))
 def test_retry_after_never_raises(value):
-    seconds = retry_after_s({"Retry-After": value, "Date": value, "Retry-After-Ms": value})
+    seconds = read_retry_after_s({"Retry-After": value, "Date": value, "Retry-After-Ms": value})
     assert seconds is None or 0 <= seconds < float("inf")
 
 
@@ -123,12 +123,12 @@ def test_warnings_come_from_body_and_every_header_once():
     headers = CIMultiDict(
         [("X-Speech-Warning", "a"), ("x-speech-warning", "b"), ("X-Speech-Warning", "a"), ("Y", "z")]
     )
-    assert warnings_of(headers, "body", None, "", "b") == ("body", "b", "a")
+    assert collect_warnings(headers, "body", None, "", "b") == ("body", "b", "a")
 
 
 def test_warnings_are_bounded():
     headers = CIMultiDict(("X-Speech-Warning", f"{n} " + "w" * 1000) for n in range(100))
-    got = warnings_of(headers, "first")
+    got = collect_warnings(headers, "first")
     assert len(got) == 20
     assert got[0] == "first"
     assert max(map(len, got)) == 500
@@ -144,5 +144,5 @@ def test_warnings_are_bounded():
     ],
 )
 def test_warnings_are_decoded_and_said_once(body, headers, expected):
-    found = warnings_of(CIMultiDict([("X-Speech-Warning", value) for value in headers]), body)
+    found = collect_warnings(CIMultiDict([("X-Speech-Warning", value) for value in headers]), body)
     assert found == expected

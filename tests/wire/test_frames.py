@@ -11,7 +11,7 @@ from speechframe.spec.codes import ErrorCode, WarningCode
 from speechframe.spec.limits import BUFFER_SIZE
 from speechframe.spec.socket import AudioFrame, ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
 from speechframe.wire import frames
-from speechframe.wire.frames import AudioReceived, UnknownFrame, parse_client_frame, parse_server_frame
+from speechframe.wire.frames import ReceivedAudio, UnknownFrame, parse_client_frame, parse_server_frame
 
 W = WarningCode
 JSON = st.recursive(
@@ -181,7 +181,7 @@ def test_no_message_of_either_end_is_ever_a_crash(message):
     if result.frame is not None:
         assert parse_client_frame(frames.encode_frame(result.frame)).frame == result.frame
     found = parse_server_frame(message)
-    assert isinstance(found, AudioReceived | FinalFrame | ErrorFrame | WarningFrame | UnknownFrame)
+    assert isinstance(found, ReceivedAudio | FinalFrame | ErrorFrame | WarningFrame | UnknownFrame)
 
 
 @pytest.mark.rule(
@@ -196,7 +196,7 @@ def test_the_frames_of_the_server_are_those_of_the_document():
     encoded = [
         json.loads(frames.encode_frame(frame))
         for frame in (
-            frames.audio_frame(b"\0\1", **about),
+            frames.make_audio_frame(b"\0\1", **about),
             FinalFrame(**about),
             ErrorFrame(error="no", error_code=ErrorCode.INTERNAL_ERROR, **about),
             WarningFrame(warning="well", warning_code=W.NO_VOICE_ID, **about),
@@ -220,7 +220,7 @@ def test_the_frames_of_the_server_are_those_of_the_document():
 )
 def test_what_a_server_sends_its_client_reads(frame):
     assert parse_server_frame(frames.encode_frame(frame)) == frame
-    assert parse_server_frame(frames.encode_frame(AudioFrame(audio="AAE=", context_id="x"))) == AudioReceived(
+    assert parse_server_frame(frames.encode_frame(AudioFrame(audio="AAE=", context_id="x"))) == ReceivedAudio(
         b"\0\1", "x", None
     )
 
@@ -233,11 +233,11 @@ def test_what_a_server_sends_its_client_reads(frame):
         ('{"audio": "", "error": "e", "final": false}', ErrorFrame(error="e", error_code="")),
         (
             '{"audio": "AA==", "error": "", "error_code": "", "warning": "", "warning_code": "", "fatal": 0}',
-            AudioReceived(b"\0", None, None),
+            ReceivedAudio(b"\0", None, None),
         ),
         (
             '{"audio": "AA==", "warning": "hm", "error": ""}',
-            AudioReceived(b"\0", None, None, said=WarningFrame(warning="hm", warning_code="")),
+            ReceivedAudio(b"\0", None, None, said=WarningFrame(warning="hm", warning_code="")),
         ),
         (
             '{"audio": "%%%", "error": "e", "fatal": true}',
@@ -245,7 +245,7 @@ def test_what_a_server_sends_its_client_reads(frame):
         ),
         (
             '{"final": true, "warning_code": "NO_VOICE_ID"}',
-            AudioReceived(
+            ReceivedAudio(
                 b"", None, None, final=True, said=WarningFrame(warning="", warning_code=W.NO_VOICE_ID)
             ),
         ),

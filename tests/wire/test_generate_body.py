@@ -181,11 +181,11 @@ def test_cutting_the_audio_out_changes_nothing(body):
 
 
 def _decode_whole(body):
-    cut, speech._without_audio = speech._without_audio, lambda *_: None
+    cut, speech._cut_out_audio = speech._cut_out_audio, lambda *_: None
     try:
         return decode_generate(body)
     finally:
-        speech._without_audio = cut
+        speech._cut_out_audio = cut
 
 
 @given(answers())

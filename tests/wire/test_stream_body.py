@@ -6,7 +6,7 @@ import pytest
 from multidict import CIMultiDict
 
 from speechframe.spec.speech import StreamRequest
-from speechframe.wire.answers import tells_its_end
+from speechframe.wire.answers import has_marked_end
 from speechframe.wire.requests import encode_request
 
 
@@ -39,4 +39,4 @@ def test_every_field_is_sent_under_its_name_on_the_wire():
     ],
 )
 def test_the_end_is_told_by_a_length_or_when_the_last_coding_is_chunked(headers, told):
-    assert tells_its_end(CIMultiDict(headers)) is told
+    assert has_marked_end(CIMultiDict(headers)) is told

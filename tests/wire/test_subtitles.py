@@ -3,7 +3,7 @@
 import pytest
 
 from speechframe.wire.cues import Cue
-from speechframe.wire.subtitles import plain_cues, read
+from speechframe.wire.subtitles import convert_to_cues, read_subtitles
 
 CUES = """\
 1
@@ -24,13 +24,13 @@ Three
 
 def lines(text):
     """Start in ms and text of each cue."""
-    return [(cue.start_ms, cue.text) for cue in plain_cues(read(text))]
+    return [(cue.start_ms, cue.text) for cue in convert_to_cues(read_subtitles(text))]
 
 
 def test_a_line_of_times_always_begins_a_cue():
     plain = [(1000, "One"), (3000, "42"), (5500, "Three")]
     assert lines(CUES) == plain
-    assert read(CUES).warnings == ()
+    assert read_subtitles(CUES).warnings == ()
     for ends in ("\r\n", "\r"):
         assert lines(CUES.replace("\n", ends)) == plain
     assert lines("00:01 --> 00:02\nOne\n00:03 --> 00:04\n00:05 --> 00:06\nTwo") == [
@@ -63,8 +63,8 @@ intro
 \x20
 {\\an8}<font color='red'>All</font> of us.
 """
-    found = read(text)
-    assert plain_cues(found) == [
+    found = read_subtitles(text)
+    assert convert_to_cues(found) == [
         Cue(1000, 2500, "Good morning & welcome", "Anna Maria"),
         Cue(3000, 5000, "Hi!\nAll of us.", "Ben"),
     ]
@@ -80,13 +80,13 @@ def test_one_odd_cue_is_skipped_or_guessed_and_its_line_is_named():
         "A title.": "line 1: this text is skipped, because it stands in front",
         "00:01 --> 00:02\nOne.\n\n7\n\n8": "line 4: this number is skipped",
     }
-    found = {text: read(text + good) for text in odd}
+    found = {text: read_subtitles(text + good) for text in odd}
     wrong = [text for text, words in odd.items() if not found[text].warnings[0].startswith(words)]
     assert not wrong
     assert all(one.cues[-1].lines[0].text == "The rest." for one in found.values())
     assert [len(one.cues) for one in found.values()] == [1, 1, 1, 1, 2]
-    behind = read("00:01 --> 00:02\nOne.\n\nTwo." + good)
-    assert plain_cues(behind)[0].text == "One.\nTwo."
+    behind = read_subtitles("00:01 --> 00:02\nOne.\n\nTwo." + good)
+    assert convert_to_cues(behind)[0].text == "One.\nTwo."
     assert behind.warnings == ("line 4: this text after a blank line is read as part of the cue before it",)
 
 
@@ -102,4 +102,4 @@ def test_one_odd_cue_is_skipped_or_guessed_and_its_line_is_named():
 )
 def test_what_has_no_cue_is_refused_by_its_line(text, line):
     with pytest.raises(ValueError, match=rf"^line {line}: "):
-        read(text)
+        read_subtitles(text)

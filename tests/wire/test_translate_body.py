@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from speechframe.errors import BadAnswer
 from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.requests import encode_request
-from speechframe.wire.translate import decode_translate, longest_translation
+from speechframe.wire.translate import decode_translate, get_max_translation_characters
 
 TEXTS = ["Hello", "Good morning"]
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
@@ -106,7 +106,7 @@ def test_an_entry_that_cannot_be_used_costs_its_text_alone(pairs, place, words):
 
 
 def test_the_longest_translation_is_taken():
-    longest = "x" * longest_translation("Hello")
+    longest = "x" * get_max_translation_characters("Hello")
     assert decode_translate(answer([("Hello", longest)]), ["Hello"]).texts == (longest,)
 
 

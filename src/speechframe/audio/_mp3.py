@@ -1,8 +1,9 @@
-"""The frames of MP3 (MPEG audio, layer III): the true length, and a file that the decoder reads completely.
+"""Reading of MP3 frames (MPEG audio, layer III), for the exact length and for complete decoding.
 
-The decoder trusts the first frame's figures for the whole file. It reads only the first of several joined
-files. It guesses the length of a stream, whose first frame has no figures. It also prints complaints about
-bytes between frames. So it gets only frames here, after a first frame with the correct number of frames.
+The first frame of an MP3 file may contain the number of frames. The decoder trusts this number. So it reads
+only the first of several joined files, and it guesses the length of a stream without the number. It also
+prints messages about bytes between frames. :meth:`Mp3.make_decodable` returns only frames, after a first frame
+with the correct number.
 """
 
 import re
@@ -14,32 +15,37 @@ from itertools import product
 from speechframe.errors import AudioError
 
 _RATES_HZ = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}
-"""Rates by the two header bits for the version of MPEG. These stand for versions 1, 2 and 2.5."""
+"""Sample rates by the two header bits for the version of MPEG. 3, 2 and 0 are versions 1, 2 and 2.5."""
 _MPEG_1 = 3
-_KBITS_1 = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
-_KBITS_2 = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
-_BEGINNING = re.compile(rb"\xff[\xe2\xe3\xf2\xf3\xfa\xfb]|ID3")
+# Bit rates in kbit/s of version 1, and of versions 2 and 2.5.
+_KBITS_OF_MPEG_1 = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
+_KBITS_OF_MPEG_2 = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
+_FRAME_OR_ID3_START = re.compile(rb"\xff[\xe2\xe3\xf2\xf3\xfa\xfb]|ID3")
 _MAX_CANDIDATES = 10_000
-"""Largest number of places to check that look like the start of a frame. By chance, one in 10 KB does."""
+"""Largest number of places to check that look like the start of a frame. Random data has one in 10 KB."""
 _HEADER_BYTES = 4
-_MONO = 3
+_MONO_MODE = 3
+"""Value of the two header bits for the channel mode of a mono frame."""
 _ID3_BYTES = 10
 
-_PLAIN_BITS = 0x80
-"""A bit rate at which the frame with the number of frames is large enough."""
-_VBRI_AT, _VBRI_FRAMES_AT = 36, 50
-_HAS_FRAMES = 1
-_TAG_PARTS_BYTES = {_HAS_FRAMES: 4, 2: 4, 4: 100, 8: 4}
-"""Sizes of the optional parts before the encoder's name: frames, bytes, seek table, quality."""
-_ENCODERS = frozenset({b"LAME", b"Lavf", b"Lavc"})
-_PADDING_AT = 21
-"""Offset from the encoder's name to twelve bits of padding before the sound and twelve bits after it."""
-_DECODER_DELAY = 529
+_FIRST_FRAME_RATE_BITS = 0x80
+"""Header bits of a bit rate at which a frame has space for the number of frames."""
+_VBRI_OFFSET, _VBRI_FRAMES_OFFSET = 36, 50
+_FRAME_COUNT_FLAG = 1
+"""Flag of the part with the number of frames."""
+_TAG_PARTS_BYTES = {_FRAME_COUNT_FLAG: 4, 2: 4, 4: 100, 8: 4}
+"""Sizes in bytes of the optional parts before the encoder's name: frames, bytes, seek table, quality."""
+_PADDING_ENCODERS = frozenset({b"LAME", b"Lavf", b"Lavc"})
+"""First four letters of the names of encoders that write their padding."""
+_PADDING_OFFSET = 21
+"""Offset from the encoder's name to the padding before and after the sound, in twelve bits each."""
+_DECODER_DELAY_SAMPLES = 529
+"""Number of samples that a decoder adds before the sound."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameKind:
-    """Header fields that all frames of a file share."""
+    """Header fields that are equal in all frames of a file, as header bits (`version`, `rate`)."""
 
     version: int
     rate: int
@@ -62,7 +68,7 @@ class FrameKind:
 
     @property
     def tag_at(self) -> int:
-        """Offset in a frame at which its sound begins, or the information that replaces the sound."""
+        """Offset in a frame at which its sound begins, or the information in the first frame."""
         if self.version == _MPEG_1:
             return 21 if self.is_mono else 36
         return 13 if self.is_mono else 21
@@ -70,7 +76,7 @@ class FrameKind:
 
 @dataclass(frozen=True, slots=True)
 class _FrameRun:
-    """A run of consecutive frames: start, end, and number of complete frames."""
+    """A run of consecutive frames, from byte `start` to `end`. `count` is the number of complete frames."""
 
     kind: FrameKind
     start: int
@@ -93,7 +99,7 @@ class Mp3:
     before, behind
         Samples of padding that the encoder added before and after the sound.
     is_cut
-        Whether a stream was cut off in its last frame. This frame counts and is silent.
+        Whether the file is cut off in its last frame. This frame counts and is silent.
     """
 
     kind: FrameKind
@@ -108,51 +114,56 @@ class Mp3:
         """Length in samples of each channel."""
         return max(0, self.count * self.kind.frame_samples - self.before - self.behind)
 
-    def for_decoder(self, data: bytes) -> bytes:
-        """Return the file in a form that the decoder reads completely, without messages."""
+    def make_decodable(self, data: bytes) -> bytes:
+        """Return the file as frames that the decoder reads completely and without messages."""
         head = data[self.spans[0].start : self.spans[0].start + _HEADER_BYTES]
-        head = bytes((head[0], head[1] | 1, _PLAIN_BITS | head[2] & 0x0C, head[3]))
-        silent = head.ljust(_sizes(self.kind)[head[:3]], b"\0")
-        # The decoder always removes its own delay from the start. If nothing is to be removed, put a silent
-        # frame first and make the decoder remove just that frame.
-        more = 0 if self.before else 1
-        left_out = (self.before or self.kind.frame_samples) - _DECODER_DELAY, self.behind + _DECODER_DELAY
+        head = bytes((head[0], head[1] | 1, _FIRST_FRAME_RATE_BITS | head[2] & 0x0C, head[3]))
+        silent = head.ljust(_compute_frame_sizes(self.kind)[head[:3]], b"\0")
+        # The decoder always removes its own delay at the start. If the file has no padding, put a silent
+        # frame first, and make the decoder remove exactly that frame.
+        added_frames = 0 if self.before else 1
+        removed_samples = (
+            (self.before or self.kind.frame_samples) - _DECODER_DELAY_SAMPLES,
+            self.behind + _DECODER_DELAY_SAMPLES,
+        )
         tag = b"".join(
             (
                 b"Info",
-                _HAS_FRAMES.to_bytes(4),
-                (self.count + more).to_bytes(4),
-                b"LAME".ljust(_PADDING_AT, b"\0"),
-                (left_out[0] << 12 | left_out[1]).to_bytes(3),
+                _FRAME_COUNT_FLAG.to_bytes(4),
+                (self.count + added_frames).to_bytes(4),
+                b"LAME".ljust(_PADDING_OFFSET, b"\0"),
+                (removed_samples[0] << 12 | removed_samples[1]).to_bytes(3),
             )
         )
         first = head.ljust(self.kind.tag_at, b"\0") + tag
-        sound = (_silence_broken_start(data[span.start : span.end], self.kind) for span in self.spans)
-        return b"".join((first.ljust(len(silent), b"\0"), silent * more, *sound, silent * self.is_cut))
+        sound = (_silence_broken_frames(data[span.start : span.end], self.kind) for span in self.spans)
+        return b"".join(
+            (first.ljust(len(silent), b"\0"), silent * added_frames, *sound, silent * self.is_cut)
+        )
 
 
-def read(data: bytes) -> Mp3 | None:
-    """Return the frames of a file, with the padding that FFmpeg would remove. None without a known bit rate.
+def read_mp3(data: bytes) -> Mp3 | None:
+    """Return the frames of a file, and the padding that FFmpeg would remove. None if no frame is found.
 
-    AudioError if the file has fewer frames than it says, no sound, a change of rate or channels, or much data
-    that is neither a frame nor a tag.
+    Raise AudioError if the file has fewer frames than its first frame states, has no sound, changes its rate
+    or channels, or has much data that is neither a frame nor a tag.
     """
-    spans = list(_spans(data))
+    spans = list(_find_frame_runs(data))
     if not spans:
         return None
     kind, start = spans[0].kind, spans[0].start
-    first = data[start : start + _sizes(kind)[data[start : start + 3]]]
-    announced, before, behind = _tag(first, kind)
+    first = data[start : start + _compute_frame_sizes(kind)[data[start : start + 3]]]
+    announced, before, behind = _read_first_frame(first, kind)
     if announced is not None:
         spans[0] = replace(spans[0], start=start + len(first), count=spans[0].count - 1)
     count = sum(span.count for span in spans)
     missing = max(0, (announced or 0) - count)
-    # The last frames may hold only padding. Some encoders do not record the padding, and may count their
-    # first frame too.
+    # Missing frames at the end are allowed if they contain only padding. Some encoders do not write the
+    # padding, or count their first frame too.
     if missing * kind.frame_samples > (behind or kind.frame_samples):
         raise AudioError(f"the MP3 file is truncated: it has {count} of {announced} frames")
-    is_cut = _kind(data[spans[-1].end : spans[-1].end + _HEADER_BYTES]) == kind
-    # If files were joined, the end of the first one lies in the middle.
+    is_cut = _read_kind(data[spans[-1].end : spans[-1].end + _HEADER_BYTES]) == kind
+    # If files were joined, the padding at the end of the first file lies in the middle. Do not remove it.
     missing_samples = max(0, missing - is_cut) * kind.frame_samples
     behind = max(0, behind - missing_samples) if count <= (announced or 0) else 0
     found = Mp3(kind, count + is_cut, tuple(spans), before, behind, is_cut)
@@ -161,26 +172,26 @@ def read(data: bytes) -> Mp3 | None:
     return found
 
 
-def _spans(data: bytes) -> Iterator[_FrameRun]:
-    at = _next_frame(data, 0)
+def _find_frame_runs(data: bytes) -> Iterator[_FrameRun]:
+    at = _find_next_frame(data, 0)
     kind = None
     while at is not None:
-        found = _kind(data[at : at + _HEADER_BYTES])
+        found = _read_kind(data[at : at + _HEADER_BYTES])
         if found is None or kind not in {None, found}:
             raise AudioError("the MP3 data changes its sample rate or channels midway. Split it there.")
-        kind, sizes = found, _sizes(found)
+        kind, sizes = found, _compute_frame_sizes(found)
         start, count = at, 0
         while at + (size := sizes.get(data[at : at + 3], len(data) + 1)) <= len(data):
-            if (data[at + 3] >> 6 == _MONO) != kind.is_mono:
+            if (data[at + 3] >> 6 == _MONO_MODE) != kind.is_mono:
                 break
             count += 1
             at += size
         yield _FrameRun(kind, start, at, count)
-        at = _next_frame(data, at)
+        at = _find_next_frame(data, at)
 
 
-def _silence_broken_start(frames: bytes, kind: FrameKind) -> bytes:
-    """Return frames, the first of them silenced if they need bytes of earlier frames that are lost."""
+def _silence_broken_frames(frames: bytes, kind: FrameKind) -> bytes:
+    """Return frames in which the first frames are silent if they need bytes of lost earlier frames."""
     silent: list[bytes] = []
     kept_bytes = at = 0
     while head := frames[at : at + 3]:
@@ -188,7 +199,7 @@ def _silence_broken_start(frames: bytes, kind: FrameKind) -> bytes:
         back_bytes = int.from_bytes(frames[sound_at : sound_at + 2]) >> (7 if kind.version == _MPEG_1 else 8)
         if back_bytes <= kept_bytes:
             break
-        size = _sizes(kind)[head]
+        size = _compute_frame_sizes(kind)[head]
         kept_at = sound_at + kind.tag_at - _HEADER_BYTES
         silent += frames[at:sound_at], bytes(kept_at - sound_at), frames[kept_at : at + size]
         kept_bytes += at + size - kept_at
@@ -196,44 +207,44 @@ def _silence_broken_start(frames: bytes, kind: FrameKind) -> bytes:
     return b"".join((*silent, frames[at:]))
 
 
-def _next_frame(data: bytes, at: int) -> int | None:
-    """Return the position of the next frame that is followed by a frame of its kind, or by the file's end."""
+def _find_next_frame(data: bytes, at: int) -> int | None:
+    """Return the position of the next frame, which the file's end or an equal kind must follow, or None."""
     for _ in range(_MAX_CANDIDATES):
-        found = _BEGINNING.search(data, at)
+        found = _FRAME_OR_ID3_START.search(data, at)
         if found is None:
             return None
         at = found.start()
         if found.group() == b"ID3":
-            # The size has seven bits in each byte.
+            # The size of an ID3 tag has seven bits in each byte.
             at += _ID3_BYTES + sum(
                 (byte & 0x7F) << shift
                 for byte, shift in zip(data[at + 6 : at + 10], (21, 14, 7, 0), strict=False)
             )
             continue
-        kind = _kind(data[at : at + _HEADER_BYTES])
+        kind = _read_kind(data[at : at + _HEADER_BYTES])
         if kind is not None:
-            end = at + _sizes(kind)[data[at : at + 3]]
-            if end == len(data) or _kind(data[end : end + _HEADER_BYTES]) == kind:
+            end = at + _compute_frame_sizes(kind)[data[at : at + 3]]
+            if end == len(data) or _read_kind(data[end : end + _HEADER_BYTES]) == kind:
                 return at
         at += 1
     raise AudioError("the MP3 data is damaged: too much of it is not sound")
 
 
-def _kind(head: bytes) -> FrameKind | None:
-    """Return the fields that all frames share, by the four bytes of a header. None for other bytes."""
+def _read_kind(head: bytes) -> FrameKind | None:
+    """Return the common fields of frames from the four bytes of a header, or None for other bytes."""
     if len(head) < _HEADER_BYTES:
         return None
     version, rate = head[1] >> 3 & 3, head[2] >> 2 & 3
     if version not in _RATES_HZ or rate == len(_RATES_HZ[version]):
         return None
-    kind = FrameKind(version, rate, head[3] >> 6 == _MONO)
-    return kind if head[:3] in _sizes(kind) else None
+    kind = FrameKind(version, rate, head[3] >> 6 == _MONO_MODE)
+    return kind if head[:3] in _compute_frame_sizes(kind) else None
 
 
 @cache
-def _sizes(kind: FrameKind) -> Mapping[bytes, int]:
-    """Return the size in bytes of a frame by its first three bytes, for every bit rate."""
-    kbits = _KBITS_1 if kind.version == _MPEG_1 else _KBITS_2
+def _compute_frame_sizes(kind: FrameKind) -> Mapping[bytes, int]:
+    """Return the sizes of frames in bytes by their first three bytes, for every bit rate."""
+    kbits = _KBITS_OF_MPEG_1 if kind.version == _MPEG_1 else _KBITS_OF_MPEG_2
     found = {}
     for (code, rate), padding, others in product(enumerate(kbits, 1), (0, 1), product((0, 1), (0, 1))):
         protection, private = others
@@ -244,22 +255,21 @@ def _sizes(kind: FrameKind) -> Mapping[bytes, int]:
     return found
 
 
-def _tag(first: bytes, kind: FrameKind) -> tuple[int | None, int, int]:
-    """Return the figures for the whole file in its first frame. The first is None if that frame is sound.
+def _read_first_frame(first: bytes, kind: FrameKind) -> tuple[int | None, int, int]:
+    """Return the information in the first frame: number of frames, padding before, padding after the sound.
 
-    The figures are the number of frames after the first (0 if unknown), and the padding before and after
-    their sound.
+    The first frame is not counted. The number is 0 if it is unknown, and None if the first frame has sound.
     """
-    if first[_VBRI_AT : _VBRI_AT + 4] == b"VBRI":
-        return int.from_bytes(first[_VBRI_FRAMES_AT : _VBRI_FRAMES_AT + 4]), 0, 0
+    if first[_VBRI_OFFSET : _VBRI_OFFSET + 4] == b"VBRI":
+        return int.from_bytes(first[_VBRI_FRAMES_OFFSET : _VBRI_FRAMES_OFFSET + 4]), 0, 0
     at = kind.tag_at
     if first[at : at + 4] not in {b"Xing", b"Info"}:
         return None, 0, 0
     parts = int.from_bytes(first[at + 4 : at + 8])
     at += 8
-    frames = int.from_bytes(first[at : at + 4]) if parts & _HAS_FRAMES else 0
+    frames = int.from_bytes(first[at : at + 4]) if parts & _FRAME_COUNT_FLAG else 0
     at += sum(size for part, size in _TAG_PARTS_BYTES.items() if parts & part)
-    if first[at : at + 4] not in _ENCODERS:
+    if first[at : at + 4] not in _PADDING_ENCODERS:
         return frames, 0, 0
-    packed = int.from_bytes(first[at + _PADDING_AT : at + _PADDING_AT + 3])
-    return frames, (packed >> 12) + _DECODER_DELAY, max(0, (packed & 0xFFF) - _DECODER_DELAY)
+    packed = int.from_bytes(first[at + _PADDING_OFFSET : at + _PADDING_OFFSET + 3])
+    return frames, (packed >> 12) + _DECODER_DELAY_SAMPLES, max(0, (packed & 0xFFF) - _DECODER_DELAY_SAMPLES)

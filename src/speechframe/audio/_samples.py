@@ -1,4 +1,4 @@
-"""Checks and channel mixing of samples, and the one rounding of seconds to frames."""
+"""Checks of samples, mixing of channels, and the rounding of seconds to frames."""
 
 import math
 
@@ -11,24 +11,24 @@ Samples = NDArray[np.float32]
 """float32 in [-1, 1], shape ``(frames,)`` for mono or ``(frames, channels)``."""
 
 
-def seconds_to_frames(seconds: float, sample_rate_hz: int) -> int:
-    """Return the number of frames of a length, rounded to the nearest whole number, halves up.
+def convert_seconds_to_frames(seconds: float, sample_rate_hz: int) -> int:
+    """Return the number of frames of a length in seconds, rounded to the nearest integer, with halves up.
 
-    The whole library rounds with this function, so two rooms never differ by a frame.
+    All modules round with this function, so that their results never differ by a frame.
 
     Examples
     --------
-    >>> seconds_to_frames(0.5, 22050), seconds_to_frames(1.15, 44100)
+    >>> convert_seconds_to_frames(0.5, 22050), convert_seconds_to_frames(1.15, 44100)
     (11025, 50715)
     """
-    # 1.15 * 44100 is 50714.99999999999. Round first, so that a binary fraction does not change the result.
+    # Round to 6 digits first. Otherwise 1.15 * 44100 would be 50714.99999999999.
     return math.floor(round(seconds * sample_rate_hz, 6) + 0.5)
 
 
-def checked(samples: ArrayLike) -> Samples:
+def check_samples(samples: ArrayLike) -> Samples:
     """Return samples as a float32 array with one or two dimensions and at least one frame.
 
-    AudioError for other shapes, for integers, and for NaN and infinite values.
+    Raise AudioError for other shapes, for integers, and for NaN and infinite values.
     """
     array = np.asarray(samples)
     if array.ndim not in {1, 2} or array.size == 0:
@@ -45,16 +45,19 @@ def checked(samples: ArrayLike) -> Samples:
 
 
 class Mixer:
-    """Mix channels to their mean, block by block. A channel with the wrong polarity is inverted first.
+    """Mixer of channels to their mean, block by block. It inverts a channel with the opposite polarity first.
 
-    Otherwise two channels with a wrong cable would cancel, and their mean would be silent.
+    Otherwise two channels with opposite polarity would cancel each other, and their mean would be silent.
     """
 
-    _INVERTED, _NOT_INVERTED = -0.9, -0.5
-    """A channel is inverted below the first correlation, and no longer inverted above the second."""
+    _INVERT_BELOW, _RESTORE_ABOVE = -0.9, -0.5
+    """Limits of the correlation with the reference channel.
+
+    Below the first limit a channel is inverted. Above the second limit it is not inverted any more.
+    """
     _PIECE_FRAMES, _HALF_LIFE_FRAMES = 4096, 4096
     _AUDIBLE_SHARE = 0.25
-    """The reference is the first channel with at least this share of the loudest channel's power."""
+    """The reference channel is the first with at least this share of the power of the loudest channel."""
 
     def __init__(self) -> None:
         self._products: NDArray[np.float32] | None = None
@@ -65,11 +68,11 @@ class Mixer:
         if block.shape[1] == 1:
             return block[:, 0]
         pieces = [block[at : at + self._PIECE_FRAMES] for at in range(0, len(block), self._PIECE_FRAMES)]
-        # Do not warn here about values that are not finite. The reader of the mean refuses them.
+        # Ignore values that are not finite, because the caller refuses them in the result.
         with np.errstate(all="ignore"):
-            return np.concatenate([np.zeros(0, np.float32), *map(self._mean, pieces)])
+            return np.concatenate([np.zeros(0, np.float32), *map(self._mix_piece, pieces)])
 
-    def _mean(self, piece: Samples) -> Samples:
+    def _mix_piece(self, piece: Samples) -> Samples:
         products = piece.T @ piece
         if self._products is not None:
             products += self._products * 0.5 ** (len(piece) / self._HALF_LIFE_FRAMES)
@@ -77,27 +80,27 @@ class Mixer:
         reference = int(np.argmax(powers >= self._AUDIBLE_SHARE * powers.max()))
         correlation = products[reference] / np.sqrt(np.maximum(powers[reference] * powers, 1e-12))
         before = np.zeros(len(powers), bool) if self._is_inverted is None else self._is_inverted
-        self._is_inverted = correlation < np.where(before, self._NOT_INVERTED, self._INVERTED)
-        # A product of matrices is far faster than a mean over the channels.
+        self._is_inverted = correlation < np.where(before, self._RESTORE_ABOVE, self._INVERT_BELOW)
+        # Use a matrix product, because it is far faster than a mean over the channels.
         factors = np.where(self._is_inverted, -1 / len(powers), 1 / len(powers)).astype(np.float32)
         mean: Samples = piece @ factors
         return mean
 
 
-def mono(samples: ArrayLike) -> Samples:
-    """Return checked samples as one channel, the mean of all channels."""
-    array = checked(samples)
+def average_channels(samples: ArrayLike) -> Samples:
+    """Check samples, and return the mean of all channels, shape ``(frames,)``."""
+    array = check_samples(samples)
     return array if array.ndim == 1 else array.mean(axis=1, dtype=np.float32)
 
 
-def mixed(samples: ArrayLike) -> Samples:
-    """Return checked samples as one channel. Opposite polarities do not cancel (:class:`Mixer`)."""
-    array = checked(samples)
+def mix_channels(samples: ArrayLike) -> Samples:
+    """Check samples, and return them as one channel. Opposite polarities do not cancel (:class:`Mixer`)."""
+    array = check_samples(samples)
     return array if array.ndim == 1 else Mixer().add(array)
 
 
-def fitted(samples: Samples, frames: int) -> Samples:
-    """Return samples cut to a number of frames, or filled with silence."""
+def fit_length(samples: Samples, frames: int) -> Samples:
+    """Return exactly `frames` frames. Longer audio is cut, and shorter audio is filled with silence."""
     if len(samples) >= frames:
         return samples[:frames]
     padding = [(0, frames - len(samples))] + [(0, 0)] * (samples.ndim - 1)

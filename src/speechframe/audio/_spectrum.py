@@ -1,4 +1,4 @@
-"""Signals at a lower rate for analysis. Audio for listeners is resampled by `codec.resample`."""
+"""Conversion of signals to a lower rate for analysis. `codec.resample` resamples audio for listeners."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,14 +6,14 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
-def band_limited(signal: Array, rate_in_hz: float, rate_out_hz: float) -> tuple[Array, float]:
-    """Return a signal at about `rate_out_hz`, and the exact rate. A signal with a lower rate stays as it is.
+def limit_band(signal: Array, rate_in_hz: float, rate_out_hz: float) -> tuple[Array, float]:
+    """Return a signal at about `rate_out_hz`, and the exact rate. A signal with a lower rate is unchanged.
 
-    The upper part of the spectrum is dropped, so this function needs only numpy.
+    The function drops the upper part of the spectrum, and so needs only numpy.
 
     Examples
     --------
-    >>> quiet, rate_hz = band_limited(np.zeros(16384), 16000, 10000)
+    >>> quiet, rate_hz = limit_band(np.zeros(16384), 16000, 10000)
     >>> len(quiet), round(rate_hz)
     (10240, 10000)
     """

@@ -1,4 +1,4 @@
-"""A clip of audio that can be played, measured and saved."""
+"""The type of a clip of audio, which can be played and saved."""
 
 import base64
 import html
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from speechframe.audio import codec
-from speechframe.audio.saving import PLAYABLE, convert, save_audio
+from speechframe.audio.saving import PLAYABLE_FORMATS, convert_audio, save_audio
 from speechframe.spec.chosen import CONTENT_TYPES
 from speechframe.spec.speech import Format
 
@@ -20,14 +20,14 @@ Word = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Clip:
-    """One utterance as audio, with the times of its words.
+    """An utterance as encoded audio, with the times of its words.
 
     Parameters
     ----------
     audio
         Encoded audio.
     format
-        Format of the audio.
+        Format of the encoded audio.
     sample_rate
         Sample rate in Hz.
     channels
@@ -35,13 +35,13 @@ class Clip:
     text
         Spoken text.
     words
-        Word, start and end in milliseconds.
+        Each word with its start and end in milliseconds from the start of the audio.
     voice_id
-        Voice that speaks.
+        Id of the voice. None if unknown.
     credits
         Price in credits.
     warnings
-        Notes on values that the service ignored or replaced.
+        Warnings about values that the service ignored or replaced.
     """
 
     audio: bytes = field(repr=False)
@@ -73,26 +73,26 @@ class Clip:
         Parameters
         ----------
         path
-            If the path ends with this clip's format, the audio is not converted. Other endings
-            (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) convert the audio. In both cases an existing file is
-            replaced. A path without an ending gets the ending of this format, and a number if that file
-            exists.
+            If the path ends with the format of this clip, the audio is not converted. With the other endings
+            ``.wav``, ``.flac``, ``.mp3`` and ``.ogg`` the audio is converted. In both cases an existing file
+            is replaced. A path without an ending gets the ending of the format. If that file exists with
+            other content, the name gets a number too.
 
         Raises
         ------
         AudioError
-            If audio cannot be saved with this ending, or this clip cannot be converted.
+            The ending is not an audio format, or the audio cannot be converted.
         """
         return save_audio(
             path, self.audio, format=self.format, sample_rate_hz=self.sample_rate, channels=self.channels
         )
 
     def playable(self) -> tuple[bytes, str]:
-        """Return the audio in a format that browsers play, and its content type. Raw formats become WAV."""
+        """Return audio that browsers can play, and its content type. Raw formats are converted to WAV."""
         data, kind = self.audio, self.format
-        if kind not in PLAYABLE:
+        if kind not in PLAYABLE_FORMATS:
             rate_hz, channels = self.sample_rate, self.channels
-            data = convert(data, Format.WAV, format=kind, sample_rate_hz=rate_hz, channels=channels)
+            data = convert_audio(data, Format.WAV, format=kind, sample_rate_hz=rate_hz, channels=channels)
             kind = Format.WAV
         return data, CONTENT_TYPES[kind]
 
@@ -100,6 +100,6 @@ class Clip:
         data, kind = self.playable()
         source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
         caption = html.escape(f"{self.voice_id or ''} · {self.audio_seconds:.1f} s · ")
-        # <bdi> keeps the direction of the text, which may run from right to left.
+        # <bdi> isolates the text, which may be written from right to left.
         caption += f"<bdi>{html.escape(self.text[:120])}</bdi>"
         return f'<figure><audio controls src="{source}"></audio><figcaption>{caption}</figcaption></figure>'

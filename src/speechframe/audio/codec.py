@@ -1,4 +1,4 @@
-"""Conversion of samples to bytes and back, in seven formats (sections 2.1 and 2.2 of the document).
+"""Conversion of samples to bytes and back, in seven formats (sections 2.1 and 2.2 of the service document).
 
 Equal samples give equal bytes, because files contain no random values and no dates. Raw formats have no
 header. PCM is signed 16-bit little-endian. ALAW and ULAW are G.711 bytes, mono at 8000 Hz.
@@ -15,34 +15,34 @@ import soundfile
 from numpy.typing import ArrayLike, NDArray
 
 from speechframe.audio import _headers, _mp3, _ogg
-from speechframe.audio._rate import Rate, blocks_at
-from speechframe.audio._samples import Samples, checked, mono, seconds_to_frames
+from speechframe.audio._rate import StreamResampler, resample_in_blocks
+from speechframe.audio._samples import Samples, average_channels, check_samples, convert_seconds_to_frames
 from speechframe.errors import AudioError
 from speechframe.spec.chosen import RAW_G711_RATE_HZ
 from speechframe.spec.speech import ChannelType, Format
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 __all__ = [
     "Audio",
     "AudioInfo",
     "Samples",
+    "convert_seconds_to_frames",
     "decode",
     "encode",
-    "forced_shape",
-    "inspect",
+    "get_forced_shape",
+    "inspect_audio",
     "resample",
-    "seconds_to_frames",
-    "with_length",
-    "write",
+    "write_encoded",
+    "write_length",
 ]
 
 PEAK_CEILING = 0.99
-"""Highest peak in a written file. Louder audio is turned down as a whole, so that nothing clips."""
+"""Highest peak in a written file. Louder audio is reduced as a whole, so that no sample is clipped."""
 
 MAX_DECODED_BYTES = 1 << 30
-"""Largest size of decoded samples. This is an hour and a half of mono at 44100 Hz."""
+"""Largest size of decoded samples in bytes, for an hour and a half of mono at 44100 Hz."""
 
-_SUBTYPES = {
+_SUBTYPES_BY_FORMAT = {
     Format.WAV: "PCM_16",
     Format.FLAC: "PCM_16",
     Format.MP3: "MPEG_LAYER_III",
@@ -51,19 +51,20 @@ _SUBTYPES = {
     Format.ALAW: "ALAW",
     Format.ULAW: "ULAW",
 }
-_RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
-_G711 = frozenset({Format.ALAW, Format.ULAW})
+_RAW_FORMATS = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
+_G711_FORMATS = frozenset({Format.ALAW, Format.ULAW})
 _FULL_SCALE = 32767
 _BLOCK_FRAMES = 1 << 16
-_KEPT_FRAMES = 1 << 21
-"""Audio of up to this many frames (44 s at 48000 Hz) is resampled once and kept in memory."""
-_RATES_HZ = range(1000, 384_001)
+"""Number of frames that are read or written at a time, which limits the memory."""
+_MAX_KEPT_FRAMES = 1 << 21
+"""Audio of up to this many frames (44 s at 48000 Hz) is kept in memory at the output rate."""
+_ALLOWED_RATES_HZ = range(1000, 384_001)
 _MAX_CHANNELS = 8
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Audio:
-    """Decoded audio: float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)``, and its rate in Hz."""
+    """Decoded samples (float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)``) and their rate in Hz."""
 
     samples: Samples
     sample_rate_hz: int
@@ -81,7 +82,7 @@ class Audio:
 
 @dataclass(frozen=True, slots=True)
 class AudioInfo:
-    """Facts in the headers of a file: format, rate in Hz, channels, length in seconds."""
+    """Content of the headers of a file: format, sample rate in Hz, channels and length in seconds."""
 
     format: Format
     sample_rate_hz: int
@@ -89,42 +90,46 @@ class AudioInfo:
     audio_seconds: float
 
 
-class OnePass(soundfile.SoundFile):  # type: ignore[misc]  # the library is untyped
-    """A file that is read once, block after block.
+class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]  # the library is untyped
+    """A SoundFile that is read once, block after block.
 
-    After each read of a seekable file, the library seeks to its current position. This takes time and harms
-    MP3. An MP3 frame needs data of earlier frames, so each block would begin with noise, and with a complaint
-    on the error stream.
+    After each read of a seekable file, soundfile seeks to the current position. This takes time and damages
+    MP3. An MP3 frame needs data of earlier frames, so each block would begin with noise, and the decoder
+    would print a message.
     """
 
     def seekable(self) -> bool:
-        """Return False, so that the library does not seek after a read."""
+        """Return False, so that soundfile does not seek after a read."""
         return False
 
 
-def open_encoded(data: bytes, found: Format) -> OnePass:
-    """Open a complete file with a correct length, also if its header does not give the length.
+def open_encoded(data: bytes, found: Format) -> SequentialSoundFile:
+    """Open a file for decoding, with its correct length even if its header has no length.
 
-    AudioError if the headers show a fault, for example MP3 that is cut off. soundfile.LibsndfileError if the
-    decoder cannot read the file.
+    Raise AudioError if the headers show a fault, such as a truncated MP3 file. Raise
+    soundfile.LibsndfileError if the decoder cannot read the file.
     """
-    mp3 = _mp3.read(data) if found is Format.MP3 else None
-    return OnePass(io.BytesIO(_headers.with_length(data, found) if mp3 is None else mp3.for_decoder(data)))
+    mp3 = _mp3.read_mp3(data) if found is Format.MP3 else None
+    return SequentialSoundFile(
+        io.BytesIO(_headers.write_length(data, found) if mp3 is None else mp3.make_decodable(data))
+    )
 
 
-def forced_shape(
+def get_forced_shape(
     format: Format,
     channel_type: ChannelType = ChannelType.MONO,
     output_rate_hz: int = RAW_G711_RATE_HZ,
 ) -> tuple[ChannelType, int]:
-    """Return the channel type and the rate in Hz that a format gives. ALAW and ULAW have only one of each.
+    """Return the channel type and rate in Hz of a file. ALAW and ULAW are always mono at 8000 Hz.
+
+    All other formats keep the given channel type and rate.
 
     Examples
     --------
-    >>> forced_shape(Format.ULAW, ChannelType.STEREO, 44100)
+    >>> get_forced_shape(Format.ULAW, ChannelType.STEREO, 44100)
     (<ChannelType.MONO: 'MONO'>, 8000)
     """
-    return (ChannelType.MONO, RAW_G711_RATE_HZ) if format in _G711 else (channel_type, output_rate_hz)
+    return (ChannelType.MONO, RAW_G711_RATE_HZ) if format in _G711_FORMATS else (channel_type, output_rate_hz)
 
 
 def encode(
@@ -136,7 +141,9 @@ def encode(
     output_rate_hz: int | None = None,
     audio_seconds: float | None = None,
 ) -> bytes:
-    """Return samples as bytes of a format: resampled, mixed to mono or doubled to stereo, never clipped.
+    """Encode samples as a file. They are resampled, and mixed to mono or doubled to stereo, if necessary.
+
+    Samples above :data:`PEAK_CEILING` are not clipped. The whole audio is reduced instead.
 
     Parameters
     ----------
@@ -145,28 +152,28 @@ def encode(
     sample_rate_hz
         Sample rate of `samples` in Hz.
     format
-        One of the seven formats. ALAW and ULAW always give mono at 8000 Hz
-        (:func:`forced_shape` returns these values).
+        One of the seven formats. ALAW and ULAW always give mono at 8000 Hz (see :func:`get_forced_shape`).
     channel_type
-        MONO mixes the channels, STEREO doubles a single channel.
+        MONO mixes the channels. STEREO doubles a single channel.
     output_rate_hz
         Sample rate of the result in Hz (default: `sample_rate_hz`).
     audio_seconds
-        Exact length of the result in seconds. It may differ from the length of `samples` by rounding only.
+        Exact length of the result in seconds (default: the length of `samples`). Longer audio is cut, and
+        shorter audio is filled with silence.
 
     Raises
     ------
     AudioError
-        If samples are empty or unusable, or if the format does not have the rate.
+        The samples are empty or invalid, or the format does not support the rate.
 
     Examples
     --------
     >>> data = encode(np.zeros(2205, np.float32), 22050, format=Format.WAV, output_rate_hz=8000)
-    >>> inspect(data)
+    >>> inspect_audio(data)
     AudioInfo(format=<Format.WAV: 'WAV'>, sample_rate_hz=8000, channels=1, audio_seconds=0.1)
     """
     buffer = io.BytesIO()
-    write(
+    write_encoded(
         buffer,
         samples,
         sample_rate_hz,
@@ -178,7 +185,7 @@ def encode(
     return buffer.getvalue()
 
 
-def write(
+def write_encoded(
     file: BinaryIO,
     samples: ArrayLike,
     sample_rate_hz: int,
@@ -188,12 +195,12 @@ def write(
     output_rate_hz: int | None = None,
     audio_seconds: float | None = None,
 ) -> None:
-    """Write audio as :func:`encode` does, in pieces, so that only the samples are in memory.
+    """Encode samples into an open file, as :func:`encode`, in pieces that need little memory.
 
     Parameters
     ----------
     file
-        Empty file, open for reading and writing bytes. It stays open.
+        Empty file, open for reading and writing bytes. The function does not close it.
     samples, sample_rate_hz, format, channel_type, output_rate_hz, audio_seconds
         As in :func:`encode`.
 
@@ -205,26 +212,29 @@ def write(
     Examples
     --------
     >>> file = io.BytesIO()
-    >>> write(file, np.zeros(800, np.float32), 8000, format=Format.PCM)
+    >>> write_encoded(file, np.zeros(800, np.float32), 8000, format=Format.PCM)
     >>> len(file.getvalue())
     1600
     """
-    channel_type, rate_hz = forced_shape(format, channel_type, output_rate_hz or sample_rate_hz)
-    # Keep the channels if their number is right. Otherwise mix them to one, which is repeated later.
+    channel_type, rate_hz = get_forced_shape(format, channel_type, output_rate_hz or sample_rate_hz)
+    # Keep the channels if their number is correct. Otherwise mix them to one channel, which is repeated
+    # later.
     array, channels = np.asarray(samples), channel_type.channels
-    given = checked(array) if channels > 1 and array.shape[1:] == (channels,) else mono(array)
+    given = (
+        check_samples(array) if channels > 1 and array.shape[1:] == (channels,) else average_channels(array)
+    )
     _refuse_rates(sample_rate_hz, rate_hz)
     seconds = len(given) / sample_rate_hz if audio_seconds is None else audio_seconds
-    frames = max(1, seconds_to_frames(seconds, rate_hz))
+    frames = max(1, convert_seconds_to_frames(seconds, rate_hz))
 
-    def resampled_blocks() -> Iterator[Samples]:
-        return blocks_at(given, (sample_rate_hz, rate_hz), frames, _BLOCK_FRAMES)
+    def iter_resampled_blocks() -> Iterator[Samples]:
+        return resample_in_blocks(given, (sample_rate_hz, rate_hz), frames, _BLOCK_FRAMES)
 
-    # The peak must be known before writing. Long audio is resampled twice for this, short audio is kept.
-    kept = list(resampled_blocks()) if frames <= _KEPT_FRAMES else None
-    peak = max(np.abs(block).max() for block in kept or resampled_blocks())
+    # The peak must be known before writing. So long audio is resampled twice, and short audio is kept.
+    kept = list(iter_resampled_blocks()) if frames <= _MAX_KEPT_FRAMES else None
+    peak = max(np.abs(block).max() for block in kept or iter_resampled_blocks())
     gain = np.float32(PEAK_CEILING / peak if peak > PEAK_CEILING else 1.0)
-    blocks = kept or resampled_blocks()
+    blocks = kept or iter_resampled_blocks()
     # Lossy encoders get floats, because libsndfile 1.2 damages interleaved integers for MP3.
     lossy = format in {Format.MP3, Format.OGG}
     scaled = (
@@ -240,34 +250,35 @@ def decode(
     sample_rate_hz: int | None = None,
     channels: int = 1,
 ) -> Audio:
-    """Return the audio in bytes of any of the seven formats.
+    """Decode bytes of any of the seven formats.
 
     Parameters
     ----------
     data
         A WAV, MP3, FLAC or OGG file, or raw samples.
     format
-        Required for raw samples (PCM, ALAW, ULAW), because they cannot be recognised. Checked for files.
+        Required for raw samples (PCM, ALAW, ULAW), which have no header. For a file, the expected format.
     sample_rate_hz, channels
-        Required for raw PCM. ALAW and ULAW are mono at 8000 Hz by default.
+        Rate and number of channels of raw samples. PCM requires the rate. ALAW and ULAW have 8000 Hz by
+        default. The default is mono. Files contain their own values.
 
     Raises
     ------
     AudioError
-        If there are no bytes or no audio, if the format is not `format`, or if the file ends too early.
+        There are no bytes or no samples, the file does not have the format `format`, or it is truncated.
 
     Examples
     --------
     >>> decode(bytes(8000), format=Format.ULAW).audio_seconds
     1.0
     """
-    if format is not None and format in _RAW:
+    if format is not None and format in _RAW_FORMATS:
         opened_file = _open_raw(data, format, sample_rate_hz, channels)
     else:
-        opened_file = _open_file(data, _headers.recognise(data, format))
+        opened_file = _open_file(data, _headers.recognise_format(data, format))
     with opened_file as file:
         try:
-            blocks = list(_blocks(file))
+            blocks = list(_read_blocks(file))
         except soundfile.LibsndfileError as error:
             raise AudioError(f"the {file.format} data is damaged or truncated") from error
         samples = np.concatenate(blocks) if blocks else np.zeros((0, file.channels), np.float32)
@@ -277,101 +288,105 @@ def decode(
             )
         if not len(samples):
             raise AudioError(f"no audio: the {file.format} file has no samples")
-        return Audio(checked(samples[:, 0] if file.channels == 1 else samples), file.samplerate)
+        return Audio(check_samples(samples[:, 0] if file.channels == 1 else samples), file.samplerate)
 
 
-def inspect(
+def inspect_audio(
     data: bytes,
     *,
     format: Format | None = None,
     sample_rate_hz: int | None = None,
     channels: int = 1,
 ) -> AudioInfo:
-    """Return the facts in the headers of a file, without decoding it.
+    """Return format, rate, channels and length of a file or of raw samples, without decoding them.
 
-    Parameters and errors are those of :func:`decode`. Containers that are cut off raise an error, and so do
-    OGG pages that were changed. FLAC is checked up to its last frame. Damage to the samples of WAV, MP3 and
-    FLAC shows only when they are decoded.
+    Parameters and errors are those of :func:`decode`. Truncated files and damaged OGG pages raise an error.
+    Only :func:`decode` finds damaged samples of WAV, MP3 and FLAC.
 
     Examples
     --------
-    >>> inspect(bytes(4000), format=Format.ALAW).audio_seconds
+    >>> inspect_audio(bytes(4000), format=Format.ALAW).audio_seconds
     0.5
     """
-    if format is not None and format in _RAW:
-        rate_hz, frame_bytes = _raw_shape(data, format, sample_rate_hz, channels)
+    if format is not None and format in _RAW_FORMATS:
+        rate_hz, frame_bytes = _read_raw_shape(data, format, sample_rate_hz, channels)
         return AudioInfo(format, rate_hz, channels, len(data) // frame_bytes / rate_hz)
-    found = _headers.recognise(data, format)
-    shape = _headers.shape_of(data, found)
+    found = _headers.recognise_format(data, format)
+    shape = _headers.read_shape(data, found)
     if shape is None:
         with _open_file(data, found) as file:
             shape = _headers.HeaderFacts(file.samplerate, file.channels, file.frames)
     else:
-        _refuse_unusual(shape.sample_rate_hz, shape.channels)
+        _refuse_unusual_shape(shape.sample_rate_hz, shape.channels)
     return AudioInfo(found, shape.sample_rate_hz, shape.channels, shape.frames / shape.sample_rate_hz)
 
 
-def with_length(data: bytes) -> bytes:
-    """Return a file with its length in its header.
+def write_length(data: bytes) -> bytes:
+    """Return a WAV or FLAC file with its length in its header.
 
-    The header of a stream is written before its length is known, but many readers need the length. This
-    function completes WAV and FLAC. Other files, and files with a length, come back unchanged.
+    The header of a stream is written before the length is known, but many readers need the length. Other
+    files, and files whose header has the length, are returned unchanged.
 
     Raises
     ------
     AudioError
-        If there are no bytes, or the bytes are not a WAV, FLAC, MP3 or OGG file.
+        There are no bytes, or the bytes are not a WAV, FLAC, MP3 or OGG file.
 
     Examples
     --------
     >>> from speechframe.audio.streams import StreamEncoder
     >>> encoder = StreamEncoder(Format.WAV, ChannelType.MONO, 8000)
     >>> streamed = encoder.add(np.zeros(800, np.float32)) + encoder.finish()
-    >>> with_length(streamed) == encode(np.zeros(800, np.float32), 8000, format=Format.WAV)
+    >>> write_length(streamed) == encode(np.zeros(800, np.float32), 8000, format=Format.WAV)
     True
     """
-    return _headers.with_length(data, _headers.recognise(data))
+    return _headers.write_length(data, _headers.recognise_format(data))
 
 
 def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
-    """Return samples at another rate, with the same length to the nearest frame.
+    """Resample samples. The length in seconds stays the same, rounded to a frame.
 
     Raises
     ------
     AudioError
-        If samples are unusable, a rate is outside 1000 to 384000 Hz, or no resampler is installed.
+        The samples are invalid, a rate is outside 1000 to 384000 Hz, or soxr is needed and not installed.
 
     Examples
     --------
     >>> resample(np.zeros(22050, np.float32), 22050, 8000).shape
     (8000,)
     """
-    array = checked(samples)
+    array = check_samples(samples)
     _refuse_rates(rate_in_hz, rate_out_hz)
-    rate = Rate(rate_in_hz, rate_out_hz)
-    return np.concatenate([rate.add(array), rate.rest()])
+    rate = StreamResampler(rate_in_hz, rate_out_hz)
+    return np.concatenate([rate.add(array), rate.finish()])
 
 
 def _refuse_rates(*rates_hz: int) -> None:
     for rate_hz in rates_hz:
-        if rate_hz not in _RATES_HZ:
+        if rate_hz not in _ALLOWED_RATES_HZ:
             raise AudioError(f"the sample rate {rate_hz} Hz is not possible. Allowed: 1000 to 384000.")
 
 
 def _write_blocks(
     file: BinaryIO, blocks: Iterable[NDArray[np.int16] | Samples], rate_hz: int, format: Format, channels: int
 ) -> None:
-    """Write blocks of samples as a file of a format. Repeat mono blocks in each channel."""
-    container = "RAW" if format in _RAW else format.value
+    """Write blocks of samples to a file in a format. A mono block is repeated in each channel."""
+    container = "RAW" if format in _RAW_FORMATS else format.value
     shaped = (
         np.repeat(block[:, None], channels, axis=1) if channels > block.ndim else block for block in blocks
     )
     if format is Format.PCM:
         file.writelines(block.tobytes() for block in shaped)
         return
-    # OGG files are small, and their pages are rewritten at the end. So write them to memory first.
+    # Write OGG to memory first, because its pages are rewritten at the end. OGG files are small.
     target = io.BytesIO() if format is Format.OGG else file
-    shape = {"samplerate": rate_hz, "channels": channels, "format": container, "subtype": _SUBTYPES[format]}
+    shape = {
+        "samplerate": rate_hz,
+        "channels": channels,
+        "format": container,
+        "subtype": _SUBTYPES_BY_FORMAT[format],
+    }
     try:
         with soundfile.SoundFile(target, "w", **shape) as encoder:
             # Write in blocks, because the Vorbis encoder overflows its stack on minutes of audio at once.
@@ -382,12 +397,12 @@ def _write_blocks(
             soundfile.SoundFile(io.BytesIO(), "w", **shape).close()
         except soundfile.LibsndfileError as error:
             raise AudioError(
-                f"{format} cannot have {counted(channels, 'channel')} at {rate_hz} Hz"
+                f"{format} cannot have {format_count(channels, 'channel')} at {rate_hz} Hz"
             ) from error
-        # The format works in memory, so the system refused the file. The library does not give the reason.
+        # The encoder works in memory, so the system refused to write. soundfile does not report the reason.
         raise OSError(errno.ENOSPC, "the audio cannot be written, the disk may be full") from None
     if isinstance(target, io.BytesIO) and target is not file:
-        file.write(_ogg.with_fixed_serial(target.getvalue()))
+        file.write(_ogg.rewrite_serial(target.getvalue()))
 
 
 def _open_file(data: bytes, found: Format) -> soundfile.SoundFile:
@@ -397,35 +412,35 @@ def _open_file(data: bytes, found: Format) -> soundfile.SoundFile:
     except soundfile.LibsndfileError as error:
         raise AudioError(f"the bytes begin like {found}, but no audio can be read from them") from error
     try:
-        _refuse_unusual(file.samplerate, file.channels)
+        _refuse_unusual_shape(file.samplerate, file.channels)
     except AudioError:
         file.close()
         raise
     return file
 
 
-def _refuse_unusual(rate_hz: int, channels: int) -> None:
-    if rate_hz not in _RATES_HZ or not 0 < channels <= _MAX_CHANNELS:
+def _refuse_unusual_shape(rate_hz: int, channels: int) -> None:
+    if rate_hz not in _ALLOWED_RATES_HZ or not 0 < channels <= _MAX_CHANNELS:
         raise AudioError(
             f"{channels} channels at {rate_hz} Hz cannot be read. "
-            f"Allowed: 1 to {_MAX_CHANNELS} channels at {_RATES_HZ[0]} to {_RATES_HZ[-1]} Hz."
+            f"Allowed: 1 to {_MAX_CHANNELS} channels at {_ALLOWED_RATES_HZ[0]} to {_ALLOWED_RATES_HZ[-1]} Hz."
         )
 
 
 def _open_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> soundfile.SoundFile:
-    rate_hz, _ = _raw_shape(data, asked, sample_rate_hz, channels)
-    return OnePass(
+    rate_hz, _ = _read_raw_shape(data, asked, sample_rate_hz, channels)
+    return SequentialSoundFile(
         io.BytesIO(data),
         samplerate=rate_hz,
         channels=channels,
         format="RAW",
-        subtype=_SUBTYPES[asked],
+        subtype=_SUBTYPES_BY_FORMAT[asked],
         endian="LITTLE",
     )
 
 
-def _raw_shape(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> tuple[int, int]:
-    """Return the rate in Hz and the bytes of a frame of raw samples."""
+def _read_raw_shape(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> tuple[int, int]:
+    """Return the sample rate in Hz and the bytes of a frame of raw samples, after a check of the data."""
     _headers.refuse_container(data, asked)
     if sample_rate_hz is None:
         if asked is Format.PCM:
@@ -437,9 +452,9 @@ def _raw_shape(data: bytes, asked: Format, sample_rate_hz: int | None, channels:
     return sample_rate_hz, frame_bytes
 
 
-def _blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
-    # Read in blocks with a limit. A header may claim more frames than memory holds, and a kilobyte of FLAC
-    # can hold hours of silence in eight channels.
+def _read_blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
+    # Read in blocks up to a limit. A header may state more frames than fit into memory, and a kilobyte of
+    # FLAC may contain hours of silence.
     size = 0
     while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
         size += block.nbytes

@@ -1,4 +1,4 @@
-"""The length and the media type of a clip or a video in any container."""
+"""Measurement of the length of media files, and recognition of their media type."""
 
 import io
 from dataclasses import dataclass
@@ -10,31 +10,32 @@ from typing import Any
 import soundfile
 
 from speechframe.audio import _headers, codec
-from speechframe.audio.media import demuxed, opened, read_blocks, refuse_truncated
-from speechframe.audio.tracks import audio_track, moving_pictures, start_seconds
+from speechframe.audio.media import open_container, open_media, read_blocks, refuse_truncated
+from speechframe.audio.tracks import choose_audio_track, find_video_stream, measure_start_seconds
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
 __all__ = [
     "HEAD_BYTES",
     "Length",
-    "length_of",
-    "media_type_of",
-    "packet_seconds",
-    "seconds_of",
+    "measure_length",
+    "measure_packet_seconds",
+    "measure_seconds",
+    "recognise_media_type",
 ]
 
 HEAD_BYTES = 64
-"""Bytes at the start of a medium that show its media type."""
+"""Number of first bytes of a file that are enough to recognise its media type."""
 
-_MEDIA_TYPES = MappingProxyType(
+_MEDIA_TYPES_BY_FORMAT = MappingProxyType(
     {Format.WAV: "audio/wav", Format.MP3: "audio/mpeg", Format.FLAC: "audio/flac", Format.OGG: "audio/ogg"}
 )
-_BRANDS = MappingProxyType({b"qt  ": "video/quicktime", b"M4A ": "audio/mp4"})
-# First boxes of older QuickTime files, which have no brand.
-_OLD_QUICKTIME = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
-# Media types by the first name of FFmpeg's demuxer.
-_DEMUXERS = MappingProxyType(
+# Media types by the brand (type code) of MP4 files. All other brands are video/mp4.
+_MEDIA_TYPES_BY_BRAND = MappingProxyType({b"qt  ": "video/quicktime", b"M4A ": "audio/mp4"})
+# Names of the first box of old QuickTime files, which have no brand.
+_OLD_QUICKTIME_BOXES = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
+# Media types by the first name of the demuxer of FFmpeg.
+_MEDIA_TYPES_BY_DEMUXER = MappingProxyType(
     {
         "mov": "audio/mp4",
         "matroska": "audio/webm",
@@ -44,147 +45,153 @@ _DEMUXERS = MappingProxyType(
         "asf": "audio/x-ms-wma",
     }
 )
-_LONGEST_S = 1e8
-# A header may exceed the packets by this much, because containers count padding in different ways.
-_CLAIM_SECONDS = 1.0
-_LEAST_NEGATIVE = 1 << 31
+_MAX_LENGTH_S = 1e8
+"""Limit of length in seconds for a decoder that needs a limit. No real file is longer."""
+_MAX_EXCESS_S = 1.0
+"""Allowed excess of a length in a header over the packets, because containers count padding differently."""
+_MIN_NEGATIVE_DURATION = 1 << 31
+"""Durations from this value on are negative numbers of 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Length of a clip in seconds, which sets its price, and its media type, such as ``audio/wav``."""
+    """Length of a clip in seconds, which determines its price, and media type, such as ``audio/wav``."""
 
     audio_seconds: float
     media_type: str
 
 
-def length_of(data: bytes) -> Length:
-    """Return the length of a clip, by its headers if possible.
+def measure_length(data: bytes) -> Length:
+    """Return the length and the media type of a clip. Decode the clip only if its headers have no length.
 
     Parameters
     ----------
     data
-        A complete file: WAV, FLAC, OGG, MP3 or another format of libsndfile (AIFF, AU, CAF ...). With the
-        extra ``media`` also M4A, MP4, WebM, AAC and similar formats.
+        A complete file in WAV, FLAC, OGG, MP3 or another format of libsndfile, such as AIFF. With the extra
+        ``media`` also M4A, MP4, WebM, AAC and similar formats.
 
     Raises
     ------
     AudioError
-        If the file is empty, is not audio, is cut off, or has no samples.
+        The file is empty, is not audio, is truncated, or has no samples.
 
     Examples
     --------
     >>> import numpy as np
-    >>> length_of(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.FLAC))
+    >>> measure_length(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.FLAC))
     Length(audio_seconds=0.5, media_type='audio/flac')
     """
     if not data:
         raise AudioError("no audio: the file is empty")
-    known = _headers.container(data)
+    known = _headers.recognise_container(data)
     if known is not None and not (known is Format.OGG and _headers.is_open_ended(data, known)):
-        found = Length(codec.inspect(data).audio_seconds, _MEDIA_TYPES[known])
+        found = Length(codec.inspect_audio(data).audio_seconds, _MEDIA_TYPES_BY_FORMAT[known])
     else:
         refuse_truncated(data)
-        found = (_by_libsndfile(data) if known is None else None) or _by_av(data)
+        found = (_measure_by_libsndfile(data) if known is None else None) or _measure_by_av(data)
     if not found.audio_seconds > 0:
         raise AudioError("no audio: the file has no samples")
     return found
 
 
-def media_type_of(head: bytes) -> str:
-    r"""Return the media type of an audio or video file by its first :data:`HEAD_BYTES` bytes.
+def recognise_media_type(head: bytes) -> str:
+    r"""Return the media type of a file by its first :data:`HEAD_BYTES` bytes.
+
+    An unknown file has the type ``application/octet-stream``.
 
     Examples
     --------
-    >>> media_type_of(b"\0\0\0\x20ftypisom")
+    >>> recognise_media_type(b"\0\0\0\x20ftypisom")
     'video/mp4'
     """
-    if (known := _headers.container(head)) is not None:
-        return _MEDIA_TYPES[known]
-    if head[4:8] == _headers.MP4:
-        return _BRANDS.get(head[8:12], "video/mp4")
-    if head[4:8] in _OLD_QUICKTIME:
+    if (known := _headers.recognise_container(head)) is not None:
+        return _MEDIA_TYPES_BY_FORMAT[known]
+    if head[4:8] == _headers.MP4_MARK:
+        return _MEDIA_TYPES_BY_BRAND.get(head[8:12], "video/mp4")
+    if head[4:8] in _OLD_QUICKTIME_BOXES:
         return "video/quicktime"
-    if head[:4] == _headers.MATROSKA:
+    if head[:4] == _headers.MATROSKA_START:
         return "video/webm" if b"webm" in head[:HEAD_BYTES] else "video/x-matroska"
     return "application/octet-stream"
 
 
-def seconds_of(medium: Path | bytes) -> float:
-    """Return the seconds of a medium from its start to the end of audio or video.
+def measure_seconds(medium: Path | bytes) -> float:
+    """Return the length of a media file in seconds, from its first to its last sound or picture.
 
-    The plan of a dub and the bill of the service both use this function. It reads every packet and decodes
-    nothing. It does not trust the length in a header. Without the extra ``media`` it decodes audio files and
-    refuses all other files.
+    The client and the service both compute the price of a dub from this length. The function reads every
+    packet, decodes nothing, and does not use the length in a header. Without the extra ``media``, it decodes
+    audio files and refuses all other files.
 
     Parameters
     ----------
     medium
-        A file, or its bytes.
+        Path of the file, or its bytes.
 
     Raises
     ------
     AudioError
-        If the medium is empty, is not a medium, has no audio, is cut off, or has a header that contradicts
-        its packets. Also if the extra ``media`` is missing. The message then contains the command to install
-        it.
+        The file is empty, is not a media file, has no audio, is truncated, or has a header that contradicts
+        its packets. Or the extra ``media`` is needed and missing.
 
     Examples
     --------
     >>> import numpy as np
-    >>> seconds_of(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.WAV))
+    >>> measure_seconds(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.WAV))
     0.5
     """
     claimed_s = refuse_truncated(medium)
     if find_spec("av") is None:
-        with opened(medium, max_seconds=_LONGEST_S) as media:
+        with open_media(medium, max_seconds=_MAX_LENGTH_S) as media:
             return sum(map(len, media.blocks)) / media.sample_rate_hz
-    with demuxed(medium) as source:
-        return packet_seconds(source, claimed_s)
+    with open_container(medium) as source:
+        return measure_packet_seconds(source, claimed_s)
 
 
-def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
-    """Return the length of a PyAV container by its packets. It raises the errors of :func:`seconds_of`.
+def measure_packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
+    """Return the length of a PyAV container in seconds by its packets. Raise errors as :func:`measure_seconds`.
 
-    `claimed_s` is the end of the medium by a header that FFmpeg does not read.
+    `claimed_s` is the length in seconds in a header that FFmpeg does not read, or 0.
     """
     import av
 
-    audio, video = source.streams.audio, moving_pictures(source)
+    audio, video = source.streams.audio, find_video_stream(source)
     streams = [*audio, *([] if video is None else [video])]
     if any(each.time_base is None or each.time_base >= 1 for each in streams):
-        raise AudioError("the header of the medium is wrong: it has no time scale, so its length is unknown")
+        raise AudioError(
+            "the header of the media file is wrong: it has no time scale, so its length is unknown"
+        )
     ticks: dict[int, int] = {}
     try:
         for packet in source.demux():
             if packet.size and packet.pts is not None:
                 duration = packet.duration or 0
-                # FFmpeg returns a negative duration if the last packet of Vorbis is cut.
+                # FFmpeg returns a negative duration if the last packet of Vorbis is shortened.
                 end = packet.pts + (
-                    duration if duration < _LEAST_NEGATIVE else duration - 2 * _LEAST_NEGATIVE
+                    duration if duration < _MIN_NEGATIVE_DURATION else duration - 2 * _MIN_NEGATIVE_DURATION
                 )
                 ticks[packet.stream_index] = max(end, ticks.get(packet.stream_index, end))
     except (av.error.FFmpegError, ValueError) as error:
-        raise AudioError("the medium is damaged or truncated") from error
+        raise AudioError("the media file is damaged or truncated") from error
     ends = {index: float(end * source.streams[index].time_base) for index, end in ticks.items()}
     if not any(each.index in ends for each in audio):
         raise AudioError("no audio: the audio stream of the file is empty")
-    # The length of an MP3 file may be missing, and FFmpeg's guess is far off.
+    # Do not use the length of MP3, because it may be missing, and the estimate of FFmpeg is inaccurate.
     if source.format.name != "mp3":
         claimed_s = max(claimed_s, (source.duration or 0) / av.time_base)
-    # Some headers count from time zero, others from the start of the medium. Use the later end.
-    if claimed_s > max(ends.values()) + _CLAIM_SECONDS:
+    # Some headers count from time zero, and others from the first sound or picture. So compare the length
+    # with the end of the packets, which is the larger number.
+    if claimed_s > max(ends.values()) + _MAX_EXCESS_S:
         raise AudioError(
-            f"the medium is truncated, or its header is wrong: it has {max(ends.values()):.1f} of "
+            f"the media file is truncated, or its header is wrong: it has {max(ends.values()):.1f} of "
             f"{claimed_s:.1f} seconds"
         )
-    seconds = max(ends.get(each.index, 0.0) for each in streams) - start_seconds(source)
+    seconds = max(ends.get(each.index, 0.0) for each in streams) - measure_start_seconds(source)
     if seconds <= 0:
         raise AudioError("no audio: the file has no samples")
     return seconds
 
 
-def _by_libsndfile(data: bytes) -> Length | None:
+def _measure_by_libsndfile(data: bytes) -> Length | None:
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             return Length(file.frames / file.samplerate, f"audio/x-{file.format.lower()}")
@@ -192,10 +199,12 @@ def _by_libsndfile(data: bytes) -> Length | None:
         return None
 
 
-def _by_av(data: bytes) -> Length:
-    with demuxed(data) as container:
-        rate_hz = audio_track(container).rate
-        # Containers round their length or have none. So decode to the end.
+def _measure_by_av(data: bytes) -> Length:
+    with open_container(data) as container:
+        rate_hz = choose_audio_track(container).rate
+        # Decode up to the end, because containers have a rounded length or none.
         frames = max((at + len(block) for at, block in read_blocks(container, rate_hz)), default=0)
-        media_type = _DEMUXERS.get(container.format.name.partition(",")[0], "application/octet-stream")
+        media_type = _MEDIA_TYPES_BY_DEMUXER.get(
+            container.format.name.partition(",")[0], "application/octet-stream"
+        )
         return Length(frames / rate_hz, media_type)

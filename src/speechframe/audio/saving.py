@@ -1,4 +1,4 @@
-"""Writing of encoded audio to files that other programs can open."""
+"""Writing of encoded audio to files, with conversion if necessary."""
 
 from os import PathLike
 from pathlib import Path
@@ -8,8 +8,8 @@ from speechframe.errors import AudioError
 from speechframe.spec.speech import ChannelType, Format
 from speechframe.writing.files import write_new
 
-PLAYABLE = frozenset({Format.WAV, Format.MP3, Format.FLAC, Format.OGG})
-"""Formats with headers. Audio of any format can be saved in one of them."""
+PLAYABLE_FORMATS = frozenset({Format.WAV, Format.MP3, Format.FLAC, Format.OGG})
+"""Formats with headers, which other programs can open. Audio in any format can be converted to them."""
 
 
 def save_audio(
@@ -20,40 +20,44 @@ def save_audio(
     Parameters
     ----------
     path
-        If the path ends with `format`, the bytes are written. If their header lacks the length, the length is
-        added. Other endings (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) convert the audio. In both cases an
-        existing file is replaced. A path without an ending gets that of `format`, and a number if that file
-        exists.
+        If the path ends with `format`, the bytes are written, with their length in the header. With the other
+        endings ``.wav``, ``.flac``, ``.mp3`` and ``.ogg`` the audio is converted. In both cases an existing
+        file is replaced. A path without an ending gets the ending of `format`. If that file exists with other
+        content, the name gets a number too.
     data, format, sample_rate_hz, channels
-        Encoded audio, its format, its rate in Hz, and its number of channels.
+        Encoded audio, its format, its sample rate in Hz, and its number of channels.
 
     Raises
     ------
     AudioError
-        If the ending is not an audio format, or if the bytes cannot be converted.
+        The ending is not an audio format, or the bytes cannot be converted.
     """
     target = Path(path)
     if not target.suffix:
-        whole = codec.with_length(data) if format in PLAYABLE else data
+        whole = codec.write_length(data) if format in PLAYABLE_FORMATS else data
         return write_new(target.parent, target.name, {f".{format.value.lower()}": whole})[0]
     wanted = target.suffix[1:].upper()
     if wanted == format.value:
-        target.write_bytes(codec.with_length(data) if format in PLAYABLE else data)
+        target.write_bytes(codec.write_length(data) if format in PLAYABLE_FORMATS else data)
         return target
-    target.write_bytes(convert(data, wanted, format=format, sample_rate_hz=sample_rate_hz, channels=channels))
+    target.write_bytes(
+        convert_audio(data, wanted, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
+    )
     return target
 
 
-def convert(data: bytes, wanted: str, *, format: Format, sample_rate_hz: int, channels: int) -> bytes:
-    """Return audio in another format.
+def convert_audio(data: bytes, wanted: str, *, format: Format, sample_rate_hz: int, channels: int) -> bytes:
+    """Convert encoded audio to the format `wanted`, such as "WAV".
+
+    The other parameters are those of :func:`save_audio`.
 
     Raises
     ------
     AudioError
-        If audio cannot be saved in the format, or if the bytes are not audio.
+        Audio cannot be saved in the format, or the bytes are not audio.
     """
-    if wanted not in {one.value for one in PLAYABLE}:
-        allowed = ", ".join(sorted(f".{one.value.lower()}" for one in {*PLAYABLE, format}))
+    if wanted not in {one.value for one in PLAYABLE_FORMATS}:
+        allowed = ", ".join(sorted(f".{one.value.lower()}" for one in {*PLAYABLE_FORMATS, format}))
         raise AudioError(f"audio cannot be saved as .{wanted.lower()}; allowed: {allowed}")
     audio = codec.decode(data, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
     channel_type = ChannelType.STEREO if audio.channels == ChannelType.STEREO.channels else ChannelType.MONO

@@ -1,13 +1,14 @@
-"""Encode samples as they arrive, as one file in one of the seven formats of the service (section 2.2).
+"""Encoding of samples as they arrive, to one file in one of the seven formats of the service (section 2.2).
 
-The first bytes are sent before the length is known:
+The first bytes are returned before the length is known:
 
-* WAV has a header of 44 bytes with the length "unknown". PCM, ALAW and ULAW have no header.
-* FLAC has short blocks, and a header without length and checksum. Its format allows this for streams.
-* MP3 has frames only. The frame with the length would come first, but its content is known last.
-* OGG sends its headers at once, and then pages of 4 KB. So the first sound comes after one page.
+* WAV has a header of 44 bytes with an unknown length. PCM, ALAW and ULAW have no header.
+* FLAC has short blocks, and a header without length and checksum, as its standard allows for streams.
+* MP3 has only frames with sound. A first frame with the length is not possible, because the length is
+unknown.
+* OGG has its headers first, and then pages of 4 KB. The first sound is available after a whole page.
 
-The bytes do not depend on how the samples are split into calls.
+The bytes do not depend on the division of the samples into calls.
 """
 
 import io
@@ -19,27 +20,27 @@ import soundfile
 from numpy.typing import ArrayLike, NDArray
 
 from speechframe.audio import _ogg
-from speechframe.audio._rate import Rate
-from speechframe.audio._samples import Samples, checked, mono
-from speechframe.audio.codec import forced_shape
+from speechframe.audio._rate import StreamResampler
+from speechframe.audio._samples import Samples, average_channels, check_samples
+from speechframe.audio.codec import get_forced_shape
 from speechframe.errors import AudioError
 from speechframe.spec.speech import ChannelType, Format
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
-_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
+_WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 _UNKNOWN_SIZE = 0xFFFF_FFFF
 _PCM_TAG, _FMT_BYTES, _SAMPLE_BYTES = 1, 16, 2
 _FULL_SCALE = 32767
 _MP3_HEADER_BYTES = 4
-_MOST_FRAMES = 1 << 16
-_VORBIS_FRAMES = 256
-"""Frames in each write to the encoder, always the same, because Vorbis output depends on it."""
-_FASTEST_FLAC = 0.0
+_MAX_WRITE_FRAMES = 1 << 16
+_VORBIS_WRITE_FRAMES = 256
+"""Number of frames in each write to the Vorbis encoder. Its output depends on this number."""
+_FLAC_LEVEL = 0.0
 """Compression level with the shortest blocks, 1152 frames instead of 4096."""
 _MP3_LEVEL = 0.6
-"""About 64 kbit/s for mono at 24000 Hz. It is constant, so players can compute times without a table."""
-_OPTIONS: dict[Format, dict[str, Any]] = {
-    Format.FLAC: {"format": "FLAC", "subtype": "PCM_16", "compression_level": _FASTEST_FLAC},
+"""Compression level with about 64 kbit/s for mono at 24000 Hz."""
+_ENCODER_OPTIONS: dict[Format, dict[str, Any]] = {
+    Format.FLAC: {"format": "FLAC", "subtype": "PCM_16", "compression_level": _FLAC_LEVEL},
     Format.MP3: {
         "format": "MP3",
         "subtype": "MPEG_LAYER_III",
@@ -50,27 +51,25 @@ _OPTIONS: dict[Format, dict[str, Any]] = {
     Format.ALAW: {"format": "RAW", "subtype": "ALAW"},
     Format.ULAW: {"format": "RAW", "subtype": "ULAW"},
 }
-_LOSSY = frozenset({Format.MP3, Format.OGG})
+_LOSSY_FORMATS = frozenset({Format.MP3, Format.OGG})
 
 
 class StreamEncoder:
-    """Encoder that returns the bytes of a file while its samples are still being made.
+    """Encoder that returns the bytes of a file before all of its samples are known.
 
     Parameters
     ----------
     format
         One of the seven formats. ALAW and ULAW always give mono at 8000 Hz
-        (:func:`speechframe.audio.codec.forced_shape` returns these values).
+        (see :func:`speechframe.audio.codec.get_forced_shape`).
     channel_type
-        MONO mixes the channels, STEREO doubles a single channel.
+        MONO mixes the channels. STEREO doubles a single channel.
     input_rate_hz, output_rate_hz
-        Sample rates in Hz of the samples and of the file. By default both are the same.
+        Sample rates of the samples and of the file in Hz. By default both are equal.
 
-    Notes
-    -----
-    ``codec.encode`` turns down loud audio as a whole. In a stream, earlier bytes are already sent when a loud
-    sample arrives, so samples outside [-1, 1] are clipped. If samples stay within 0.99, lossless formats have
-    the same samples as with ``codec.encode``.
+    Notes ----- ``codec.encode`` reduces loud audio as a whole. In a stream, earlier bytes are already sent
+    when a loud sample arrives. So samples outside [-1, 1] are clipped. If no sample exceeds 0.99, lossless
+    formats have the same samples as with ``codec.encode``.
 
     Examples
     --------
@@ -86,18 +85,18 @@ class StreamEncoder:
         input_rate_hz: int,
         output_rate_hz: int | None = None,
     ) -> None:
-        channel_type, rate_hz = forced_shape(format, channel_type, output_rate_hz or input_rate_hz)
+        channel_type, rate_hz = get_forced_shape(format, channel_type, output_rate_hz or input_rate_hz)
         self.format = format
         self.channels = channel_type.channels
         self.sample_rate_hz = rate_hz
-        self._rate = Rate(input_rate_hz, rate_hz)
-        self._sink = _Sink(without_tag=format is Format.MP3)
+        self._rate = StreamResampler(input_rate_hz, rate_hz)
+        self._sink = _StreamFile(without_tag=format is Format.MP3)
         self._file: soundfile.SoundFile | None = None
         self._waiting: list[NDArray[np.generic]] = []
         self._begun = self._finished = False
 
     def add(self, samples: ArrayLike) -> bytes:
-        """Encode samples, and return the bytes that are ready to be sent. There may be none yet.
+        """Encode samples, and return the bytes that are complete. There may be none yet.
 
         Parameters
         ----------
@@ -107,13 +106,13 @@ class StreamEncoder:
         Raises
         ------
         AudioError
-            If the samples are unusable, the stream is finished, the format does not have the rate, or
-            resampling is needed and soxr is not installed.
+            The samples are invalid, the stream is finished, the format does not support the rate, or soxr is
+            needed and not installed.
         """
         if self._finished:
             raise AudioError("the stream is finished. Make a new StreamEncoder for a new stream.")
         array = np.asarray(samples)
-        # `_write` doubles a single channel after resampling, so that it is resampled only once.
+        # `_write` doubles a single channel after the resampling, so that only one channel is resampled.
         return self._write(self._rate.add(self._match_channels(array))) if array.size else self._write(None)
 
     def finish(self) -> bytes:
@@ -122,7 +121,7 @@ class StreamEncoder:
         Raises
         ------
         AudioError
-            If the stream has no samples, because no player opens an empty file.
+            The stream has no samples.
         """
         if self._finished:
             return b""
@@ -130,14 +129,14 @@ class StreamEncoder:
         if not self._rate.frames_in:
             self._close()
             raise AudioError("no audio: the stream was finished before there were samples")
-        data = self._write(self._rate.rest())
+        data = self._write(self._rate.finish())
         self._close()
         return data + self._take()
 
     def _match_channels(self, array: NDArray[np.generic]) -> Samples:
         if self.channels == 1 or array.ndim == 1 or array.shape[1] != self.channels:
-            return mono(array)
-        return checked(array)
+            return average_channels(array)
+        return check_samples(array)
 
     def _write(self, samples: Samples | None) -> bytes:
         head = b"" if self._begun else self._begin()
@@ -146,7 +145,11 @@ class StreamEncoder:
         if self.channels > samples.ndim:
             samples = np.repeat(samples[:, None], self.channels, axis=1)
         clipped = np.clip(samples, -1.0, 1.0)
-        data = clipped if self.format in _LOSSY else np.rint(clipped * np.float32(_FULL_SCALE)).astype("<i2")
+        data = (
+            clipped
+            if self.format in _LOSSY_FORMATS
+            else np.rint(clipped * np.float32(_FULL_SCALE)).astype("<i2")
+        )
         if self._file is None:
             return head + data.tobytes()
         self._waiting.append(data)
@@ -157,7 +160,7 @@ class StreamEncoder:
         if self._file is None or not self._waiting:
             return
         data = np.concatenate(self._waiting)
-        block = _VORBIS_FRAMES if self.format is Format.OGG else min(len(data), _MOST_FRAMES) or 1
+        block = _VORBIS_WRITE_FRAMES if self.format is Format.OGG else min(len(data), _MAX_WRITE_FRAMES) or 1
         whole = len(data) if last else len(data) // block * block
         for start in range(0, whole, block):
             self._file.write(data[start : min(start + block, whole)])
@@ -166,15 +169,15 @@ class StreamEncoder:
     def _begin(self) -> bytes:
         self._begun = True
         if self.format is Format.WAV:
-            return _wav_header(self.sample_rate_hz, self.channels)
+            return _make_wav_header(self.sample_rate_hz, self.channels)
         if self.format is not Format.PCM:
             try:
                 self._file = soundfile.SoundFile(
-                    self._sink, "w", self.sample_rate_hz, self.channels, **_OPTIONS[self.format]
+                    self._sink, "w", self.sample_rate_hz, self.channels, **_ENCODER_OPTIONS[self.format]
                 )
             except soundfile.LibsndfileError as error:
                 raise AudioError(
-                    f"{self.format} cannot have {counted(self.channels, 'channel')} "
+                    f"{self.format} cannot have {format_count(self.channels, 'channel')} "
                     f"at {self.sample_rate_hz} Hz"
                 ) from error
         return b""
@@ -186,15 +189,15 @@ class StreamEncoder:
 
     def _take(self) -> bytes:
         data = self._sink.take()
-        # The encoder writes whole pages, so each page can get the fixed serial number here.
-        return _ogg.with_fixed_serial(data) if self.format is Format.OGG else data
+        # The encoder has written whole pages, so their serial numbers can be replaced.
+        return _ogg.rewrite_serial(data) if self.format is Format.OGG else data
 
 
-class _Sink(io.RawIOBase):
-    """A file that keeps only the bytes not yet taken. Writes before the first of them are dropped.
+class _StreamFile(io.RawIOBase):
+    """Output file of an encoder that stores bytes until `take` returns them.
 
-    At the end, encoders go back to write the length into their header. The header of a stream is already
-    sent.
+    Encoders seek back at the end to write the length into their header. Such writes are dropped, because the
+    header of a stream is already sent.
     """
 
     def __init__(self, *, without_tag: bool) -> None:
@@ -219,8 +222,8 @@ class _Sink(io.RawIOBase):
     def write(self, data: object) -> int:
         given = bytes(data)  # type: ignore[call-overload]
         if self._without_tag:
-            # The first frame of an MP3 is empty and reserved for the length. Players would play it as
-            # silence, so it is dropped.
+            # The encoder reserves the first frame for the length. Drop the frame, because players would play
+            # it as silence.
             self._without_tag = False
             self._take = 0 if any(given[_MP3_HEADER_BYTES:]) else len(given)
         where = self._at - self._take
@@ -230,16 +233,16 @@ class _Sink(io.RawIOBase):
         return len(given)
 
     def take(self) -> bytes:
-        """Return the bytes written since the last call."""
+        """Return the bytes that were written since the last call."""
         data = bytes(self._bytes)
         self._bytes.clear()
         self._take += len(data)
         return data
 
 
-def _wav_header(rate_hz: int, channels: int) -> bytes:
+def _make_wav_header(rate_hz: int, channels: int) -> bytes:
     frame_bytes = channels * _SAMPLE_BYTES
-    return _HEADER.pack(
+    return _WAV_HEADER.pack(
         b"RIFF",
         _UNKNOWN_SIZE,
         b"WAVE",

@@ -1,17 +1,17 @@
-"""Exact lengths: longer or shorter audio with the same pitch."""
+"""Change of the length of audio without a change of its pitch."""
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speechframe.audio._samples import Samples, checked, fitted
+from speechframe.audio._samples import Samples, check_samples, fit_length
 from speechframe.errors import AudioError
 
-_SEED = 1
-"""Seed of the stretcher's phases. With one seed, equal input gives equal output."""
+_STRETCHER_SEED = 1
+"""Seed of the random phases of the stretcher. It is fixed, so that equal input gives equal output."""
 
 
 def fit_frames(samples: ArrayLike, sample_rate_hz: int, frames: int) -> Samples:
-    """Return the audio with exactly `frames` frames and the same pitch.
+    """Stretch or shorten audio to exactly `frames` frames, with the same pitch.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def fit_frames(samples: ArrayLike, sample_rate_hz: int, frames: int) -> Samples:
     Raises
     ------
     AudioError
-        If the length is below one frame, if the samples are unusable, or if no stretcher is installed.
+        `frames` is below 1, the samples are invalid, or python-stretch is needed and not installed.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def fit_frames(samples: ArrayLike, sample_rate_hz: int, frames: int) -> Samples:
     >>> fit_frames(tone, 22050, 27563).shape
     (27563,)
     """
-    array = checked(samples)
+    array = check_samples(samples)
     if frames < 1:
         raise AudioError(f"audio cannot be fitted to {frames} frames. Give at least one.")
     if frames == len(array):
@@ -44,9 +44,9 @@ def fit_frames(samples: ArrayLike, sample_rate_hz: int, frames: int) -> Samples:
         raise AudioError(
             "python-stretch is needed to fit a length: pip install 'speechframe[local]'"
         ) from error
-    stretcher = Signalsmith.Stretch(_SEED)
+    stretcher = Signalsmith.Stretch(_STRETCHER_SEED)
     channels = np.ascontiguousarray(array.T if array.ndim > 1 else array[None])
     stretcher.preset(len(channels), sample_rate_hz)
     stretcher.setTimeFactor(len(array) / frames)
     stretched = np.asarray(stretcher.process(channels), np.float32)
-    return fitted(stretched[0] if array.ndim == 1 else np.ascontiguousarray(stretched.T), frames)
+    return fit_length(stretched[0] if array.ndim == 1 else np.ascontiguousarray(stretched.T), frames)

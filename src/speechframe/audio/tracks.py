@@ -1,6 +1,6 @@
-"""The tracks of a media file in PyAV: the choice of a track, its start, and the times of its sound.
+"""Choice of the audio track of a media file in PyAV, and the times of its sound.
 
-Time zero is the start of the file, as in players. This is the start of its first sound or picture.
+As in players, time zero is the time of the first sound or picture in the file.
 """
 
 import itertools
@@ -11,27 +11,28 @@ import numpy as np
 import numpy.typing as npt
 
 from speechframe.errors import AudioError
-from speechframe.spec.locales import language_of, three_letters
+from speechframe.spec.locales import get_language, get_three_letter_code
 
 __all__ = [
-    "audio_track",
-    "audio_tracks",
-    "gapless",
-    "moving_pictures",
-    "placed",
-    "start_seconds",
-    "track_warning",
+    "choose_audio_track",
+    "decode_with_positions",
+    "fill_gaps",
+    "find_video_stream",
+    "list_audio_tracks",
+    "make_track_warning",
+    "measure_start_seconds",
 ]
 
-# Containers such as MKV round times. So a block that begins less than this from the end of the block before
-# is joined to it.
-_ROUNDED_SECONDS = 0.05
+_MAX_ROUNDING_SECONDS = 0.05
+"""Gaps and overlaps of blocks below this length are rounding errors of containers such as MKV."""
 _BLOCK_FRAMES = 48_000
-_SHOWN_TRACKS = 8
+"""Largest number of frames in a block of silence."""
+_MAX_SHOWN_TRACKS = 8
+"""Largest number of tracks in a message."""
 
 
-def moving_pictures(source: Any) -> Any:
-    """Return the video stream of a PyAV container. None if it has only sound or a cover picture."""
+def find_video_stream(source: Any) -> Any:
+    """Return the video stream of a PyAV container. Return None if there is only sound or a cover picture."""
     from av.stream import Disposition
 
     return next(
@@ -39,98 +40,106 @@ def moving_pictures(source: Any) -> Any:
     )
 
 
-def audio_tracks(source: Any) -> list[Any]:
+def list_audio_tracks(source: Any) -> list[Any]:
     """Return the audio streams of a PyAV container that can be decoded."""
     return [each for each in source.streams.audio if each.codec_context is not None]
 
 
-def audio_track(source: Any, locale: str | None = None) -> Any:
+def choose_audio_track(source: Any, locale: str | None = None) -> Any:
     """Return the audio stream in the language of `locale`, else the default stream, else the first.
 
-    Of streams with equal language and default flag, a commentary or a description of the pictures comes last.
+    Among streams with equal language and default flag, commentaries and descriptions of the pictures come
+    last.
     """
     from av.stream import Disposition
 
     beside = Disposition.comment | Disposition.visual_impaired | Disposition.descriptions
     return max(
-        audio_tracks(source),
+        list_audio_tracks(source),
         key=lambda each: (
-            locale is not None and _language(each) in _codes(locale),
+            locale is not None and _read_language(each) in _list_language_codes(locale),
             bool(each.disposition & Disposition.default),
             not each.disposition & beside,
         ),
     )
 
 
-def track_warning(source: Any, locale: str | None, *, use: str, instead: str) -> str | None:
-    """Return a warning with the chosen track if a medium has several audio tracks.
+def make_track_warning(source: Any, locale: str | None, *, use: str, instead: str) -> str | None:
+    """Return a warning that names the chosen track if the file has several audio tracks, else None.
 
-    `use` is a past participle, such as "read" for "track 2 was read". `instead` describes how to use another
-    track.
+    `use` is a past participle, such as "read" in "track 2 was read". `instead` is an instruction for the use
+    of another track.
     """
     tracks = source.streams.audio
     if len(tracks) < 2:  # noqa: PLR2004 - several
         return None
-    chosen = audio_track(source, locale)
-    names = ", ".join(_describe(number, each) for number, each in enumerate(tracks[:_SHOWN_TRACKS], 1))
+    chosen = choose_audio_track(source, locale)
+    names = ", ".join(
+        _describe_track(number, each) for number, each in enumerate(tracks[:_MAX_SHOWN_TRACKS], 1)
+    )
     number = list(tracks).index(chosen) + 1
     why = "the default or first one"
-    if locale is not None and _language(chosen) in _codes(locale):
+    if locale is not None and _read_language(chosen) in _list_language_codes(locale):
         why = f"in the language of {locale}"
     return (
-        f"the medium has {len(tracks)} audio tracks ({names}); track {number}, {why}, was {use}. To "
+        f"the media file has {len(tracks)} audio tracks ({names}); track {number}, {why}, was {use}. To "
         f"use another one, {instead}"
     )
 
 
-def _describe(number: int, track: Any) -> str:
-    words = [_language(track) or "language unknown"]
+def _describe_track(number: int, track: Any) -> str:
+    words = [_read_language(track) or "language unknown"]
     if title := track.metadata.get("title"):
         words.append(repr(title[:40]))
     return f"{number}: {' '.join(words)}"
 
 
-def _language(track: Any) -> str:
-    """Return the language of a track as two or three letters, or an empty string."""
+def _read_language(track: Any) -> str:
+    """Return the language code of a track with two or three letters, or an empty string if unknown."""
     language = (track.language or track.metadata.get("language") or "").lower().partition("-")[0]
     return "" if language == "und" else language
 
 
-def _codes(locale: str) -> Sequence[str]:
-    return language_of(locale), three_letters(locale), three_letters(locale, bibliographic=True)
+def _list_language_codes(locale: str) -> Sequence[str]:
+    return (
+        get_language(locale),
+        get_three_letter_code(locale),
+        get_three_letter_code(locale, bibliographic=True),
+    )
 
 
-def start_seconds(source: Any) -> float:
+def measure_start_seconds(source: Any) -> float:
     """Return the time of the first sound or picture of a PyAV container, in seconds.
 
-    In files of some recorders, this time is not zero. The time before it is not part of the length.
+    Some recorders write files in which this time is not zero. The time before it is not part of the length.
     """
-    video = moving_pictures(source)
+    video = find_video_stream(source)
     starts = [
         float(each.start_time * each.time_base)
         for each in (*source.streams.audio, *([] if video is None else [video]))
         if each.start_time is not None and each.time_base is not None
     ]
-    # With pictures, samples of MP3 and Opus before time zero are skipped, as in players.
+    # In a file with pictures, players skip samples of MP3 and Opus before time zero.
     return min(starts, default=0.0) if video is None else max(0.0, min(starts, default=0.0))
 
 
-def placed(source: Any, track: Any, converter: Any, rate_hz: int) -> Iterator[tuple[int, Any]]:
-    """Yield pairs of a position and a block of samples. The position counts sample frames from time zero.
+def decode_with_positions(source: Any, track: Any, converter: Any, rate_hz: int) -> Iterator[tuple[int, Any]]:
+    """Decode a track, and yield pairs of a position and a block of samples.
 
-    `track` is an audio stream of the PyAV container `source`. `converter` is an ``av.AudioResampler`` to a
-    packed format at `rate_hz`. Blocks have the shape ``(frames, channels)``. AudioError if audio is damaged.
+    The position is the number of frames from time zero. Blocks have the shape ``(frames, channels)``. `track`
+    is an audio stream of the PyAV container `source`. `converter` is an ``av.AudioResampler`` to a packed
+    format at `rate_hz`. Raise AudioError if the audio is damaged.
     """
     import av
 
-    zero = round(start_seconds(source) * rate_hz)
+    zero = round(measure_start_seconds(source) * rate_hz)
     end = 0
     try:
         for frame in itertools.chain(source.decode(track), (None,)):
             for converted in converter.resample(frame):
                 samples = converted.to_ndarray().reshape(-1, converted.layout.nb_channels)
                 at = end if converted.time is None else round(converted.time * rate_hz) - zero
-                if abs(at - end) < _ROUNDED_SECONDS * rate_hz:
+                if abs(at - end) < _MAX_ROUNDING_SECONDS * rate_hz:
                     at = end
                 end = at + len(samples)
                 if end > 0:
@@ -139,10 +148,13 @@ def placed(source: Any, track: Any, converter: Any, rate_hz: int) -> Iterator[tu
         raise AudioError("the audio is damaged or truncated") from error
 
 
-def gapless(
+def fill_gaps(
     blocks: Iterable[tuple[int, npt.NDArray[Any]]], frames: int | None = None
 ) -> Iterator[npt.NDArray[Any]]:
-    """Yield blocks with silence in place of gaps. Samples after the first `frames` frames are dropped."""
+    """Yield blocks without their positions, and silence in gaps between them.
+
+    Samples after the first `frames` frames are dropped. None (the default) keeps all.
+    """
     end = 0
     for at, samples in blocks:
         start = at if frames is None else min(at, frames)
@@ -150,7 +162,7 @@ def gapless(
         while end < start:
             yield silence[: start - end]
             end = min(start, end + _BLOCK_FRAMES)
-        # Skip samples that overlap the block before.
+        # Skip samples that overlap with the block before.
         rest = samples[end - start : None if frames is None else frames - start]
         if len(rest):
             yield rest

@@ -1,1 +1,4 @@
-"""Backends turn rows into calls and answers into records. Each verb's file has the rest of its backend."""
+"""Shared parts of backends, which turn rows into calls and answers into records.
+
+The file of each verb in ``verbs`` has the rest of its backend.
+"""

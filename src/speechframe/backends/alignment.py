@@ -1,6 +1,6 @@
 """Find the times of words in the audio of a finished run, for rows whose answers contain none.
 
-The audio is on disk before alignment begins. A failure costs a row its word times and nothing else.
+The audio is on disk before alignment begins. If alignment fails, a row lacks its word times and nothing else.
 """
 
 import asyncio
@@ -11,57 +11,70 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from speechframe.batch.run import in_thread
+from speechframe.batch.run import run_in_thread
 from speechframe.errors import InvalidRows, SpeechframeError
-from speechframe.spec.check import shown
+from speechframe.spec.check import shorten_value
 from speechframe.spec.speech import Format
-from speechframe.store.folder import Folder, storing
+from speechframe.store.folder import Folder, convert_os_errors
 from speechframe.store.reader import StoredRun
 from speechframe.store.records import WORDS_FOLDER, WORDS_SCHEMA
 from speechframe.store.rows import Rows, Selection
-from speechframe.store.schema import AUDIO, FINISHED, WORDS, WORDS_TYPE
-from speechframe.tables.table import problem
+from speechframe.store.schema import AUDIO_COLUMN, FINISHED_STATUSES, WORDS_COLUMN, WORDS_TYPE
+from speechframe.tables.table import make_problem
 
 if TYPE_CHECKING:
     from speechframe.recognition.alignment import WordAligner
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-_AT_ONCE = 64  # rows whose words are written in one file, and so the most that a killed process loses
-_NEEDED = ("request_key", "text", "locale", "format", "sample_rate", "channels", AUDIO)
+# Number of rows whose words are written to one file. A killed process loses the words of fewer rows.
+_CALLS_A_FILE = 64
+# Columns of a run that the aligner needs.
+_NEEDED_COLUMNS = ("request_key", "text", "locale", "format", "sample_rate", "channels", AUDIO_COLUMN)
 
 
-async def aligner_for(words: Any) -> "WordAligner":
-    """Return the aligner for the argument ``words`` of a run."""
+async def load_aligner(words: Any) -> "WordAligner":
+    """Return the aligner for the argument ``words`` of a run, and load its recogniser.
+
+    Raises InvalidRows for another value than ``"align"``, and SettingsError if no recogniser works.
+    """
     if words != "align":
         allowed = "'align' for the whole table, or nothing"
-        raise InvalidRows([problem("words", "is not a known method", value=shown(words), allowed=allowed)])
+        raise InvalidRows(
+            [make_problem("words", "is not a known method", value=shorten_value(words), allowed=allowed)]
+        )
     from speechframe.recognition.alignment import WordAligner
 
-    # Use a thread, because the search for models reads files.
-    return await asyncio.to_thread(WordAligner.installed)
+    # Use a thread, because loading the model of a recogniser takes long.
+    return await asyncio.to_thread(WordAligner.find_installed)
 
 
 async def align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
     """Find and store the words of each row that has audio and no words. The caller holds the run's lock."""
-    # A cancelled `in_thread` waits, so the lock is held until all found words are on disk.
-    await in_thread(lambda is_cancelled: _align(run, aligner, lambda: is_cancelled() or is_stopped()))
+    # When `run_in_thread` is cancelled, it waits for its thread. So the caller holds the lock until all found
+    # words are on disk.
+    await run_in_thread(
+        lambda is_cancelled: _align_in_thread(run, aligner, lambda: is_cancelled() or is_stopped())
+    )
 
 
-def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
-    rows = enumerate(_rows(run, run, ("status", "request_key", WORDS)))
-    # Equal rows share a call, so take one row of each.
-    places = {
-        row["request_key"]: place for place, row in rows if row["status"] in FINISHED and row[WORDS] is None
+def _align_in_thread(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
+    """Find and store the words in this thread, until `is_stopped`."""
+    rows = enumerate(_iterate_rows(run, run, ("status", "request_key", WORDS_COLUMN)))
+    # Rows with the same request key share a call and its audio, so align one row of each call.
+    positions = {
+        row["request_key"]: place
+        for place, row in rows
+        if row["status"] in FINISHED_STATUSES and row[WORDS_COLUMN] is None
     }
     found: dict[str, Sequence[tuple[str, int, int]]] = {}
-    for row in _rows(run, Selection(run, sorted(places.values())), _NEEDED):
+    for row in _iterate_rows(run, Selection(run, sorted(positions.values())), _NEEDED_COLUMNS):
         if is_stopped():
             break
         key = row["request_key"]
         try:
             found[key] = aligner.align(
-                row[AUDIO]["bytes"],
+                row[AUDIO_COLUMN]["bytes"],
                 text=row["text"] or "",
                 locale=row["locale"],
                 format=Format(row["format"]),
@@ -70,31 +83,32 @@ def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool
             )
         except SpeechframeError as error:
             found[key] = ()
-            log.info("no words for the call %s: %s", key, error)
-        if len(found) >= _AT_ONCE:
-            _keep(run.folder, found)
+            _log.info("no words for the call %s: %s", key, error)
+        if len(found) >= _CALLS_A_FILE:
+            _store_words(run.folder, found)
             found = {}
-    _keep(run.folder, found)
-    log.info("words of %d calls aligned by %s, run folder %s", len(places), aligner.name, run.path)
+    _store_words(run.folder, found)
+    _log.info("words of %d calls aligned by %s, run folder %s", len(positions), aligner.name, run.path)
 
 
-def _rows(run: StoredRun, rows: Rows, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield columns of some rows of a run. One row at a time, because a clip may be large."""
+def _iterate_rows(run: StoredRun, rows: Rows, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the columns `names` of some rows of a run, one row at a time, because a clip may be large."""
     columns = {name: run.name_of(name) for name in names}
     for batch in rows.batches(list(columns.values())):
         for place in range(batch.num_rows):
             yield {name: batch.column(column)[place].as_py() for name, column in columns.items()}
 
 
-def _keep(folder: Folder, found: Mapping[str, Sequence[Any]]) -> None:
-    """Write words to a new file of the run. Existing files stay unchanged, so alignment may always stop."""
+def _store_words(folder: Folder, found: Mapping[str, Sequence[Any]]) -> None:
+    """Write the words of some calls to a new file of the run. Write nothing if `found` is empty."""
     if not found:
         return
     names = [field.name for field in WORDS_TYPE.value_type]
     words = [[dict(zip(names, word, strict=True)) for word in words] for words in found.values()]
-    with storing(folder, "keeping aligned words"):
-        name = f"{WORDS_FOLDER}/{max([0, *folder.numbers(WORDS_FOLDER)]) + 1:04d}.parquet"
+    with convert_os_errors(folder, "keeping aligned words"):
+        name = f"{WORDS_FOLDER}/{max([0, *folder.list_numbers(WORDS_FOLDER)]) + 1:04d}.parquet"
         pq.write_table(
-            pa.table({"request_key": list(found), WORDS: words}, WORDS_SCHEMA), folder.temporary(name)
+            pa.table({"request_key": list(found), WORDS_COLUMN: words}, WORDS_SCHEMA),
+            folder.make_temporary_path(name),
         )
         folder.publish(name)

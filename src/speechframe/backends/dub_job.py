@@ -1,4 +1,7 @@
-"""Create a job of the verb `dub`, wait for it, and fetch its files into the run's folder."""
+"""Create a job of the verb `dub`, wait for the job, and fetch its files into the run's folder.
+
+A job dubs one medium (a video or audio file) into several locales. Each row of a run is one of these dubs.
+"""
 
 import asyncio
 import filecmp
@@ -15,9 +18,9 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from speechframe.audio.lengths import HEAD_BYTES, media_type_of, seconds_of
+from speechframe.audio.lengths import HEAD_BYTES, measure_seconds, recognise_media_type
 from speechframe.audio.media import refuse_truncated
-from speechframe.backends.files import kept_path
+from speechframe.backends.files import resolve_path
 from speechframe.backends.service import ServiceBackend
 from speechframe.batch.backend import Answer, Attempt, Request
 from speechframe.client import Client, Dubbing
@@ -33,7 +36,7 @@ from speechframe.errors import (
     SpeechframeError,
 )
 from speechframe.spec import locales
-from speechframe.spec.billing import to_credits
+from speechframe.spec.billing import convert_to_credits
 from speechframe.spec.dubbing import (
     MEDIA_TYPES,
     DownloadDetail,
@@ -49,38 +52,45 @@ from speechframe.spec.dubbing import (
     Project,
 )
 from speechframe.store import parts
-from speechframe.store.folder import Folder, storing, sync
+from speechframe.store.folder import Folder, convert_os_errors, sync_to_disk
 from speechframe.store.reader import StoredRun
 from speechframe.store.verify import DUBS_FOLDER
 from speechframe.wire import subtitles
-from speechframe.wire.answers import amount
-from speechframe.wire.requests import canonical
+from speechframe.wire.answers import check_amount
+from speechframe.wire.requests import encode_canonical_json
 
-_UNSAFE = re.compile(r"[^\w.-]+")
-_NAME_CHARACTERS = 100
-_PAGE, _MOST_PAGES = 100, 1000  # projects a page, and pages
-_SUBTITLES = frozenset({".srt", ".vtt"})
-_MOST_SUBTITLE_BYTES = 16 << 20
-_NO_MEDIUM = "application/octet-stream"
-_NO_CREDITS = frozenset({FailureCode.INSUFFICIENT_CREDITS, FailureCode.CREDITS_EXHAUSTED})
+# Characters that a file name must not contain.
+_UNSAFE_CHARACTERS = re.compile(r"[^\w.-]+")
+# Longest part of a row id in a file name, because file names have a limited length.
+_MAX_NAME_CHARACTERS = 100
+# Projects on a page of the service's list, and pages that are read.
+_PROJECTS_A_PAGE, _MAX_PAGES = 100, 1000
+_SUBTITLE_SUFFIXES = frozenset({".srt", ".vtt"})
+_MAX_SUBTITLE_BYTES = 16 << 20
+# Media type of a file whose first bytes belong to no known kind of media.
+_UNKNOWN_MEDIA_TYPE = "application/octet-stream"
+# Failures of a job because credits are missing.
+_CREDIT_FAILURES = frozenset({FailureCode.INSUFFICIENT_CREDITS, FailureCode.CREDITS_EXHAUSTED})
 
 
-class Delivered(NamedTuple):
+class DeliveredDub(NamedTuple):
     """A dub whose files are on disk."""
 
     values: dict[str, Any]
-    """The columns of its row."""
+    """Column name to value, for the row of this dub."""
     warnings: list[str]
     seconds: float | None
-    """Length of the dub's file, or None if no installed library can measure it."""
+    """Length of the dub's file in seconds, or None if no installed library can measure the file."""
 
 
 @dataclass
 class Dub:
-    """One medium with one locale, as stored in a request's body.
+    """One medium with one locale, as stored in the body of a request.
 
-    `medium` contains a ``url``, or the fields of an :class:`Upload`. `fields` are the fields of the form.
-    `targets` are all locales of the `project`.
+    `medium` contains a ``url``, or fields of an :class:`Upload`. `fields` are further fields of the request
+    that creates the job. `project` is a project id or None. `review` is True if a project for reviews must be
+    created. `targets` are all locales of the `project`. `seconds` is the length of the medium, or None if
+    unknown.
     """
 
     locale: str
@@ -92,35 +102,38 @@ class Dub:
     seconds: float | None
 
     @classmethod
-    def of(cls, request: Request) -> "Dub":
+    def from_request(cls, request: Request) -> "Dub":
         """Return the dub in a request's body."""
         return cls(**json.loads(request.body))
 
     @property
     def job(self) -> bytes:
-        """The part that all rows of a job share."""
-        return canonical({**asdict(self), "locale": None})
+        """The values that all rows of a job share, as bytes for comparison."""
+        return encode_canonical_json({**asdict(self), "locale": None})
 
     @property
     def name(self) -> str:
-        """The name of the medium for people."""
+        """The file name of the medium, for messages. Empty for bytes."""
         return Path(urlsplit(self.medium.get("url", "")).path or self.medium.get("path", "")).name
 
-    def upload(self, folder: Path) -> Upload | None:
-        """Return the file that is sent, or None for a URL. Relative paths begin in the run's `folder`."""
+    def make_upload(self, folder: Path) -> Upload | None:
+        """Return the file to send, or None if the service fetches a URL. Relative paths begin at `folder`."""
         if "path" not in self.medium:
             return None
-        path = kept_path(folder, self.medium["path"])
+        path = resolve_path(folder, self.medium["path"])
         return Upload(**{**self.medium, "path": path}, audio_seconds=0.0)
 
 
 class JobBackend(ServiceBackend):
-    """A backend whose attempt is a job. It creates the job unless its id is noted, waits, and fetches.
+    """A backend whose attempt is a whole job: create the job, wait for its end, and fetch its files.
+
+    An attempt notes (stores in the run's folder) the id of its job. A later attempt waits for the noted job
+    and creates none.
 
     Attributes
     ----------
     secret
-        Signs the webhooks of the jobs.
+        The secret that signs the webhooks of the jobs. None (default) for webhooks without a signature.
     """
 
     secret: SecretStr | None = None
@@ -132,7 +145,11 @@ class JobBackend(ServiceBackend):
         return isinstance(published, Mapping) and published.get("max_credits") is True
 
     async def send(self, request: Request, attempt: Attempt) -> Answer:
-        """Return the status of the job, the dub or error of each row, and the warning of its creation."""
+        """Make one attempt, or continue the job of an earlier attempt.
+
+        ``data`` of the result is the error of the whole job. Or it has the status of the job, a list with the
+        dub or error of each row, and the service's warning about the creation.
+        """
         noted, dubbing = attempt.noted, Dubbing(self.client, call_s=attempt.deadline_s)
         if noted is None:
             if self.is_budgeted and not request.price:
@@ -140,18 +157,18 @@ class JobBackend(ServiceBackend):
                     JobFailed("the price is unknown, but a budget is set; give the length as seconds=")
                 )
             try:
-                job = await self._create(dubbing, request, attempt.idempotency_key)
+                job = await self._create_job(dubbing, request, attempt.idempotency_key)
             except (AudioError, BadRequest, JobFailed) as error:
                 return Answer(
                     error
-                )  # for all locales, because the service would refuse parts of the job, too
+                )  # the error of all rows, because the service would refuse parts of the job, too
             noted = json.dumps([job.job_id, job.warning]).encode()
             await attempt.note(noted)
         job_id, warning = json.loads(noted)
-        # The job is paid from here on. Only its own status makes it a failure.
+        # From here on, the job may be billed. Only the status of the job can make it fail.
         try:
-            status = await self._wait(dubbing, request, job_id)
-            found = [await self._deliver(dubbing, row, status) for row in request.rows]
+            status = await self._wait_for_job(dubbing, request, job_id)
+            found = [await self._fetch_dub(dubbing, row, status) for row in request.rows]
         except PaymentRequired:
             raise
         except ConnectionFailed as error:
@@ -160,13 +177,16 @@ class JobBackend(ServiceBackend):
             raise BadAnswer(f"the status of job {job_id} cannot be read: {error}") from None
         return Answer((status, found, warning))
 
-    async def _create(self, dubbing: Dubbing, request: Request, key: str | None) -> DubJob:
-        """Create the job of a request's rows in one attempt, and return it."""
-        dub, targets = Dub.of(request.rows[0]), [Dub.of(row).locale for row in request.rows]
-        upload, project, fields = dub.upload(Path(self.folder or "")), dub.project, dict(dub.fields)
+    async def _create_job(self, dubbing: Dubbing, request: Request, key: str | None) -> DubJob:
+        """Create the job for the rows of a request in one attempt, and return the job."""
+        dub, targets = (
+            Dub.from_request(request.rows[0]),
+            [Dub.from_request(row).locale for row in request.rows],
+        )
+        upload, project, fields = dub.make_upload(Path(self.folder or "")), dub.project, dict(dub.fields)
         fields |= {"file_url": dub.medium["url"]} if upload is None else {"file": b""}
         if self.refuses_above and request.price:
-            fields["max_credits"] = to_credits(request.price)
+            fields["max_credits"] = convert_to_credits(request.price)
         if self.secret is not None:
             fields["webhook_secret"] = self.secret.get_secret_value()
         if project is not None and {*targets} != {*dub.targets}:
@@ -175,20 +195,22 @@ class JobBackend(ServiceBackend):
                 f"use dub(..., targets={targets}) to make the missing locales"
             )
         if dub.review:
-            project = await self._review_project(request, dub, targets, fields.pop("source_locale", None))
+            project = await self._provide_review_project(
+                request, dub, targets, fields.pop("source_locale", None)
+            )
         form = (
             JobCreateRequest(target_locales=targets, **fields)
             if project is None
             else JobCreateWithProjectRequest(project_id=project, **fields)
         )
-        return await dubbing.create(form, upload, key=key, once=True)
+        return await dubbing.create_checked(form, upload, key=key, once=True)
 
-    async def _review_project(
+    async def _provide_review_project(
         self, request: Request, dub: Dub, targets: list[str], source_locale: str | None
     ) -> str:
-        """Return the id of the job's project. A repeated creation finds the project by its name."""
+        """Return the id of a project for reviews of this job. Create the project unless its name exists."""
         name = f"Review of {dub.name or 'a medium'} ({request.key[:12]})"
-        async for project in projects(self.client):
+        async for project in iterate_projects(self.client):
             if project.name == name:
                 return project.project_id
         made = await self.client.dubbing.create_project(
@@ -196,9 +218,9 @@ class JobBackend(ServiceBackend):
         )
         return made.project_id
 
-    async def _wait(self, dubbing: Dubbing, request: Request, job_id: str) -> DubJobStatus:
-        """Wait for a job and return its status. PaymentRequired if the key's credits do not suffice."""
-        name, steps = Dub.of(request.rows[0]).name or job_id, dict[str, str]()
+    async def _wait_for_job(self, dubbing: Dubbing, request: Request, job_id: str) -> DubJobStatus:
+        """Wait for the end of a job and return its status. PaymentRequired if the key has too few credits."""
+        name, steps = Dub.from_request(request.rows[0]).name or job_id, dict[str, str]()
 
         def report_steps(status: DubJobStatus) -> None:
             for detail in status.download_details or ():
@@ -208,22 +230,24 @@ class JobBackend(ServiceBackend):
                     self.tell(f"{name}, {detail.locale}: {step}")
 
         status = await dubbing.wait(job_id, told=report_steps)
-        is_unpaid = status.failure_code in _NO_CREDITS and not amount(status.credits_used)
+        is_unpaid = status.failure_code in _CREDIT_FAILURES and not check_amount(status.credits_used)
         if status.status == JobStatusValue.FAILED and is_unpaid:
             words = status.failure_reason or "no credits are left on the dubbing key"
             raise PaymentRequired(words, status=402, code=status.failure_code)
         return status
 
-    async def _deliver(
+    async def _fetch_dub(
         self, dubbing: Dubbing, row: Request, status: DubJobStatus
-    ) -> Delivered | SpeechframeError:
-        """Fetch the files of a row's dub, and return the dub or its error."""
-        dub, fit, warnings = Dub.of(row), dict[str, Any](), list[str]()
+    ) -> DeliveredDub | SpeechframeError:
+        """Fetch the files of a row's dub. Return the dub, or the error of the row."""
+        dub, fit, warnings = Dub.from_request(row), dict[str, Any](), list[str]()
         files: dict[str, Any] = {"srt_path": None, "vtt_path": None}
         try:
-            detail = detail_of(status, dub.locale)
-            ending = f"{dub.locale}{_suffix(dub, detail)}"
-            files["dub_path"], seconds = await self._file(dubbing, row, detail.download_url or "", ending)
+            detail = find_detail(status, dub.locale)
+            ending = f"{dub.locale}{_choose_suffix(dub, detail)}"
+            files["dub_path"], seconds = await self._fetch_row_file(
+                dubbing, row, detail.download_url or "", ending
+            )
         except (BadAnswer, JobFailed) as error:
             return error
         for name, kind, url in (
@@ -233,8 +257,8 @@ class JobBackend(ServiceBackend):
             if url is None:
                 continue
             try:
-                # The dub is paid and on disk, so missing subtitles must not fail the row.
-                files[name], problem = await self._file(dubbing, row, url, f"{dub.locale}.{kind}")
+                # Missing subtitles add only a warning, because the dub is paid and on disk.
+                files[name], problem = await self._fetch_row_file(dubbing, row, url, f"{dub.locale}.{kind}")
             except BadAnswer as error:
                 problem = str(error)
             if problem:
@@ -242,74 +266,74 @@ class JobBackend(ServiceBackend):
         if self.limits:  # only speechframe's own service lists utterances
             try:
                 listed = await dubbing.utterances(status.job_id, dub.locale)
-                fit, warnings = fit_of(listed), [*warnings, *listed.warnings]
+                fit, warnings = measure_fit(listed), [*warnings, *listed.warnings]
             except (ServiceError, BadAnswer) as error:
                 warnings.append(f"the fit of the dub could not be measured: {error}")
         known = {"job_id": status.job_id, "job_status": detail.status or status.status}
-        return Delivered({**known, **files, "audio_seconds": dub.seconds, **fit}, warnings, seconds)
+        return DeliveredDub({**known, **files, "audio_seconds": dub.seconds, **fit}, warnings, seconds)
 
-    async def _file(self, dubbing: Dubbing, row: Request, url: str, ending: str) -> tuple[str, Any]:
-        """Fetch a file. Return its path below the run's folder, and the result of :func:`fetch_file`."""
-        folder, stem = Folder(self.folder or Path()), stem_of(row.row_id)
-        with storing(folder, "making the folder of dubs"):
-            folder.inside(DUBS_FOLDER).mkdir(exist_ok=True)
-        path = first = folder.inside(f"{DUBS_FOLDER}/{stem}.{ending}")
-        if first.exists():
-            # Keep the file of a killed attempt, or of an earlier call of the row.
-            path = folder.inside(f"{DUBS_FOLDER}/{stem}-{row.key[:8]}.{ending}")
+    async def _fetch_row_file(self, dubbing: Dubbing, row: Request, url: str, ending: str) -> tuple[str, Any]:
+        """Fetch a file of a row. Return its path below the run's folder, and its length or faults."""
+        folder, stem = Folder(self.folder or Path()), make_stem(row.row_id)
+        with convert_os_errors(folder, "making the folder of dubs"):
+            folder.find_path(DUBS_FOLDER).mkdir(exist_ok=True)
+        path = usual_path = folder.find_path(f"{DUBS_FOLDER}/{stem}.{ending}")
+        if usual_path.exists():
+            # Do not overwrite the file of a killed attempt, or of an earlier call of the row.
+            path = folder.find_path(f"{DUBS_FOLDER}/{stem}-{row.key[:8]}.{ending}")
         found = await fetch_file(dubbing, url, path, max_bytes=self.max_answer_bytes)
-        if path != first and await asyncio.to_thread(filecmp.cmp, first, path, shallow=False):
+        if path != usual_path and await asyncio.to_thread(filecmp.cmp, usual_path, path, shallow=False):
             path.unlink()
-            path = first
+            path = usual_path
         return f"{DUBS_FOLDER}/{path.name}", found
 
 
 async def fetch_file(dubbing: Dubbing, url: str, path: Path, *, max_bytes: int | None = None) -> Any:
-    """Fetch a file of a dub, check its kind, and put it in its place.
+    """Fetch a file of a dub, check that it is a medium or subtitles, and move it to `path`.
 
     Returns
     -------
     float or str or None
         For a medium, the length in seconds, or None if no installed library can measure it. For subtitles, a
-        fault that leaves them usable, or None.
+        text about faults that leave the subtitles usable, or None.
 
     Raises
     ------
     BadAnswer
-        If the file cannot be fetched or has another kind. An existing file at `path` stays.
+        If the file cannot be fetched or is of another kind. An existing file at `path` then stays.
     """
-    is_text = path.suffix in _SUBTITLES
+    is_text = path.suffix in _SUBTITLE_SUFFIXES
     if is_text:
-        max_bytes = min(max_bytes or _MOST_SUBTITLE_BYTES, _MOST_SUBTITLE_BYTES)
-    beside = path.with_name(f".{path.name}.tmp")
+        max_bytes = min(max_bytes or _MAX_SUBTITLE_BYTES, _MAX_SUBTITLE_BYTES)
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        await dubbing.fetch(url, beside, max_bytes=max_bytes)
-        found = await asyncio.to_thread(_check_subtitles if is_text else _measure, beside)
-        beside.replace(path)
-        await asyncio.to_thread(sync, path.parent)
+        await dubbing.fetch(url, temporary, max_bytes=max_bytes)
+        found = await asyncio.to_thread(_check_subtitles if is_text else _measure_dub, temporary)
+        temporary.replace(path)
+        await asyncio.to_thread(sync_to_disk, path.parent)
     except AudioError as error:
         raise BadAnswer(f"the fetched file is unusable: {error}") from None
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return found
 
 
-def _measure(path: Path) -> float | None:
-    """Return the length of a dub in seconds. AudioError if the file is not a medium."""
+def _measure_dub(path: Path) -> float | None:
+    """Return the length of a dub in seconds, or None if it cannot be measured. AudioError for no medium."""
     refuse_truncated(path)
     try:
-        return seconds_of(path)
+        return measure_seconds(path)
     except AudioError:
         with path.open("rb") as file:
-            kind = media_type_of(file.read(HEAD_BYTES))
-        # Only the extra ``media`` reads videos. Without it, check the first bytes alone.
-        if find_spec("av") is None and kind != _NO_MEDIUM:
+            kind = recognise_media_type(file.read(HEAD_BYTES))
+        # Only the library of the extra ``media`` reads videos. Without it, check only the first bytes.
+        if find_spec("av") is None and kind != _UNKNOWN_MEDIA_TYPE:
             return None
         raise
 
 
 def _check_subtitles(path: Path) -> str | None:
-    """Return a fault that leaves subtitles usable, or None. AudioError if the file contains no cues."""
+    """Return a text about faults that leave subtitles usable, or None. AudioError if there is no cue."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except ValueError:
@@ -317,14 +341,14 @@ def _check_subtitles(path: Path) -> str | None:
     if "-->" not in text:
         raise AudioError("it is neither SRT nor WebVTT" if text.strip() else "it is empty")
     try:
-        faults = subtitles.read(text).warnings
+        faults = subtitles.read_subtitles(text).warnings
     except ValueError as error:
         faults = (str(error),)
     return f"they are kept unchanged, but {'; '.join(faults)}" if faults else None
 
 
-def _suffix(dub: Dub, detail: DownloadDetail) -> str:
-    """Return the extension of a dub, from its address, the name of the medium or the media type."""
+def _choose_suffix(dub: Dub, detail: DownloadDetail) -> str:
+    """Return the extension of a dub, from its URL, the name of the medium or the media type."""
     for name in (urlsplit(detail.download_url or "").path, dub.name):
         if (suffix := Path(name).suffix.lower()) in MEDIA_TYPES:
             return suffix
@@ -332,37 +356,37 @@ def _suffix(dub: Dub, detail: DownloadDetail) -> str:
     return next((suffix for suffix, media_type in MEDIA_TYPES.items() if media_type == kind), ".bin")
 
 
-async def projects(client: Client) -> AsyncIterator[Project]:
-    """Yield all projects of the key. BadAnswer if the pages of the list never end."""
+async def iterate_projects(client: Client) -> AsyncIterator[Project]:
+    """Yield all projects of the dubbing key. BadAnswer if the list repeats itself or has over 1000 pages."""
     after, seen = None, set[str | None]()
-    while after not in seen and len(seen) < _MOST_PAGES:
+    while after not in seen and len(seen) < _MAX_PAGES:
         seen.add(after)
-        page = await client.dubbing.list_projects(limit=_PAGE, next=after)
+        page = await client.dubbing.list_projects(limit=_PROJECTS_A_PAGE, next=after)
         for project in page.projects:
             yield project
         if not page.next:
             return
         after = page.next
-    why = "goes in a circle" if after in seen else f"has more than {_MOST_PAGES:,} pages"
+    why = "goes in a circle" if after in seen else f"has more than {_MAX_PAGES:,} pages"
     raise BadAnswer(f"the service's list of projects {why}; report it to the service")
 
 
-def detail_of(status: DubJobStatus, locale: str) -> DownloadDetail:
-    """Return the links of a locale, or raise JobFailed."""
-    details = {plain(detail.locale or ""): detail for detail in status.download_details or ()}
+def find_detail(status: DubJobStatus, locale: str) -> DownloadDetail:
+    """Return the links to the files of a locale, or raise JobFailed if this locale has no dub."""
+    details = {normalise_locale(detail.locale or ""): detail for detail in status.download_details or ()}
     detail = details.get(locale, DownloadDetail.model_validate({}))
     if detail.download_url is None or detail.status == JobStatusValue.FAILED:
         words = detail.error_message or status.failure_reason
         words = words or "the service returned no dub and no reason"
-        code, _, rest = words.partition(": ")  # our service begins with the code of the failure
+        code, _, reason = words.partition(": ")  # our service begins with the code of the failure
         if code not in {*FailureCode}:
-            code, rest = status.failure_code or "", words
-        raise JobFailed(rest, code=code or None)
+            code, reason = status.failure_code or "", words
+        raise JobFailed(reason, code=code or None)
     return detail
 
 
-def jobs_of(run: StoredRun) -> dict[str, list[str]]:
-    """Return the known job ids of a run, each with the ids of its rows."""
+def list_jobs(run: StoredRun) -> dict[str, list[str]]:
+    """Return each known job id of a run with the ids of its rows. Unfinished jobs count, too."""
     noted = parts.read_notes(run.folder)
     found: dict[str, list[str]] = {}
     for batch in run.batches([run.name_of(name) for name in ("row_id", "request_key", "job_id")]):
@@ -373,8 +397,8 @@ def jobs_of(run: StoredRun) -> dict[str, list[str]]:
     return found
 
 
-def fit_of(found: DubUtterances) -> dict[str, Any]:
-    """Return the columns that measure the fit of a dub's utterances."""
+def measure_fit(found: DubUtterances) -> dict[str, Any]:
+    """Return the columns that measure how well the speech of a dub fits in the times of the original."""
     totals = {"utterances": len(found.utterances), "overlap": found.overlap, "cues_over": found.cues_over}
     if not found.utterances:
         return totals
@@ -389,22 +413,22 @@ def fit_of(found: DubUtterances) -> dict[str, Any]:
     }
 
 
-def stem_of(row_id: str) -> str:
-    """Return the name of a row's files, without locale and extension.
+def make_stem(row_id: str) -> str:
+    """Return a safe file name for a row id `<id>/<locale>`, without locale and extension.
 
     Examples
     --------
-    >>> stem_of("intro/pt-BR"), stem_of("../a b/pt-BR")
+    >>> make_stem("intro/pt-BR"), make_stem("../a b/pt-BR")
     ('intro', '_a_b-75e96e29')
     """
     base = row_id.rpartition("/")[0]
-    safe = _UNSAFE.sub("_", base)[:_NAME_CHARACTERS].lstrip(".") or "_"
-    # Add a checksum, because two different ids must not get the same name.
+    safe = _UNSAFE_CHARACTERS.sub("_", base)[:_MAX_NAME_CHARACTERS].lstrip(".") or "_"
+    # If a character was replaced, add a checksum, because two ids must not get the same name.
     return safe if safe == base else f"{safe}-{zlib.crc32(base.encode()):08x}"
 
 
-def plain(locale: str) -> str:
-    """Return a locale in the spelling of speech, and any other word unchanged."""
+def normalise_locale(locale: str) -> str:
+    """Return a locale in our spelling, such as ``pt-BR``. Return any other word unchanged."""
     try:
         return locales.normalise(locale)
     except ValueError:

@@ -8,26 +8,29 @@ from typing import Any
 
 from speechframe.client.upload import Upload
 from speechframe.errors import InvalidRows
-from speechframe.store.folder import RUN_FILE, Folder, storing
-from speechframe.tables.table import problem
+from speechframe.store.folder import RUN_FILE, Folder, convert_os_errors
+from speechframe.tables.table import make_problem
 
-_LONGEST_SUFFIX = 16  # characters, because a file's name also contains a hash and has a limited length
+# Longest extension of a stored clip, in characters. File names have a limited length, and the name also
+# contains a hash.
+_MAX_SUFFIX_CHARACTERS = 16
 
 
-def files_or_table(table: Any, suffixes: Collection[str], what: str) -> tuple[Any, Path]:
-    """Return the table to open, and the folder in which its relative paths begin.
+def find_files(table: Any, suffixes: Collection[str], files_word: str) -> tuple[Any, Path]:
+    """Return the table, or a list of file paths instead, and the folder in which relative paths begin.
 
     Parameters
     ----------
     table
-        The table as it was handed in. A folder of files, or the path of a file, stands for those files.
+        The argument of the user. The path of a folder stands for the media files in the folder. The path of a
+        media file stands for this file.
     suffixes, what
-        The extensions of the files in lower case, and their name for people.
+        The extensions of media files in lower case, and the word for such files in an error.
 
     Raises
     ------
     InvalidRows
-        If the folder contains no such files.
+        If the folder contains no file with one of these extensions.
     """
     if not isinstance(table, (str, os.PathLike)):
         return table, Path.cwd()
@@ -36,18 +39,23 @@ def files_or_table(table: Any, suffixes: Collection[str], what: str) -> tuple[An
         found = sorted(p for p in path.iterdir() if p.suffix.lower() in suffixes and p.is_file())
         if not found:
             allowed = f"a folder with files that end in {', '.join(sorted(suffixes))}"
-            raise InvalidRows([problem("table", f"{path} contains no {what} files", allowed=allowed)])
+            raise InvalidRows(
+                [make_problem("table", f"{path} contains no {files_word} files", allowed=allowed)]
+            )
         return [str(each) for each in found], Path.cwd()
     if path.suffix.lower() in suffixes:
         return [str(path)], Path.cwd()
     return table, path.absolute().parent
 
 
-def keep_clip(folder: Path | None, found: Upload) -> Upload:
-    """Store the bytes of a clip in the run's folder. Return the clip with its path below the folder."""
-    name = f"clips/{found.sha256}{Path(found.name).suffix[:_LONGEST_SUFFIX]}"
+def store_clip(folder: Path | None, found: Upload) -> Upload:
+    """Store the bytes of a clip in the run's folder, and return the clip with its path below the folder.
+
+    If `folder` is None, nothing is stored.
+    """
+    name = f"clips/{found.sha256}{Path(found.name).suffix[:_MAX_SUFFIX_CHARACTERS]}"
     if folder is not None and not (path := folder / name).is_file():
-        with storing(folder, "keeping a clip"):
+        with convert_os_errors(folder, "keeping a clip"):
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f".{path.name}.tmp")
             temporary.write_bytes(found.data)
@@ -55,15 +63,15 @@ def keep_clip(folder: Path | None, found: Upload) -> Upload:
     return replace(found, path=Path(name), data=b"")
 
 
-def kept_path(folder: Path | None, path: str | Path) -> Path:
-    """Return the path of a file that a request's body names, absolute or below the run's folder.
+def resolve_path(folder: Path | None, path: str | Path) -> Path:
+    """Return the full path of a file that a stored body names. A relative path begins at the run's folder.
 
-    An absolute path is of a file that the user handed in. It is sent only if its SHA-256 is the one in the
+    An absolute path belongs to a file of the user. The file is sent only if its SHA-256 is the one in the
     body.
 
     Raises
     ------
     StoreError
-        A relative path leads out of the folder.
+        If a relative path leads out of the folder.
     """
-    return Path(path) if Path(path).is_absolute() else Folder(folder or Path()).inside(path)
+    return Path(path) if Path(path).is_absolute() else Folder(folder or Path()).find_path(path)

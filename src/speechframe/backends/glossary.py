@@ -1,4 +1,4 @@
-"""Glossaries of terms with fixed translations. Terms are whole words, and the longest match counts."""
+"""Glossaries of terms with fixed translations. A term matches whole words, and the longest match counts."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,37 +7,37 @@ from typing import Any
 from speechframe.backends.placeholders import Span
 from speechframe.errors import InvalidRows
 from speechframe.spec import locales
-from speechframe.tables.table import problem
+from speechframe.tables.table import make_problem
 from speechframe.tables.table_input import open_table
 
-SOURCE, LOCALE, TARGET = COLUMNS = ("source", "locale", "target")
+SOURCE, LOCALE, TARGET = GLOSSARY_COLUMNS = ("source", "locale", "target")
 
-_UNSPACED = re.compile(
+_UNSPACED_LETTER = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
-"""Letters of languages without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
+"""A letter of a language without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
 
 
 def read_glossary(table: Any) -> list[list[str | None]] | None:
     """Return the lines of a glossary as source, locale and target. The locale None stands for every target.
 
     `table` is a frame, list of dicts or file with these columns, or a dict of source to target. The result is
-    None if `table` is empty. Raises InvalidRows for a missing column, an empty term, an unknown locale, or
-    two targets for one term.
+    None if `table` is None or empty. Raises InvalidRows for a missing column, an empty term, an unknown
+    locale, or two targets for the same term and locale.
     """
     if table is None or (isinstance(table, (Mapping, list, tuple)) and not table):
         return None
     if isinstance(table, Mapping) and not {SOURCE, TARGET} <= set(table):
         table = [{SOURCE: source, TARGET: target} for source, target in table.items()]
     try:
-        opened = open_table(table, named=COLUMNS)
-        names = [name for name in COLUMNS if name in opened.schema.names]
+        opened = open_table(table, named=GLOSSARY_COLUMNS)
+        names = [name for name in GLOSSARY_COLUMNS if name in opened.schema.names]
         rows = [row for batch, _ in opened.batches() for row in batch.select(names).to_pylist()]
     except InvalidRows as error:
         raise InvalidRows([{**line, "field": "glossary"} for line in error.problems]) from None
     if not {SOURCE, TARGET} <= set(names):
         allowed = f"columns {SOURCE}, {LOCALE} and {TARGET}"
-        raise InvalidRows([problem("glossary", "lacks a column", allowed=allowed)])
+        raise InvalidRows([make_problem("glossary", "lacks a column", allowed=allowed)])
     problems: list[tuple[str, str]] = []
     targets: dict[tuple[str, str | None], str] = {}
     for number, row in enumerate(rows, 1):
@@ -55,47 +55,48 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
             words = f"translates {source!r} twice for {locale or 'every target'}: {known!r} and {target!r}"
             problems.append((words, "one translation a term and locale"))
     if problems:
-        raise InvalidRows([problem("glossary", words, allowed=allowed) for words, allowed in problems])
+        raise InvalidRows([make_problem("glossary", words, allowed=allowed) for words, allowed in problems])
     return [[source, locale, target] for (source, locale), target in targets.items()]
 
 
 class Glossary:
-    """The terms of a glossary that hold for one target.
+    """The terms of a glossary that apply to one target locale.
 
-    A line for just this locale is preferred to one for its language, and that to one without a locale.
+    If several lines have the same term, a line for this locale comes first, then a line for its language,
+    then a line without a locale.
 
     Examples
     --------
     >>> glossary = Glossary([["sign in", None, "se connecter"], ["sign", None, "signe"]], "fr-FR")
-    >>> [(span.start, span.end, span.replacement) for span in glossary.find("Sign in or sign!", [])]
+    >>> [(span.start, span.end, span.replacement) for span in glossary.find_terms("Sign in or sign!", [])]
     [(0, 7, 'Se connecter'), (11, 15, 'signe')]
     """
 
     def __init__(self, lines: Sequence[Sequence[str | None]], target: str) -> None:
-        ranks = {None: 0, locales.language_of(target): 1, target: 2}
-        held = sorted((line for line in lines if line[1] in ranks), key=lambda line: ranks[line[1]])
-        best = {" ".join(str(source).split()): str(translation) for source, _, translation in held}
+        ranks = {None: 0, locales.get_language(target): 1, target: 2}
+        applicable = sorted((line for line in lines if line[1] in ranks), key=lambda line: ranks[line[1]])
+        best = {" ".join(str(source).split()): str(translation) for source, _, translation in applicable}
         # If two terms are equally long, try capitals first, because "IT" is not the word "it".
         sources = sorted(best, key=lambda source: (-len(source), source == source.lower()))
         self._terms = [(source, best[source]) for source in sources]
-        self._pattern = re.compile("|".join(f"({_whole_words(source)})" for source in sources))
+        self._pattern = re.compile("|".join(f"({_make_pattern(source)})" for source in sources))
 
-    def find(self, text: str, taken: Iterable[Span]) -> list[Span]:
-        """Return the terms of a text that do not overlap the spans in `taken`."""
+    def find_terms(self, text: str, taken_spans: Iterable[Span]) -> list[Span]:
+        """Return a span for each term in a text. Text inside the spans in `hold_slot` is not searched."""
         found: list[Span] = []
         if not self._terms:
             return found
         position = 0
-        for span in (*sorted(taken, key=lambda span: span.start), Span(len(text), len(text), "")):
+        for span in (*sorted(taken_spans, key=lambda span: span.start), Span(len(text), len(text), "")):
             for match in self._pattern.finditer(text, position, span.start):
                 source, translation = self._terms[(match.lastindex or 1) - 1]
-                found.append(Span(*match.span(), _in_case(match[0], source, translation), is_term=True))
+                found.append(Span(*match.span(), _copy_capitals(match[0], source, translation), is_term=True))
             position = span.end
         return found
 
 
-def _in_case(term: str, source: str, translation: str) -> str:
-    """Return a translation with the capitals of the text, unless the glossary's term has capitals."""
+def _copy_capitals(term: str, source: str, translation: str) -> str:
+    """Return a translation with capitals as in the text, unless the term `source` contains capitals."""
     if source != source.lower():
         return translation
     if len(term) > 1 and term.isupper():
@@ -103,11 +104,11 @@ def _in_case(term: str, source: str, translation: str) -> str:
     return translation[:1].upper() + translation[1:] if term[:1].isupper() else translation
 
 
-def _whole_words(source: str) -> str:
-    """Return the pattern of a term. The case counts only if the term contains a capital."""
+def _make_pattern(source: str) -> str:
+    """Return the pattern of a term as whole words. Case matters only if the term contains a capital."""
     words = r"\s+".join(map(re.escape, source.split()))
-    # \b would fail for terms that begin or end with a sign ("C++", ".NET").
-    before = "" if _UNSPACED.match(source[0]) else r"(?<!\w)"
-    after = "" if _UNSPACED.match(source[-1]) else r"(?!\w)"
+    # Do not use \b, which fails for terms that begin or end with a sign ("C++", ".NET").
+    before = "" if _UNSPACED_LETTER.match(source[0]) else r"(?<!\w)"
+    after = "" if _UNSPACED_LETTER.match(source[-1]) else r"(?!\w)"
     pattern = f"{before}{words}{after}"
     return f"(?i:{pattern})" if source == source.lower() else pattern

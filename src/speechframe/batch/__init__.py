@@ -1,1 +1,1 @@
-"""Many calls of any backend: planned, paid within a budget, kept, and gone on with."""
+"""Plan, pay for and store the calls of a run, for any backend, and continue runs that stopped."""

@@ -2,6 +2,10 @@
 
 A backend converts rows to calls and answers to records. A run contains no code for HTTP, for speech or for a
 service. A backend contains no code for queues, budgets or run folders.
+
+Four words have a fixed meaning here. A call is one request to the service, and an attempt is one try of a
+call. A take is one rendering of the same content: take 0 is the first, and take 1 is a second version. A lane
+is one address that takes calls with one key.
 """
 
 import hashlib
@@ -16,7 +20,7 @@ import pyarrow as pa
 
 from speechframe.errors import SpeechframeError
 from speechframe.spec.check import FieldProblem
-from speechframe.store.schema import KEY_BYTES, PERSON, call_key
+from speechframe.store.schema import KEY_BYTES, KEY_PERSON, compute_call_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,8 @@ class Request:
     Parameters
     ----------
     content
-        The request in canonical form. Requests with equal content share one call and one answer.
+        Bytes that are equal for equal requests. Rows whose requests have equal content share one call and one
+        answer.
     body
         Data for :meth:`Backend.send`. The run's folder contains the body, so a resume needs no other data.
     price
@@ -34,17 +39,19 @@ class Request:
     characters
         Number of billed characters.
     facts
-        Ledger columns with a value before the call: ``model``, ``locale``, ``voice_id``, ``format``. The
-        row's record contains them, too.
+        Values of ledger columns that are known before the call, such as ``model``, ``locale``, ``voice_id``
+        and ``format``. The row's record contains them, too. Empty by default.
     varies
-        True if another take would sound different. If False, a retake is the first take and free.
+        True if another take would differ from the first. If False, a request for another take gets the first
+        take, which costs nothing more.
     parts
         The requests of several rows in this one call. Empty for a call of one row. The price and the
         characters of the call are the sums over its parts.
     base_key, take, key
-        Set by the run. Key of the first take, number of the take (0 is the first), and key of this call.
+        The key of take 0, the number of this take, and the key of this take. Keys are 32 hex digits. The run
+        sets all three.
     row_id
-        Set by the run. Id of the first row with this call.
+        Id of the first row with this call. The run sets it.
     """
 
     content: bytes
@@ -61,25 +68,26 @@ class Request:
 
     @property
     def rows(self) -> "tuple[Request, ...]":
-        """The requests that get a record each. These are the parts, or without parts this request."""
+        """The requests that each get a record: the parts, or this request if it has no parts."""
         return self.parts or (self,)
 
     def as_take(self, take: int) -> "Request":
-        """Return the same request as another take."""
-        return replace(self, key=call_key(self.base_key, take), take=take)
+        """Return a copy of this request for another take, with the key of that take."""
+        return replace(self, key=compute_call_key(self.base_key, take), take=take)
 
 
-def packed(parts: Iterable[Request], body: bytes) -> Request:
-    """Return one call for several rows, which sends `body` for all of them."""
+def make_pack(parts: Iterable[Request], body: bytes) -> Request:
+    """Return a pack, which is one call for several rows. It needs at least one part, and sends `body`."""
     parts = tuple(parts)
-    keys = "".join(part.key for part in parts).encode()  # equal for equal rows in equal order
+    # Two packs have equal keys if their rows are equal and in the same order.
+    keys = "".join(part.key for part in parts).encode()
     return Request(
         b"",
         body,
         price=sum(part.price for part in parts),
         characters=sum(part.characters for part in parts),
         parts=parts,
-        key=hashlib.blake2b(keys, digest_size=KEY_BYTES, person=PERSON).hexdigest(),
+        key=hashlib.blake2b(keys, digest_size=KEY_BYTES, person=KEY_PERSON).hexdigest(),
         row_id=parts[0].row_id,
     )
 
@@ -93,18 +101,20 @@ class Attempt:
     lane
         Name of the lane of the attempt.
     deadline_s
-        Timeout of the attempt in seconds, download included. None for the backend's own timeout. The run ends
-        the attempt at the timeout, unless the backend :attr:`~Backend.is_long`.
+        Timeout of the attempt in seconds, download included. If None, the backend uses its own timeout. The
+        run ends the attempt at the timeout, unless the backend :attr:`~Backend.is_long`.
     idempotency_key
         A key that is the same for all attempts of this call. None if the service does not promise free
         repeats.
     take
         Number of the take. 0 is the first take.
     noted
-        Data that an earlier attempt noted, even in a process that was killed. None without such data.
+        Data that an earlier attempt of this call passed to `note`, perhaps in an earlier process. None if no
+        attempt did so.
     note
-        ``await attempt.note(data)`` returns once `data` is on disk. Note the address of an answer before its
-        download, or the id of a job before waiting for the job.
+        ``await attempt.note(data)`` returns once `data` is on disk, so that a later attempt can continue from
+        there. Note the address of an answer before its download, or the id of a job before waiting for the
+        job.
     admit
         Call ``await attempt.admit(n)`` before reading `n` bytes of an answer. The call returns once memory is
         available. It raises :class:`BadAnswer` if the bytes can never fit.
@@ -130,7 +140,7 @@ class Answer:
     Parameters
     ----------
     data
-        Data from which the backend makes records. The run does not read it.
+        Data from which the backend makes records. The run does not read this data.
     trace_id, latency_ms, balance
         The service's id of the answer, the duration of the attempt, and the characters left on the key.
     release
@@ -143,7 +153,7 @@ class Answer:
     trace_id: str | None = None
     latency_ms: float | None = None
     balance: int | None = None
-    release: Callable[[bool], object] = field(default=bool, repr=False)  # does nothing by default
+    release: Callable[[bool], object] = field(default=bool, repr=False)  # the default has no effect
 
 
 @dataclass(slots=True)
@@ -159,8 +169,8 @@ class Record:
     warnings
         Remarks of the service or of the backend about this answer.
     millicredits, basis
-        Cost in thousandths of a credit if it differs from the request's price. `basis` is ``computed``, or
-        ``reported`` for a cost that the service reported.
+        Cost in thousandths of a credit. None means the request's price. `basis` is ``computed`` by default,
+        or ``reported`` for a cost that the service reported.
     """
 
     values: dict[str, Any]
@@ -191,13 +201,14 @@ class LaneSpec:
     name
         Name for people, such as the name of a region.
     identity
-        Text that distinguishes the lane from all others: service, address, key fingerprint and pool. Runs on
-        this machine share the permits of lanes with the same identity.
+        Text that distinguishes the lane from all others. It contains the service, the address, the
+        fingerprint of the key, and the cap that counts the calls. Runs on this machine share the permits of
+        lanes with the same identity.
     published
-        Concurrency cap that the service publishes. The lane never exceeds it. None if the service publishes
-        no cap.
+        Largest number of calls in flight that the service publishes. The lane never exceeds it. None if the
+        service publishes no cap.
     guess
-        First limit if no cap is published or learned. None for the run's choice.
+        First number of calls in flight to try if no cap is published or learned. If None, the run chooses.
     is_fallback
         True if the lane is used only while no other lane works.
     """
@@ -237,7 +248,7 @@ class Opened:
         Time in seconds during which a repeat with the same idempotency key is free. 0 if repeats are never
         free.
     takes
-        True if the service makes other takes.
+        True if the service can make further takes of the same content.
     balance
         Number of characters left on the key, or None if unknown.
     key_fingerprint
@@ -245,10 +256,10 @@ class Opened:
     is_local
         True for an embedded local service.
     throughputs
-        Throughput of each lane by kind of work (see :meth:`Backend.work_of`). A kind that is not listed is
-        limited only by the lanes.
+        Throughput of each lane by kind of work, such as the engine of the voice (see
+        :meth:`Backend.work_of`). Calls of a kind that is not listed are limited only by the lanes.
     facts
-        Further entries for run.json, such as a hash of the voices.
+        Further entries for the run's file run.json, such as a hash of the voices.
     """
 
     lanes: tuple[LaneSpec, ...]
@@ -272,7 +283,7 @@ class Backend(ABC):
     Attributes
     ----------
     operation
-        Name of the work in one word, for run.json and the ledger.
+        What the backend does, in one word, for run.json and the ledger (the table of all attempts).
     columns
         Stored columns of an answer. Players and exports use the columns ``audio`` and ``words``.
     arguments
@@ -286,20 +297,21 @@ class Backend(ABC):
         Data arguments with values of any kind, such as bytes or arrays. :meth:`check` gets these values
         unchanged, and they are not stored with the table.
     unit, remark
-        The word for one call in counts, and a remark for people before the run starts.
+        The word for one call in counts, and a remark that people read before the run starts. None for no
+        remark.
     service
-        Identity of the service, which is part of every key. Set by :meth:`open`.
+        Identity of the service, which is part of every call's key. :meth:`open` sets it.
     folder
         The run's folder, set before rows are checked. A backend may store data for its calls in
-        ``folder / "clips"``. A body names such files relative to the folder, which may be renamed before the
-        call is sent.
+        ``folder / "clips"``. The body of a request contains the paths of these files relative to the folder,
+        because the folder may be renamed before the call is sent.
     max_answer_bytes
         The largest answer that the caller allows (``max_answer_mb``), set before any call is sent.
     is_long
         True if an attempt may take hours. The run then sets no timeout for the attempt. The backend must
         apply ``timeout_s``, as :attr:`Attempt.deadline_s`, to each exchange within the attempt.
     leaves_files
-        True if answers are files in the run's folder. Other runs cannot get such answers from the cache.
+        True if answers are files in the run's folder. These answers are not cached for other runs.
     is_budgeted
         True if the run's spending has a limit. Set before rows are checked.
     tell
@@ -341,25 +353,28 @@ class Backend(ABC):
         """Close all resources that :meth:`open` acquired."""
 
     async def is_answering(self) -> bool:
-        """Return True if the service answers although calls have timed out. The default is False."""
+        """Return whether the service answers although calls have timed out. By default return False."""
         return False
 
     def work_of(self, facts: Mapping[str, Any]) -> str:
-        """Return the kind of work of a request with these facts. The default is the operation."""
+        """Return the kind of work of a request with these :attr:`Request.facts`, by default the operation."""
         del facts
         return self.operation
 
     def source(self, table: Any) -> Any:
-        """Return the table to open for the caller's `table`. The default is `table` itself."""
+        """Return the table to open for the caller's `table`. By default return `table` itself."""
         return table
 
     def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield the rows that one row of the table becomes, each with a suffix for its id."""
+        """Yield the rows that one row of the table becomes, each with a suffix for its id.
+
+        By default yield the row itself, with an empty suffix.
+        """
         yield "", values
 
     @abstractmethod
     def check(self, values: Mapping[str, Any]) -> Request | Sequence[FieldProblem | str]:
-        """Return the row's request, or all its problems. This call uses no network.
+        """Return the row's request, or all problems of the row. This call uses no network.
 
         Parameters
         ----------
@@ -369,13 +384,14 @@ class Backend(ABC):
         Returns
         -------
         Request or sequence
-            The request, or a problem for each argument at fault. A plain string is a problem of the row.
+            The request, or a problem for each argument at fault. A plain string is a problem of the whole
+            row.
         """
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
-        """Yield the calls for some requests, lazily. The default is one call per request.
+        """Yield the calls for some requests, lazily. By default make one call per request.
 
-        The run calls this method again for each half of a refused pack.
+        A call for several rows is a pack. The run calls this method again for each half of a refused pack.
         """
         return requests
 
@@ -386,7 +402,7 @@ class Backend(ABC):
         Raises
         ------
         ServiceError
-            For every status other than 200.
+            If the status is not 200.
         ConnectionFailed
             If no answer came. Its `sent` is True if the call may have been billed.
         BadAnswer
@@ -406,7 +422,7 @@ class Backend(ABC):
         """
 
     def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
-        """Return the reasons why the record of one row is suspect. The default is none.
+        """Return the reasons why the record of one row is suspect, by default none.
 
         Parameters
         ----------
@@ -419,7 +435,10 @@ class Backend(ABC):
         return []
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
-        """Return the names of the arguments in which two bodies differ. The default compares JSON objects."""
+        """Return the names of the arguments in which two bodies differ.
+
+        By default compare bodies as JSON objects. If a body is not a JSON object, return ``("request",)``.
+        """
         try:
             old, new = json.loads(before), json.loads(after)
             return tuple(name for name in sorted({*old, *new}) if old.get(name) != new.get(name))

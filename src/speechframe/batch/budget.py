@@ -1,4 +1,4 @@
-"""The limits on a run's spending: of the run itself, and of budgets shared by many runs."""
+"""Limits on a run's spending. A run has its own limit, and it may share budgets with other runs."""
 
 import time
 from collections import Counter
@@ -10,13 +10,13 @@ from typing import Any
 
 from speechframe.batch.backend import Request
 from speechframe.errors import BudgetExceeded
-from speechframe.settings import default_ledger_folder
-from speechframe.settings.spending import ALERTS, BudgetRule
-from speechframe.spec.billing import to_credits
-from speechframe.store.budgets import COLUMNS, Allotments, LedgerSums, spent_in
+from speechframe.settings import find_default_ledger_folder
+from speechframe.settings.spending import DEFAULT_ALERTS, BudgetRule
+from speechframe.spec.billing import convert_to_credits
+from speechframe.store.budgets import BUDGET_COLUMNS, Allotments, LedgerSums, sum_spending
 from speechframe.store.folder import Folder
-from speechframe.store.records import all_attempts, millicredits_of
-from speechframe.writing.words import counted
+from speechframe.store.records import read_all_attempts, sum_millicredits
+from speechframe.writing.words import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,16 @@ class Alert:
 
 
 class Allowance:
-    """One run's part of a budget shared by many runs, with the allotted and the free amount."""
+    """The amount of a shared budget that is allotted to this run, in thousandths of a credit.
+
+    The allotted amount has three parts: spent, `reserved` for calls under way, and `free`.
+    """
 
     def __init__(self, rule: BudgetRule, allotments: Allotments, clock: Callable[[], float]) -> None:
         self.rule, self.allotments, self._clock = rule, allotments, clock
-        self.id, self.period = rule.id, rule.start(clock())
+        self.id, self.period = rule.id, rule.find_period_start(clock())
         self.reserved = self.free = self._total = 0
-        self._reserved_before = 0  # the part of `reserved` that belongs to earlier periods
+        self._reserved_before = 0  # the part of `reserved` that counts in earlier periods
 
     @property
     def used(self) -> int:
@@ -54,9 +57,9 @@ class Allowance:
         return self._total - self.free
 
     def allot(self, price: int) -> bool:
-        """Request more for this run if needed. Return whether the free amount covers `price`."""
-        if (period := self.rule.start(self._clock())) != self.period:
-            # Calls under way count with their price in the period they were reserved in.
+        """Allot more of the budget to this run if needed. Return whether the free amount covers `price`."""
+        if (period := self.rule.find_period_start(self._clock())) != self.period:
+            # A call under way counts in the period in which its price was reserved.
             self.close()
             self.period, self._reserved_before, self._total = period, self.reserved, 0
         if price > self.free:
@@ -73,7 +76,7 @@ class Allowance:
         self.reserved += price
 
     def settle(self, reserved: int, cost: int) -> None:
-        """Replace the reserved price of a call by its cost."""
+        """Replace the reserved price of a call by the cost of the call."""
         self.reserved -= reserved
         before = min(reserved, self._reserved_before)
         self._reserved_before -= before
@@ -90,9 +93,10 @@ class Budget:
     """The limits on a run's spending, in thousandths of a credit.
 
     A price is reserved before each call and settled after the call. Spending never exceeds `limit`, which
-    includes `spent_before`, or any budget shared with other runs. A row counts towards a shared budget if its
-    tags match. StoreError is raised if the file of a shared budget is unusable. The caller must then send
-    nothing. `alert` is called once for each threshold that a budget reaches.
+    includes `spent_before`. Nor does it exceed any budget that is shared with other runs. A row counts
+    towards a shared budget if its tags match. Methods raise StoreError if the file of a shared budget is
+    unusable. The caller must then send nothing. `alert` is called once for each threshold that a budget
+    reaches.
     """
 
     def __init__(
@@ -110,7 +114,7 @@ class Budget:
         self._alerted: set[tuple[str, object, float]] = set()
 
     def reserve(self, request: Request, price: int) -> bool:
-        """Reserve the whole `price` of a call. Return False if a limit does not allow it.
+        """Reserve the whole `price` of a call and return True. Return False if a limit forbids the call.
 
         A price of 0 is always allowed.
         """
@@ -121,7 +125,7 @@ class Budget:
             return False
         shares: list[tuple[Allowance, int]] = []
         for allowance in self._allowances:
-            share = self._share(allowance, request, None)
+            share = self._sum_counted_rows(allowance, request, None)
             if share and not allowance.allot(share):
                 self._refused_by = allowance
                 return False
@@ -130,7 +134,7 @@ class Budget:
             allowance.reserve(share)
         self.reserved += price
         if self._limit is not None or self._allowances:
-            self._alert_used_shares()
+            self._send_alerts()
         return True
 
     def settle(self, request: Request, reserved: int, costs: Sequence[int]) -> None:
@@ -138,35 +142,35 @@ class Budget:
         self.reserved -= reserved
         self.spent += sum(costs)
         for allowance in self._allowances:
-            share = self._share(allowance, request, None) if reserved else 0
-            allowance.settle(share, self._share(allowance, request, costs))
+            share = self._sum_counted_rows(allowance, request, None) if reserved else 0
+            allowance.settle(share, self._sum_counted_rows(allowance, request, costs))
 
-    def _share(self, allowance: Allowance, request: Request, costs: Sequence[int] | None) -> int:
+    def _sum_counted_rows(self, allowance: Allowance, request: Request, costs: Sequence[int] | None) -> int:
         """Return the part of a call that counts towards a budget.
 
-        The part is the sum over all rows with matching tags, of `costs` if given, otherwise of prices.
+        The part is a sum over all rows with matching tags. It adds `costs` if given, otherwise prices.
         """
         total = 0
         for place, row in enumerate(request.rows):
-            if allowance.rule.matches({**self._tags, **(row.facts.get("tags") or {})}):
+            if allowance.rule.matches_tags({**self._tags, **(row.facts.get("tags") or {})}):
                 total += row.price if costs is None else costs[place]
         return total
 
-    def _alert_used_shares(self) -> None:
+    def _send_alerts(self) -> None:
         """Call `alert` for each threshold that a budget has newly reached."""
         limits = [
             (one.rule.name, one.period, one.rule.alerts, one.rule.millicredits, one.used)
             for one in self._allowances
         ]
         if self._limit is not None:
-            limits.append(("max_credits", date.min, ALERTS, self._limit, self.spent + self.reserved))
+            limits.append(("max_credits", date.min, DEFAULT_ALERTS, self._limit, self.spent + self.reserved))
         for name, period, shares, limit, used in limits:
             for share in shares:
                 if used >= share * limit > 0 and (name, period, share) not in self._alerted:
                     self._alerted.add((name, period, share))
-                    self.alert(Alert(name, share, to_credits(limit), to_credits(used)))
+                    self.alert(Alert(name, share, convert_to_credits(limit), convert_to_credits(used)))
 
-    def why_not(self, price: int) -> BudgetExceeded:
+    def explain_refusal(self, price: int) -> BudgetExceeded:
         """Return the error that names the limit of the last refusal.
 
         `price` is the price of all remaining calls of the run, in thousandths of a credit.
@@ -176,20 +180,20 @@ class Budget:
         if (refused_by := self._refused_by) is not None:
             rule = refused_by.rule
             name, limit, period = rule.name, rule.millicredits, refused_by.period
-            spent = refused_by.allotments.total(refused_by.id, period) - refused_by.free
+            spent = refused_by.allotments.sum_allotments(refused_by.id, period) - refused_by.free
             whose = "all runs of this key" if rule.account else "all runs that it counts"
             by = f" by {whose} since {period} (UTC)" if rule.period != "total" else f" by {whose}"
             where = f" ({rule.set_in})" if rule.set_in else ""
             later = "" if rule.period == "total" else f"next {rule.period}, or "
             advice = f"resume the run {later}with a higher {name}{where}"
         return BudgetExceeded(
-            f"{name}={to_credits(limit):.15g}: {to_credits(spent):,.15g} spent or set aside{by}, "
-            f"{to_credits(max(0, limit - spent)):,.15g} left, and the rest of the run costs "
-            f"{counted(to_credits(price), 'credit')}. Everything that was made is kept; {advice}.",
+            f"{name}={convert_to_credits(limit):.15g}: {convert_to_credits(spent):,.15g} spent or set aside{by}, "
+            f"{convert_to_credits(max(0, limit - spent)):,.15g} left, and the rest of the run costs "
+            f"{format_count(convert_to_credits(price), 'credit')}. Everything that was made is kept; {advice}.",
             limit="run" if refused_by is None else name,
-            max_credits=to_credits(limit),
-            spent_credits=to_credits(spent),
-            needed_credits=to_credits(price),
+            max_credits=convert_to_credits(limit),
+            spent_credits=convert_to_credits(spent),
+            needed_credits=convert_to_credits(price),
         )
 
     def close(self) -> None:
@@ -208,16 +212,18 @@ def open_budget(
 ) -> tuple[Budget, Callable[[], None] | None]:
     """Return a run's budget, and a function that reads the spending of other machines from the ledger.
 
-    `rules` are the budgets over many runs. The function is None if the ledger is a local folder.
+    The ledger is a folder with the attempts of all runs and their cost. `rules` are the budgets that many
+    runs share. The function is None if the ledger is a local folder.
 
     Processes of one machine share a budget file, so together they never exceed a limit. Spending that is not
-    in this file is read from the ledger at the start. If the ledger is remote, it is read again after each
-    part. So other machines can cause an excess. The excess is at most their spending between two parts of
-    this run plus the amount allotted to this run (:data:`~speechframe.store.budgets.SHARE`).
+    in this file is read from the ledger at the start. A remote ledger is read again each time this run has
+    written a part (one Parquet file of results). So a limit can be exceeded only together with other
+    machines. The excess is at most their spending between two parts of this run, plus the amount allotted to
+    this run (:data:`~speechframe.store.budgets.SHARE`).
     """
-    attempts = all_attempts(folder, COLUMNS)
+    attempts = read_all_attempts(folder, BUDGET_COLUMNS)
     is_remote = ledger.work != ledger.path
-    place = default_ledger_folder() if is_remote else ledger.path
+    place = find_default_ledger_folder() if is_remote else ledger.path
     allotments = Allotments(place, run_id)
     allowances = [Allowance(rule, allotments, time.time) for rule in rules]
 
@@ -227,13 +233,13 @@ def open_budget(
     def update_budget() -> None:
         sums.read()
         for one in new:
-            allotments.learn(one.id, one.period, sums.of(one.rule, one.period))
+            allotments.learn_spending(one.id, one.period, sums.get_spending(one.rule, one.period))
 
     update_budget()
     for one in allowances:
         by_period: Counter[Any] = Counter()
-        for (period, _), spent in spent_in(one.rule, attempts).items():
+        for (period, _), spent in sum_spending(one.rule, attempts).items():
             by_period[period] += spent
-        allotments.correct(one.id, by_period)
-    budget = Budget(limit, millicredits_of(attempts), allowances, tags=tags)
+        allotments.correct_allotments(one.id, by_period)
+    budget = Budget(limit, sum_millicredits(attempts), allowances, tags=tags)
     return budget, update_budget if is_remote else None

@@ -1,4 +1,4 @@
-"""How another table differs from a run's own, and what making the difference would cost."""
+"""Compare a table with the table of a run, and price the calls for the rows that differ."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from speechframe.batch.backend import Backend
-from speechframe.batch.plan import plan
-from speechframe.batch.prepare import prepare
-from speechframe.batch.run import EarlierRun, in_thread, open_backend
+from speechframe.batch.plan import plan_calls
+from speechframe.batch.prepare import prepare_run
+from speechframe.batch.run import EarlierRun, open_backend, run_in_thread
 from speechframe.store.schema import BASE_KEY, REQUEST, ROW_ID
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Changes:
-    """How a table differs from a run's own.
+    """Differences between a run's table and another table.
 
     Attributes
     ----------
     new, changed, removed, unchanged
-        Row ids by what became of them.
+        Ids of the rows that only the other table has, that differ, that only the run's table has, and that
+        are equal.
     columns
-        For each changed row id, the arguments that differ.
+        For each changed row id, the names of the arguments that differ.
     credits
-        What resuming the run with the table would cost.
+        Price in credits of resuming the run with the other table.
     """
 
     new: tuple[str, ...]
@@ -40,7 +41,10 @@ class Changes:
     credits: float = 0.0
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return one line a row: ``row_id``, ``change`` and, where it changed, ``columns``."""
+        """Return one line for each row id, with ``row_id``, ``change`` and ``columns``.
+
+        ``columns`` is empty unless the row is changed.
+        """
         import pandas as pd
 
         lines = [
@@ -54,16 +58,16 @@ class Changes:
         """Return the counts and the price on one line."""
         return (
             f"{len(self.new):,} new, {len(self.changed):,} changed, {len(self.removed):,} removed, "
-            f"{len(self.unchanged):,} unchanged: {counted(self.credits, 'credit')}"
+            f"{len(self.unchanged):,} unchanged: {format_count(self.credits, 'credit')}"
         )
 
 
 async def find_changes(earlier: EarlierRun, backend: Backend, table: Any) -> Changes:
-    """Return how a table differs from a run's table. `backend` is not open yet."""
+    """Return the differences between a run's table and `table`. `backend` must not be open yet."""
     folder, options = earlier.folder, earlier.options
 
     def compare(is_stopped: Callable[[], bool]) -> Changes:
-        found = prepare(
+        found = prepare_run(
             table,
             earlier.sources,
             backend,
@@ -75,7 +79,7 @@ async def find_changes(earlier: EarlierRun, backend: Backend, table: Any) -> Cha
             is_preview=True,
         )
         places = (folder, found.manifest.table.file), (found.table_folder, found.entry.file)
-        old, new = (_calls_by_row(place.source(file)) for place, file in places)
+        old, new = (_read_calls_by_row(place.get_source(file)) for place, file in places)
         changed = [row_id for row_id, (key, _) in new.items() if row_id in old and old[row_id][0] != key]
         return Changes(
             new=tuple(row_id for row_id in new if row_id not in old),
@@ -83,16 +87,19 @@ async def find_changes(earlier: EarlierRun, backend: Backend, table: Any) -> Cha
             removed=tuple(row_id for row_id in old if row_id not in new),
             unchanged=tuple(row_id for row_id, (key, _) in new.items() if old.get(row_id, ("",))[0] == key),
             columns={row_id: backend.differences(old[row_id][1], new[row_id][1]) for row_id in changed},
-            credits=plan(found, backend, opened, options)[1].credits,
+            credits=plan_calls(found, backend, opened, options)[1].credits,
         )
 
     async with contextlib.AsyncExitStack() as stack:
         opened, *_ = await open_backend(backend, options, stack)
-        return await in_thread(compare)
+        return await run_in_thread(compare)
 
 
-def _calls_by_row(file: Any) -> dict[str, tuple[str | None, bytes]]:
-    """Return key and body of each row's call in an input file, by row id; None and b"" without a call."""
+def _read_calls_by_row(file: Any) -> dict[str, tuple[str | None, bytes]]:
+    """Return the key and the body of each row's call in an input file, by row id.
+
+    A row that cannot be sent has the key None and an empty body.
+    """
     columns = pq.read_table(file, columns=[ROW_ID, BASE_KEY, REQUEST]).columns
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
     return {row_id: (key, (written or b"").partition(b"\n")[2]) for row_id, key, written in rows}

@@ -1,9 +1,12 @@
-"""Makes the calls of a run. Workers send calls, and one booker writes their answers to the journal.
+"""Makes the calls of a run. Workers send calls, and one booker writes the answers to the run's journal.
 
-A worker sends a call, passes its answer or error to the booker, and takes the next call at once. It is at
-most one answer ahead of the booker. So a burst of answers leads to a burst of calls, without a wait for
+A worker sends a call, passes the answer or error to the booker, and takes the next call at once. A worker is
+at most one answer ahead of the booker. So a burst of answers leads to a burst of calls, without a wait for
 bookkeeping. The booker judges answers in a thread and writes one after the other. A row counts once its
 record is written.
+
+The journal is a sequence of files on disk, the segments. A full segment is converted to a part, which is one
+Parquet file of results.
 """
 
 import asyncio
@@ -20,18 +23,18 @@ from typing import Any, NamedTuple
 from speechframe import errors
 from speechframe.batch.backend import Answer, Attempt, Backend, Opened, Request
 from speechframe.batch.budget import Budget
-from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S, SHARING_PERIOD_S, Lane, choose
+from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S, SHARING_PERIOD_S, Lane, choose_lanes
 from speechframe.batch.options import Options
-from speechframe.batch.progress import Outcome, Progress, code_of
+from speechframe.batch.progress import Outcome, Progress, get_error_code
 from speechframe.batch.queue import Call, Queue
-from speechframe.batch.verdicts import Verdict, verdict_of
+from speechframe.batch.verdicts import Verdict, judge_error
 from speechframe.errors import BadAnswer, ConnectionFailed, SpeechframeError, TimedOut
 from speechframe.store import parts
 from speechframe.store.cache import Cache
 from speechframe.store.folder import Folder
 from speechframe.store.journal import Ended, Journal
 from speechframe.store.ledger import Ledger
-from speechframe.store.reader import warning_kind
+from speechframe.store.reader import find_warning_kind
 from speechframe.store.schema import (
     CHARGED_UNKNOWN,
     DONE,
@@ -44,20 +47,25 @@ from speechframe.store.schema import (
     Row,
     StopReason,
 )
-from speechframe.writing.words import printable
+from speechframe.writing.words import replace_unprintable
 
-TICK_S = 0.25
-UNAVAILABLE_S = 60.0
-"""A run stops if all lanes are unreachable for this time, or for ``patience_s`` if that is shorter."""
-FIRST_ANSWERS = 10
+LONGEST_WAIT_S = 0.25
+"""Longest time in seconds that a worker or the engine waits before it looks for changes again."""
+MAX_UNAVAILABLE_S = 60.0
+"""A run stops if all lanes (addresses that take calls) are unreachable for this number of seconds, or for
+``patience_s`` if ``patience_s`` is shorter."""
+MAX_UNUSABLE_ANSWERS = 10
 """A run stops if this number of answers was unusable and none was usable."""
 BACKOFF_S, LONGEST_BACKOFF_S = 0.25, 30.0
-MOST_JUDGED_AT_ONCE = 32
-MOST_ANSWER_BYTES = 256 << 20
-"""Largest memory of all answers together that are not written yet."""
-RETRIED = "retried"
+"""The delay before a repeat is random. Its upper bound in seconds doubles with each failure of the call, from
+2 * `BACKOFF_S` to `LONGEST_BACKOFF_S`."""
+MAX_JUDGED_ATTEMPTS = 32
+"""Largest number of ended attempts that the booker judges before it writes them."""
+MAX_HELD_ANSWER_BYTES = 256 << 20
+"""Largest memory in bytes of all answers together that are not written yet."""
+RETRIED_STATUS = "retried"
 """Status in the ledger of a failed attempt whose rows are sent again."""
-FREE_TO_REPEAT = frozenset({Verdict.NOW, Verdict.LATER})
+UNBILLED_VERDICTS = frozenset({Verdict.NOW, Verdict.LATER})
 """Verdicts on calls that were certainly not billed. They are repeated within max_attempts and patience_s."""
 
 
@@ -70,8 +78,8 @@ class _EndedAttempt(NamedTuple):
     booked: asyncio.Event  # set once the attempt is written to the journal
 
 
-def _begin_anew(limit: asyncio.Timeout, limit_s: float) -> None:
-    """Restart a timeout that has not expired yet."""
+def _restart_timeout(limit: asyncio.Timeout, limit_s: float) -> None:
+    """Restart a timeout of `limit_s` seconds, unless it has expired."""
     if not limit.expired():
         limit.reschedule(asyncio.get_running_loop().time() + limit_s)
 
@@ -101,11 +109,11 @@ class Engine:
         self._ledger, self._update_budget = ledger, update_budget
         self._progress, self._options = progress, options
         self._has_takes, self._repeats_are_free = opened.takes, opened.repeats_free_s > 0
-        self._ended: asyncio.Queue[_EndedAttempt] = asyncio.Queue()
+        self._ended_attempts: asyncio.Queue[_EndedAttempt] = asyncio.Queue()
         self._workers: set[asyncio.Task[None]] = set()
         self._judge_thread = ThreadPoolExecutor(1, "speechframe-judge")
         self._disk_thread = ThreadPoolExecutor(1, "speechframe-disk")
-        self._cutting: asyncio.Future[None] | None = None
+        self._conversion: asyncio.Future[None] | None = None
         self._held_bytes: dict[int, int] = {}  # id of the call to the memory of its unwritten answer
         self._judge_memory: dict[str, Any] = {}  # memory of `Backend.judge` over all answers
         self._is_cancelled = False
@@ -113,23 +121,24 @@ class Engine:
         self._announced_until: float | None = None
 
     async def run(self) -> None:
-        """Return once all calls have ended, or once the calls under way have ended after a stop.
+        """Make the calls, and return once all calls have ended.
 
-        Any other error, such as a full disk or a bug, leaves the journal as after a kill. The next run
-        recovers the journal.
+        After a stop, return once the calls under way have ended. The error of a call is written to the
+        journal and not raised. Any other error, such as a full disk or a bug, is raised. It leaves the
+        journal as a kill would, and the next run recovers the journal.
         """
-        helpers = {asyncio.create_task(self._book()), asyncio.create_task(self._tick())}
+        helpers = {asyncio.create_task(self._book_attempts()), asyncio.create_task(self._do_periodic_work())}
         try:
             while not self._queue.is_over or self._workers:
                 self._start_workers()
                 await self._wait_for_any(self._workers | helpers)
             self._queue.end()
-            all_booked = asyncio.create_task(self._ended.join())
+            all_booked = asyncio.create_task(self._ended_attempts.join())
             while not all_booked.done():
                 await self._wait_for_any({all_booked} | helpers)
-            if self._cutting is not None:
-                await self._cutting
-            await self._on_disk(self._convert_segment, self._journal.close)
+            if self._conversion is not None:
+                await self._conversion
+            await self._run_in_disk_thread(self._convert_segment, self._journal.close)
         finally:
             for task in self._workers | helpers:
                 task.cancel()
@@ -141,8 +150,8 @@ class Engine:
     def stop(self, *, drain: bool, reason: StopReason) -> None:
         """Send no more calls. Without `drain` also cancel the calls under way, which may have been billed."""
         self._queue.stop(reason)
-        # Do not wait for jobs, because they may take hours. The jobs go on at the service, and the next run
-        # finds them by their notes.
+        # Do not wait for jobs, because they may take hours. The jobs go on at the service. The next run finds
+        # each job by the id that its attempt noted.
         if not drain or self._backend.is_long:
             self._is_cancelled = True
             for task in self._workers:
@@ -151,7 +160,7 @@ class Engine:
     # -- sending ---------------------------------------------------------------------
 
     async def _wait_for_any(self, tasks: "set[asyncio.Task[None]]") -> None:
-        done, _ = await asyncio.wait(tasks, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, timeout=LONGEST_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
         self._workers -= done
         for task in done:
             if not (task.cancelled() and self._is_cancelled):
@@ -159,12 +168,12 @@ class Engine:
 
     def _start_workers(self) -> None:
         """Start the missing workers of all usable lanes."""
-        for lane in choose(self._lanes):
+        for lane in choose_lanes(self._lanes):
             while lane.workers_to_add > 0 and not self._queue.is_over:
                 lane.workers += 1
-                self._workers.add(asyncio.create_task(self._work(lane)))
+                self._workers.add(asyncio.create_task(self._run_worker(lane)))
 
-    async def _work(self, lane: Lane) -> None:
+    async def _run_worker(self, lane: Lane) -> None:
         slot: int | None = None
         booked = asyncio.Event()  # set once the worker's last answer is written
         booked.set()
@@ -173,34 +182,34 @@ class Engine:
                 if missing > 0:
                     self._start_workers()
                 if (slot := lane.take_permit(slot)) is None:
-                    await self._queue.wait_for_change(TICK_S)  # other processes hold all permits
-                elif (wait_s := lane.wait_s()) > 0:
+                    await self._queue.wait_for_change(LONGEST_WAIT_S)  # other processes hold all permits
+                elif (wait_s := lane.compute_wait_s()) > 0:
                     await self._queue.wait_for_change(wait_s)
                 elif call := await self._queue.take():
-                    outcome = await self._attempt(call, lane, slot)
+                    outcome = await self._make_attempt(call, lane, slot)
                     await booked.wait()
                     booked.clear()
-                    self._ended.put_nowait(_EndedAttempt(call, lane, outcome, booked))
+                    self._ended_attempts.put_nowait(_EndedAttempt(call, lane, outcome, booked))
         finally:
             lane.workers -= 1
             if slot is not None:
-                lane.free_permit(slot)
+                lane.give_permit_back(slot)
 
-    async def _attempt(self, call: Call, lane: Lane, slot: int) -> Answer | SpeechframeError:
-        """Make one attempt, and return its answer or its error."""
+    async def _make_attempt(self, call: Call, lane: Lane, slot: int) -> Answer | SpeechframeError:
+        """Make one attempt of a call, and return the answer or the error."""
         now = time.monotonic()
         request, timeout_s, is_idempotent = call.request, self._options.timeout_s, self._repeats_are_free
         call.sends += 1
         call.began = call.began or now
         rows = []
-        for asked in call.rows:
+        for row_request in call.rows:
             row_facts = {
-                "request_key": asked.key,
-                "take": asked.take,
-                "characters": asked.characters,
-                "price": call.charged(asked),
-                "millicredits": 0 if call.is_in_ledger else asked.price,
-                **asked.facts,
+                "request_key": row_request.key,
+                "take": row_request.take,
+                "characters": row_request.characters,
+                "price": call.get_charge(row_request),
+                "millicredits": 0 if call.is_in_ledger else row_request.price,
+                **row_request.facts,
             }
             rows.append(row_facts)
         self._journal.write_sent(
@@ -219,11 +228,11 @@ class Engine:
             idempotency_key=f"{self._run_id}-{request.key}" if is_idempotent else None,
             take=request.take if self._has_takes else 0,
             noted=call.noted,
-            note=partial(self._note, call),
+            note=partial(self._write_note, call),
             admit=partial(self._wait_for_memory, call),
         )
         if timeout_s is None:
-            attempt.extend = partial(_begin_anew, limit, limit_s)
+            attempt.extend = partial(_restart_timeout, limit, limit_s)
         ticket = lane.begin(slot)
         outcome: Answer | SpeechframeError
         try:
@@ -238,45 +247,45 @@ class Engine:
                 raise
             message = "cancelled while the call was under way"
             if self._backend.is_long and call.noted:
-                message = "its job was not waited for any longer: it goes on, and resume() finds it"
+                message = "the run stopped waiting for this job: the job goes on, and resume() finds it"
             outcome = ConnectionFailed(message, sent=True)
         lane.end(ticket, outcome)
         if isinstance(outcome, Answer) and outcome.latency_ms is None:
             outcome.latency_ms = 1000 * (time.monotonic() - now)
         return outcome
 
-    async def _note(self, call: Call, data: bytes) -> None:
+    async def _write_note(self, call: Call, data: bytes) -> None:
         call.noted = data
         self._journal.write_note(call.request.key, data)
-        await self._on_disk(self._journal.sync)
+        await self._run_in_disk_thread(self._journal.sync)
 
     async def _wait_for_memory(self, call: Call, count: int) -> None:
         """Wait until memory for `count` more bytes of an answer is available.
 
-        An answer that already holds memory fails instead of waiting, because two such answers could wait for
-        each other.
+        Raise BadAnswer instead of waiting if the answer already holds memory, because two such answers could
+        wait for each other. Also raise BadAnswer if `count` bytes can never fit.
         """
         held = self._held_bytes.get(id(call), 0)
-        while sum(self._held_bytes.values()) + count > MOST_ANSWER_BYTES:
-            if held or count > MOST_ANSWER_BYTES:
+        while sum(self._held_bytes.values()) + count > MAX_HELD_ANSWER_BYTES:
+            if held or count > MAX_HELD_ANSWER_BYTES:
                 raise BadAnswer(
-                    f"there is no room for {count / 1e6:,.0f} MB more of an answer: all under way may "
-                    f"have {MOST_ANSWER_BYTES / 1e6:,.0f} MB together; a lower max_concurrency helps"
+                    f"an answer needs {count / 1e6:,.0f} MB more memory, but all answers under way may use "
+                    f"{MAX_HELD_ANSWER_BYTES / 1e6:,.0f} MB together: lower max_concurrency"
                 )
             await self._queue.wait_for_change()  # the queue changes when an answer is written
         self._held_bytes[id(call)] = held + count
 
     # -- booking ---------------------------------------------------------------------
 
-    async def _book(self) -> None:
+    async def _book_attempts(self) -> None:
         """Judge and write answers as they come. Convert each full segment of the journal to a part."""
         loop = asyncio.get_running_loop()
         while True:
-            batch = [await self._ended.get()]
-            while not self._ended.empty() and len(batch) < MOST_JUDGED_AT_ONCE:
-                batch.append(self._ended.get_nowait())
-            # `map` is lazy, so `list` calls `_judge` in the thread.
-            results = await loop.run_in_executor(self._judge_thread, list, map(self._judge, batch))
+            batch = [await self._ended_attempts.get()]
+            while not self._ended_attempts.empty() and len(batch) < MAX_JUDGED_ATTEMPTS:
+                batch.append(self._ended_attempts.get_nowait())
+            # `map` is lazy, so `list` calls `_judge_attempt` in the thread.
+            results = await loop.run_in_executor(self._judge_thread, list, map(self._judge_attempt, batch))
             for ended, judged in zip(batch, results, strict=True):
                 self._held_bytes.pop(id(ended.call), None)
                 if isinstance(judged, SpeechframeError):
@@ -288,16 +297,19 @@ class Engine:
                     fits = not isinstance(judged, SpeechframeError) and judged[0] != SUSPECT
                     ended.outcome.release(fits)
                 ended.booked.set()
-                self._ended.task_done()
+                self._ended_attempts.task_done()
             if self._journal.is_full:
-                if self._cutting is not None:
-                    await self._cutting
-                self._cutting = self._on_disk(self._convert_segment, self._journal.roll())
+                if self._conversion is not None:
+                    await self._conversion
+                self._conversion = self._run_in_disk_thread(
+                    self._convert_segment, self._journal.begin_next_segment()
+                )
 
-    def _judge(self, ended: _EndedAttempt) -> tuple[str, list[Ended]] | SpeechframeError:
+    def _judge_attempt(self, ended: _EndedAttempt) -> tuple[str, list[Ended]] | SpeechframeError:
         """Decode and judge an answer. Return the status of the attempt, and the end of each row.
 
-        Return an error if the answer is unusable for all rows. This method runs in a thread.
+        Return the error instead if the attempt failed, or if the answer is unusable for all rows. This method
+        runs in a thread.
         """
         call, lane, answer, _ = ended
         if isinstance(answer, SpeechframeError):
@@ -307,13 +319,13 @@ class Engine:
         except SpeechframeError as error:
             return error
         ends, statuses = list[Ended](), set[str]()
-        for asked, record in zip(call.rows, records, strict=True):
-            charged_before = call.charged(asked) if call.is_in_ledger else 0
+        for row_request, record in zip(call.rows, records, strict=True):
+            charged_before = call.get_charge(row_request) if call.is_in_ledger else 0
             if isinstance(record, SpeechframeError):
-                is_billed = verdict_of(record) is Verdict.UNUSABLE
+                is_billed = judge_error(record) is Verdict.UNUSABLE
                 statuses.add(status := CHARGED_UNKNOWN if is_billed else FAILED)
-                row = self._failed_row(call, asked, lane, record, status)
-                price = call.charged(asked) if is_billed else 0
+                row = self._make_failed_record(call, row_request, lane, record, status)
+                price = call.get_charge(row_request) if is_billed else 0
                 basis = "computed" if is_billed else "none"
                 if record.millicredits is not None:
                     price, basis = record.millicredits, "reported"
@@ -321,12 +333,14 @@ class Engine:
                 ends.append(Ended(price - charged_before, basis, row, error=record))
                 continue
             findings = (
-                self._backend.judge(asked, record, self._judge_memory) if self._options.truth_checks else ()
+                self._backend.judge(row_request, record, self._judge_memory)
+                if self._options.truth_checks
+                else ()
             )
-            price = asked.price if record.millicredits is None else record.millicredits
+            price = row_request.price if record.millicredits is None else record.millicredits
             statuses.add(status := SUSPECT if findings else DONE)
             row = {
-                **self._row(call, asked, lane, status, price),
+                **self._make_record_base(call, row_request, lane, status, price),
                 **record.values,
                 "audio": record.audio_name,
                 "balance_after": answer.balance,
@@ -339,7 +353,7 @@ class Engine:
                 row["error_code"] = findings[0].code
                 row["error_message"] = "; ".join([finding.words for finding in findings])
             ends.append(Ended(price - charged_before, record.basis, row, record.audio))
-        # FAILED means that no row was billed, so an attempt with a CHARGED_UNKNOWN row is DONE.
+        # FAILED would mean that no row was billed. So an attempt with a billed row without a result is DONE.
         status = SUSPECT if SUSPECT in statuses else FAILED if statuses == {FAILED} else DONE
         return status, ends
 
@@ -350,79 +364,83 @@ class Engine:
             "trace_id": answer.trace_id,
             "balance_after": answer.balance,
         }
-        self._settle(call, status, ends, facts)
+        self._settle_attempt(call, status, ends, facts)
         self._usable += 1
         if answer.balance is not None:
             self._progress.balance = answer.balance
         retakes: list[Call] = []
         may_retake = self._has_takes and call.retakes < self._options.max_retakes
         may_retake = may_retake and call.request.varies and not call.request.parts
-        for asked, end in zip(call.rows, ends, strict=True):
-            row = self._report(call, asked, end)
+        for row_request, end in zip(call.rows, ends, strict=True):
+            row = self._report_row(call, row_request, end)
             if row["status"] == DONE and self._cache is not None and self._options.truth_checks:
-                self._disk_thread.submit(self._cache.put, asked.key, row, end.audio)
+                self._disk_thread.submit(self._cache.put, row_request.key, row, end.audio)
             elif row["status"] == SUSPECT and may_retake:
                 self._progress.total += 1
-                retakes.append(Call(asked.as_take(asked.take + 1), retakes=call.retakes + 1))
+                retakes.append(Call(row_request.as_take(row_request.take + 1), retakes=call.retakes + 1))
         self._queue.finish(call, retakes)
 
     def _handle_failure(self, call: Call, lane: Lane, error: SpeechframeError) -> None:
-        """Write a failed attempt. Then repeat, split or fail the call, or stop the run, by its verdict."""
-        request, options, verdict = call.request, self._options, verdict_of(error)
-        was_unknown, is_unsent = call.is_unknown, isinstance(error, ConnectionFailed) and not error.sent
+        """Write a failed attempt. Then repeat, split or fail the call, or stop the run.
+
+        The verdict on the error decides what happens.
+        """
+        request, options, verdict = call.request, self._options, judge_error(error)
+        was_unknown, was_not_sent = call.is_unknown, isinstance(error, ConnectionFailed) and not error.sent
         may_be_billed = verdict in {Verdict.LOST, Verdict.UNUSABLE}
         ends = self._charge_failure(call, verdict)
-        facts = {"error_code": code_of(error), "trace_id": getattr(error, "trace_id", None)}
-        call.failures += verdict is not Verdict.NOW and not is_unsent
-        delay_s = told_s = getattr(error, "retry_after_s", None) or 0.0
+        facts = {"error_code": get_error_code(error), "trace_id": getattr(error, "trace_id", None)}
+        call.failures += verdict is not Verdict.NOW and not was_not_sent
+        delay_s = retry_after_s = getattr(error, "retry_after_s", None) or 0.0
         if verdict is not Verdict.NOW:
             backoff_s = min(BACKOFF_S * 2**call.failures, LONGEST_BACKOFF_S)
-            delay_s = max(told_s, random.uniform(0, backoff_s))  # noqa: S311 - a delay is not a secret
+            delay_s = max(retry_after_s, random.uniform(0, backoff_s))  # noqa: S311 - a delay is not a secret
         left_s = call.began + options.patience_s - time.monotonic()
         retries_lost = verdict is Verdict.LOST and options.on_unknown == "retry"
         repeats_billed = self._queue.stopped is None and (self._repeats_are_free or retries_lost)
-        may_repeat = repeats_billed if may_be_billed else verdict in FREE_TO_REPEAT
+        may_repeat = repeats_billed if may_be_billed else verdict in UNBILLED_VERDICTS
         if verdict is Verdict.STOP:
-            self._settle(call, FAILED, ends, facts)
+            self._settle_attempt(call, FAILED, ends, facts)
             self._queue.put_back(call)
             is_quota = isinstance(error, errors.PaymentRequired)
             self._queue.stop(StopReason.QUOTA if is_quota else StopReason.REFUSED, error)
         elif may_repeat and call.failures < options.max_attempts and delay_s < left_s:
-            if may_be_billed or told_s:
-                # Write a record that stays valid unless an answer is written later. The row may have been
-                # billed, or a later process must observe the Retry-After.
+            if may_be_billed or retry_after_s:
+                # If this process is killed before an answer is written, this record remains. It shows that
+                # the row may have been billed, or when the service accepts the next call (Retry-After).
                 status = CHARGED_UNKNOWN if call.is_unknown else PENDING
-                for asked, end in zip(call.rows, ends, strict=True):
-                    end.row = self._failed_row(call, asked, lane, error, status)
-            self._settle(call, RETRIED, ends, facts)
+                for row_request, end in zip(call.rows, ends, strict=True):
+                    end.row = self._make_failed_record(call, row_request, lane, error, status)
+            self._settle_attempt(call, RETRIED_STATUS, ends, facts)
             if self._queue.stopped is None:
-                self._progress.retried(code_of(error))
+                self._progress.count_retry(get_error_code(error))
             self._queue.put_back(call, delay_s)
         elif verdict is Verdict.FAIL and request.parts:
             # Send a refused pack as two halves, so that only its faulty rows fail.
             middle = len(request.parts) // 2
             halves = (request.parts[:middle], request.parts[middle:])
-            self._settle(call, RETRIED, ends, facts)
+            self._settle_attempt(call, RETRIED_STATUS, ends, facts)
             smaller = [one for half in halves for one in self._backend.pack(iter(half))]
             self._queue.finish(call, [Call(one, costs=call.costs) for one in smaller])
         elif verdict is Verdict.UNUSABLE and was_unknown and options.on_unknown == "retry":
-            # An earlier attempt may have been billed, but its answer is lost. So make one new call.
-            self._settle(call, RETRIED, ends, facts)
+            # An earlier attempt may have been billed, but its answer is lost. Replace the call by a new call.
+            self._settle_attempt(call, RETRIED_STATUS, ends, facts)
             self._queue.finish(call, [Call(request, costs=call.costs)])
         else:
-            self._fail(call, lane, error, ends, facts, told_s if delay_s >= left_s else 0.0)
+            self._fail_rows(call, lane, error, ends, facts, retry_after_s if delay_s >= left_s else 0.0)
         # Do not count an answer after a lost attempt. It may be an outdated repeat of the lost answer.
         self._unusable += verdict is Verdict.UNUSABLE and not was_unknown
-        if self._unusable >= FIRST_ANSWERS and not self._usable:
-            message = f"the first {self._unusable} answers were of no use, so the run stopped: {error}"
+        if self._unusable >= MAX_UNUSABLE_ANSWERS and not self._usable:
+            message = f"the first {self._unusable} answers were unusable, so the run stopped: {error}"
             self._queue.stop(StopReason.UNUSABLE, BadAnswer(message))
 
     def _charge_failure(self, call: Call, verdict: Verdict) -> list[Ended]:
-        """Set `is_unknown` and `is_in_ledger` after a failed attempt. Return the cost of each row."""
+        """Update `is_unknown` and `is_in_ledger` after a failed attempt. Return the cost of each row."""
         if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
             basis = "unknown" if verdict is Verdict.LOST else "computed"
             ends = [Ended(0 if call.is_in_ledger else asked.price, basis) for asked in call.rows]
-            # Further attempts cost nothing if repeats are free, or if they only fetch a noted answer.
+            # Further attempts cost nothing if repeats are free, or if they only fetch an answer whose address
+            # was noted.
             call.is_unknown, call.is_in_ledger = True, self._repeats_are_free or call.noted is not None
             return ends
         if verdict is Verdict.FAIL and call.is_in_ledger and call.request.parts and self._repeats_are_free:
@@ -433,63 +451,66 @@ class Engine:
             return [Ended(-asked.price, "computed") for asked in call.rows]
         return [Ended(0, "none") for _ in call.rows]
 
-    def _fail(
+    def _fail_rows(
         self, call: Call, lane: Lane, error: SpeechframeError, ends: list[Ended], facts: Row, waits_s: float
     ) -> None:
-        """Fail the rows of a call. `waits_s` is the service's Retry-After if it is too long, otherwise 0."""
+        """Fail the rows of a call.
+
+        `waits_s` is the service's Retry-After in seconds if this row may not wait so long, otherwise 0.
+        """
         status = CHARGED_UNKNOWN if call.is_unknown else FAILED
         message = f" (the service asks to wait {waits_s:,.0f} s, longer than patience_s leaves this row)"
-        for asked, end in zip(call.rows, ends, strict=True):
-            end.row, end.error = self._failed_row(call, asked, lane, error, status), error
+        for row_request, end in zip(call.rows, ends, strict=True):
+            end.row, end.error = self._make_failed_record(call, row_request, lane, error, status), error
             end.row["error_message"] += message if waits_s else ""
-        self._settle(call, status, ends, facts)
-        for asked, end in zip(call.rows, ends, strict=True):
-            self._report(call, asked, end)
+        self._settle_attempt(call, status, ends, facts)
+        for row_request, end in zip(call.rows, ends, strict=True):
+            self._report_row(call, row_request, end)
         self._queue.finish(call)
         if self._options.on_error == "raise":
             self._queue.stop(StopReason.FAILED, error)
 
-    def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
-        """Write the end of an attempt and the records of its ended rows. Then book its cost."""
+    def _settle_attempt(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
+        """Write the end of an attempt, with the records in `ends`. Then book the cost of the attempt."""
         self._journal.write_end(call.request.key, status, ends, **facts)
         costs = [end.millicredits for end in ends]
         self._progress.credits_millis += sum(costs)
-        for asked, cost in zip(call.rows, costs, strict=True):
-            call.costs[asked.key] += cost
+        for row_request, cost in zip(call.rows, costs, strict=True):
+            call.costs[row_request.key] += cost
         if self._budget is not None:
             self._budget.settle(call.request, call.reserved, costs)
         call.reserved = 0
 
-    def _report(self, call: Call, asked: Request, end: Ended) -> Row:
-        """Report the outcome of a row after its record was written, and return the record."""
+    def _report_row(self, call: Call, row_request: Request, end: Ended) -> Row:
+        """Report the outcome of a row whose record is written, and return the record."""
         row = end.row or {}
         status = row["status"]
         for warning in row.get("warnings") or ():
-            self._progress.warn(warning_kind(warning), warning)
+            self._progress.warn(find_warning_kind(warning), warning)
         self._progress.add(
             Outcome(
-                asked.row_id,
-                asked.key,
+                row_request.row_id,
+                row_request.key,
                 status,
                 row["attempts"],
                 row.get("audio_seconds"),
-                call.costs[asked.key],
+                call.costs[row_request.key],
                 reason=row["error_message"] if status == SUSPECT else None,
                 error=end.error,
             )
         )
         return row
 
-    def _failed_row(
-        self, call: Call, asked: Request, lane: Lane, error: SpeechframeError, status: str
+    def _make_failed_record(
+        self, call: Call, row_request: Request, lane: Lane, error: SpeechframeError, status: str
     ) -> Row:
         """Return the record of a row without a usable answer."""
-        price = call.charged(asked) if status == CHARGED_UNKNOWN else 0
+        price = call.get_charge(row_request) if status == CHARGED_UNKNOWN else 0
         wait_s = getattr(error, "retry_after_s", None)
         return {
-            **self._row(call, asked, lane, status, price),
-            "error_code": code_of(error),
-            "error_message": printable(getattr(error, "message", None) or str(error)),
+            **self._make_record_base(call, row_request, lane, status, price),
+            "error_code": get_error_code(error),
+            "error_message": replace_unprintable(getattr(error, "message", None) or str(error)),
             "error_status": getattr(error, "status", None),
             "trace_id": getattr(error, "trace_id", None),
             NOTED: None if call.noted is None else call.noted.hex(),
@@ -497,14 +518,14 @@ class Engine:
             WAIT_UNTIL: None if not wait_s else time.time() + min(wait_s, LONGEST_RETRY_AFTER_S),
         }
 
-    def _row(self, call: Call, asked: Request, lane: Lane, status: str, price: int) -> Row:
+    def _make_record_base(self, call: Call, row_request: Request, lane: Lane, status: str, price: int) -> Row:
         return {
-            **asked.facts,
-            "request_key": asked.key,
-            "take": asked.take,
+            **row_request.facts,
+            "request_key": row_request.key,
+            "take": row_request.take,
             "status": status,
             "credits": price / 1000,
-            "billed_characters": asked.characters,
+            "billed_characters": row_request.characters,
             "attempts": call.sends,
             "lane": lane.name,
             "service": self._backend.service,
@@ -513,30 +534,30 @@ class Engine:
 
     # -- periodic work ------------------------------------------------------------------
 
-    async def _tick(self) -> None:
+    async def _do_periodic_work(self) -> None:
         """Sync the journal, share the lanes' learned limits, and stop the run if the service is gone."""
         while True:
             await asyncio.sleep(SHARING_PERIOD_S)
-            await self._on_disk(self._journal.sync)
+            await self._run_in_disk_thread(self._journal.sync)
             for lane in self._lanes:
                 lane.share_learned()
             self._start_workers()
-            self._heed_waits()
+            self._announce_waits()
             unavailable_s = time.monotonic() - max(lane.unavailable_since_s for lane in self._lanes)
-            if unavailable_s <= min(UNAVAILABLE_S, self._options.patience_s):
+            if unavailable_s <= min(MAX_UNAVAILABLE_S, self._options.patience_s):
                 continue
             if await self._backend.is_answering():
                 # The service is slow but reachable.
                 for lane in self._lanes:
-                    lane.note_alive()
+                    lane.end_rest()
             else:
-                message = "the service has not answered for a while; the run stopped and keeps what it has"
+                message = "the service has not answered for a while; the run stopped and keeps all answers"
                 self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(message, sent=False))
 
-    def _heed_waits(self) -> None:
-        """Report the time until which the service accepts no calls.
+    def _announce_waits(self) -> None:
+        """Report the time until which the service accepts no calls, if all lanes must wait.
 
-        Stop the run if that wait exceeds ``patience_s``.
+        Stop the run if this wait exceeds ``patience_s``.
         """
         times = [lane.waits_until for lane in self._lanes]
         until = None if None in times else min(at for at in times if at is not None)
@@ -555,5 +576,5 @@ class Engine:
         if self._update_budget is not None:
             self._update_budget()
 
-    def _on_disk(self, function: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
+    def _run_in_disk_thread(self, function: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().run_in_executor(self._disk_thread, function, *args)

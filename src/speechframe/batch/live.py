@@ -1,4 +1,4 @@
-"""The run object for callers. It is live while this process makes the run, and later reads its folder."""
+"""The run object that users get. It follows a run that this process makes, or reads the folder of a run."""
 
 import html
 from collections import Counter
@@ -11,23 +11,24 @@ from speechframe.batch.progress import (
     Live,
     Outcomes,
     Progress,
-    duration,
-    left_on_key,
-    warnings_in_words,
+    describe_balance,
+    describe_duration,
+    describe_warnings,
 )
 from speechframe.errors import SpeechframeError
 from speechframe.processes.loop import run_sync
 from speechframe.store.folder import Folder
-from speechframe.store.reader import StoredRun, warning_kind
+from speechframe.store.reader import StoredRun, find_warning_kind
 from speechframe.store.schema import CHARGED_UNKNOWN, FAILED, PENDING, STATUSES, SUSPECT, StopReason
-from speechframe.writing.words import counted, printable
+from speechframe.writing.words import format_count, replace_unprintable
 
 RUNNING, STOPPED = "running", "stopped"
 
-_OF_ONE_CALL = frozenset(
+_OPTIONS_OF_ONE_CALL = frozenset(
     {"run_dir", "id", "sep", "quoting", "take", "tags", "max_credits", "progress", "wait", "dry_run"}
 )
-"""Run options that apply to one call of a verb only, or that the run's folder stores."""
+"""Run options to leave out of :attr:`Run.last_options`. They apply only to one call of a verb (such as
+`generate`), or the run's folder stores them."""
 
 
 class Run(StoredRun):
@@ -84,7 +85,7 @@ class Run(StoredRun):
 
     @property
     def stopped_because(self) -> str | None:
-        """Reason of an early end, as the text of a :class:`~speechframe.store.schema.StopReason`, or None."""
+        """Reason of an early end, as a value of :class:`~speechframe.store.schema.StopReason`, or None."""
         status = self.status
         if status == RUNNING:
             return None
@@ -95,8 +96,8 @@ class Run(StoredRun):
     def stopped_by(self) -> SpeechframeError | None:
         """The error that ended the run early in this process, or None.
 
-        For a budget it is :class:`~speechframe.BudgetExceeded`, with the name of the limit, the credits left,
-        the price of the remaining calls, and advice.
+        If a budget ended the run, the error is :class:`~speechframe.BudgetExceeded`. It contains the name of
+        the limit, the credits left, the price of the remaining calls, and advice.
         """
         return self._live.stopped_by if self._live is not None else None
 
@@ -110,16 +111,21 @@ class Run(StoredRun):
         """Run options of the last call in this process, for use with :func:`resume`. Empty without a call."""
         if self._live is None:
             return {}
-        return {name: value for name, value in vars(self._live.options).items() if name not in _OF_ONE_CALL}
+        return {
+            name: value
+            for name, value in vars(self._live.options).items()
+            if name not in _OPTIONS_OF_ONE_CALL
+        }
 
-    def go_on_as(self, other: "Run") -> None:
-        """Become the live run `other`, which is this run after :func:`resume`."""
+    def take_state_of(self, other: "Run") -> None:
+        """Copy the state of `other`, the live run that :func:`resume` made of this run."""
         self.__dict__ = other.__dict__.copy()
 
     def outcomes(self) -> Outcomes:
-        """Return the outcomes of a live run's calls as they come, for ``for`` and ``async for``.
+        """Return an iterable of the outcomes of a live run's calls, for ``for`` and ``async for``.
 
-        The iteration always begins with the run's first call, and it ends with the run. An outcome has
+        The iteration begins with the first outcome of this process, waits for each further outcome, and ends
+        with the run. Only the newest 100,000 outcomes are kept for late readers. An outcome has
         ``row_id`` (of the first row with the call), ``status`` and ``attempts``. If they apply, it also has
         ``audio_seconds``, ``credits_millis``, ``reason`` or ``error``. If the run makes retakes of a suspect
         row, the row has one outcome per take.
@@ -144,7 +150,7 @@ class Run(StoredRun):
         """
         if self._live is None or self._live.options.wait:
             raise RuntimeError(
-                "only a live run has outcomes to come: start it with wait=False, or read run.batches()"
+                "only a live run has outcomes to wait for: start it with wait=False, or read run.batches()"
             )
         return Outcomes(self._live)
 
@@ -173,7 +179,7 @@ class Run(StoredRun):
         TimeoutError
             If the run has not ended within `timeout_s`. The run goes on.
         RuntimeError
-            If the caller is in the event loop that makes the run, because it would block this loop. Use
+            If the caller is in the event loop that makes the run, because the wait would block this loop. Use
             ``await run`` instead.
         SpeechframeError
             The error that ended the run, with ``on_error="raise"`` or if its folder failed.
@@ -182,9 +188,11 @@ class Run(StoredRun):
             cancels them. After SIGTERM they are cancelled after 8 s.
         """
         if (live := self._live) is not None:
-            live.check_loop(blocks="run.wait() would block the loop that makes the run: use `await run`")
+            live.check_loop(
+                blocks="run.wait() would block the event loop that makes the run: use `await run`"
+            )
             if not live.ended.done():
-                run_sync(live.until_ended(timeout_s=timeout_s))
+                run_sync(live.wait_until_ended(timeout_s=timeout_s))
             live.ended.result()
         return self
 
@@ -195,46 +203,48 @@ class Run(StoredRun):
         calls. If ``await asyncio.shield(run)`` is cancelled, the run goes on.
         """
         if self._live is not None:
-            yield from self._live.until_ended().__await__()
+            yield from self._live.wait_until_ended().__await__()
         return self
 
-    def state_in_words(self) -> str:
+    def describe_state(self) -> str:
         """Return the status. For a run that ended early, add the reason and advice."""
         status, because = self.status, self.stopped_because
         if because is None:
             return status
-        return printable(f"{status} ({because}): {self._how_to_go_on}")
+        return replace_unprintable(f"{status} ({because}): {self._how_to_go_on}")
 
     @property
     def _how_to_go_on(self) -> str:
         return self.manifest.stopped_words or "resume(run) goes on where it stopped"
 
     def summary(self) -> str:
-        """Return a summary of the run, in a few lines for people."""
+        """Return a summary of the run for people, as a text of a few lines."""
         s = self.stats
         states = ", ".join(f"{s[name]:,} {name.replace('_', ' ')}" for name in STATUSES if s.get(name))
         because = f" ({self.stopped_because})" if self.stopped_because else ""
-        made = [counted(s["rows"], "row") + f": {states or 'none'}", result_of(s)]
+        made = [format_count(s["rows"], "row") + f": {states or 'none'}", describe_results(s)]
         lines = [
             f"{self.operation} run {self.short_path}: {self.status}{because}",
             "; ".join(filter(None, made)),
-            f"{counted(s['credits'], 'credit')} in {counted(s['attempts'], 'attempt')} on {self.service}",
+            f"{format_count(s['credits'], 'credit')} in {format_count(s['attempts'], 'attempt')} on {self.service}",
             self.manifest.remark or "",
         ]
         if self.estimate is not None and self.progress is None:
             lines.append(f"planned: {self.estimate.line()}")
         if (p := self.progress) is not None and p.total:
-            lines.append(f"{counted(p.ended, p.unit)} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
+            lines.append(f"{format_count(p.ended, p.unit)} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
             if p.balance is not None:
-                lines.append(left_on_key(p.balance))
-        return printable("\n".join(filter(None, [*lines, self._warned(), *self._advice(s)])))
+                lines.append(describe_balance(p.balance))
+        return replace_unprintable(
+            "\n".join(filter(None, [*lines, self._describe_warnings(), *self._give_advice(s)]))
+        )
 
-    def _advice(self, s: Mapping[str, Any]) -> Iterator[str]:
+    def _give_advice(self, s: Mapping[str, Any]) -> Iterator[str]:
         """Yield advice for a run with these :attr:`stats`."""
         if s[FAILED]:
             yield "run.failed shows these rows; resume(run) tries them again"
         elif s.get(CHARGED_UNKNOWN):
-            again = 'resume(run, on_unknown="retry") sends them again, where that may be billed again'
+            again = 'resume(run, on_unknown="retry") sends them again, and they may be billed twice'
             yield f"run.failed shows these rows; {again}"
         elif s[PENDING]:
             yield self._how_to_go_on
@@ -242,24 +252,26 @@ class Run(StoredRun):
             takes = '; resume(run, redo="suspect") makes another take' if "audio_seconds" in s else ""
             yield f"error_message says what is suspect{takes}"
 
-    def _warned(self) -> str:
-        """Return the number of warnings of the answers in words, by kind."""
+    def _describe_warnings(self) -> str:
+        """Return the number of warnings of each kind in words, with an example. Empty without warnings."""
         counts: Counter[str] = Counter()
         examples: dict[str, str] = {}
         for batch in self.batches([self.name_of("warnings")]):
             column: Any = batch.column(0)
-            for one in column.flatten().value_counts().to_pylist():
-                kind = warning_kind(one["values"])
-                counts[kind] += one["counts"]
-                examples.setdefault(kind, one["values"])
-        return warnings_in_words(counts, examples)
+            for warning_count in column.flatten().value_counts().to_pylist():
+                kind = find_warning_kind(warning_count["values"])
+                counts[kind] += warning_count["counts"]
+                examples.setdefault(kind, warning_count["values"])
+        return describe_warnings(counts, examples)
 
     def __repr__(self) -> str:
         plan = "" if self.estimate is None else f"planned: {self.estimate.line()}"
         # Use the counts of this process if it has them, because asyncio often calls repr and reading is slow.
-        warned = warnings_in_words(p.warned, p.examples) if (p := self.progress) else self._warned()
-        said = [f"{self.operation}, {self.state_in_words()}", plan, warned]
-        return printable(f"<Run {self.short_path!r}: {'; '.join(filter(None, said))}>")
+        warned = (
+            describe_warnings(p.warned, p.examples) if (p := self.progress) else self._describe_warnings()
+        )
+        texts = [f"{self.operation}, {self.describe_state()}", plan, warned]
+        return replace_unprintable(f"<Run {self.short_path!r}: {'; '.join(filter(None, texts))}>")
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"
@@ -278,8 +290,8 @@ def open_run(path: str | PathLike[str]) -> Run:
     return Run.open(path)
 
 
-def result_of(stats: Mapping[str, Any]) -> str:
-    """Return the amount of results in words, from :attr:`Run.stats`. Empty for results without a measure."""
+def describe_results(stats: Mapping[str, Any]) -> str:
+    """Return the amount of translation or audio in words, from :attr:`Run.stats`. Empty for other results."""
     if "translated_characters" in stats:
-        return f"{counted(stats['translated_characters'], 'character')} of translation"
-    return f"{duration(stats['audio_seconds'])} of audio" if "audio_seconds" in stats else ""
+        return f"{format_count(stats['translated_characters'], 'character')} of translation"
+    return f"{describe_duration(stats['audio_seconds'])} of audio" if "audio_seconds" in stats else ""

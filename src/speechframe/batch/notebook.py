@@ -6,27 +6,27 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-Show = Callable[..., None]
-"""Shows the dashboard of the run that it gets."""
+ShowDashboard = Callable[..., None]
+"""Function that shows the dashboard of a run. The run is its argument."""
 
-load_dashboard: Callable[[], Show] | None = None
-"""Returns the function that shows a dashboard, or raises ImportError if a package is missing.
+load_dashboard: Callable[[], ShowDashboard] | None = None
+"""Function that returns the function to show a dashboard, or raises ImportError if a package is missing.
 
-The package sets this function, because widgets import runs and runs must not import widgets.
+The module of widgets sets this function. It imports runs, so this module must not import it.
 """
 
 
-def dashboard(progress: bool | str) -> Show | None:  # noqa: FBT001 - the run option as it was given
+def find_dashboard(progress: bool | str) -> ShowDashboard | None:  # noqa: FBT001 - the run option as it was given
     """Return the function that shows a run's dashboard in a notebook.
 
-    Return None if `progress` does not request the dashboard, outside a notebook, or if a package is missing.
+    Return None if `progress` is not ``"dashboard"``, if this is not a notebook, or if a package is missing.
     """
     if progress != "dashboard" or load_dashboard is None or not is_notebook():
         return None
     try:
         return load_dashboard()
     except ImportError as error:
-        log.info("no dashboard but a bar is shown, for a package is missing: %s", error)
+        log.info("a bar is shown instead of the dashboard, because a package is missing: %s", error)
         return None
 
 

@@ -1,4 +1,4 @@
-"""The run options with their defaults, checked."""
+"""Check run options and fill in their defaults."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -13,33 +13,33 @@ from pydantic_core import PydanticCustomError
 
 from speechframe.batch.run_options import OnError, OnInvalid, OnUnknown, Quoting, RunOptions
 from speechframe.settings.typed import (
-    ALLOWED,
-    CONFIG,
+    ALLOWED_ERROR,
+    CHECKED_CONFIG,
     Allowed,
     Credits,
     LocalPath,
     Switch,
     Text,
     Whole,
-    refused,
+    make_refusal,
 )
 from speechframe.store.folder import Folder
 
 
-def _is_folder(value: Any) -> Any:
-    # A remote folder may be an object with its own filesystem, such as a UPath.
+def _check_is_folder(value: Any) -> Any:
+    # A remote folder may be an object with a filesystem of its own in `fs`, such as a UPath.
     if not isinstance(value, (str, PathLike, Folder)) and not hasattr(value, "fs"):
         raise ValueError
     return value
 
 
-def _is_mapping(value: Any) -> Any:
+def _check_is_mapping(value: Any) -> Any:
     if not isinstance(value, Mapping):
-        raise PydanticCustomError(ALLOWED, "a mapping of name to value or column")
+        raise PydanticCustomError(ALLOWED_ERROR, "a mapping of name to value or column")
     return value
 
 
-def _is_named(value: Any) -> Any:
+def _check_has_name(value: Any) -> Any:
     if isinstance(value, type) or not hasattr(value, "name"):
         raise ValueError
     return value
@@ -47,23 +47,24 @@ def _is_named(value: Any) -> Any:
 
 _Count = Annotated[Whole, Field(ge=1), Allowed("a whole number of at least 1")]
 _Retakes = Annotated[Whole, Field(ge=0), Allowed("a whole number of at least 0")]
-_Number = Annotated[float, Strict(), Field(ge=0), Allowed("a number of at least 0")]
+_NotNegative = Annotated[float, Strict(), Field(ge=0), Allowed("a number of at least 0")]
 _Positive = Annotated[float, Strict(), Field(ge=0.001), Allowed("a number of at least 0.001")]
 _Tag = Annotated[
-    Text | InstanceOf[Real] | InstanceOf[Decimal] | Annotated[Any, AfterValidator(_is_named)],
+    Text | InstanceOf[Real] | InstanceOf[Decimal] | Annotated[Any, AfterValidator(_check_has_name)],
     Allowed('a text, a number, True, False or col("column")'),
 ]
 _Tags = Annotated[
-    dict[Annotated[Text, Field(min_length=1), Allowed("a name as text")], _Tag], BeforeValidator(_is_mapping)
+    dict[Annotated[Text, Field(min_length=1), Allowed("a name as text")], _Tag],
+    BeforeValidator(_check_is_mapping),
 ]
 
 
-@dataclass(frozen=True, config=CONFIG)
+@dataclass(frozen=True, config=CHECKED_CONFIG)
 class Options:
-    """:class:`RunOptions` with every default filled in and checked."""
+    """Checked :class:`RunOptions` in which no option is missing."""
 
     run_dir: Annotated[
-        Any, AfterValidator(_is_folder), Allowed("a folder, or the address of one as text")
+        Any, AfterValidator(_check_is_folder), Allowed("a folder, or the address of one as text")
     ] = None
     id: Annotated[Text, Allowed("the name of a column, as text")] | None = None
     sep: Annotated[Text, Field(min_length=1, max_length=1), Allowed("one character")] | None = None
@@ -73,12 +74,12 @@ class Options:
     take: Any = None
     truth_checks: Switch = True
     max_retakes: _Retakes = 0
-    # Left out of the repr, because error reports show refused Options, which have no tags yet.
+    # Not in the repr. An error report may call repr on Options that failed a check and have no tags yet.
     tags: _Tags = field(default_factory=dict, repr=False)
     on_alert: Annotated[Callable[[Any], None], Allowed("a function")] | None = None
     cache: Annotated[Switch | LocalPath, Allowed("a folder, True or False")] | None = None
     max_attempts: _Count = 6
-    patience_s: _Number = 900.0
+    patience_s: _NotNegative = 900.0
     timeout_s: _Positive | None = None
     max_answer_mb: _Positive | None = None
     on_invalid: OnInvalid = "raise"
@@ -90,13 +91,17 @@ class Options:
     service: Any = None
 
     @classmethod
-    def of(cls, **given: Any) -> "Options":
-        """Return the options in force (given, configured, or by default), or raise SettingsError."""
-        said = {**_configured, **{name: value for name, value in given.items() if value is not None}}
+    def from_given(cls, **given: Any) -> "Options":
+        """Return the given options, completed by the configured options and then by the defaults.
+
+        Raise SettingsError if an option is unknown or has a value that is not allowed. A `given` None counts
+        as not given.
+        """
+        in_force = {**_configured, **{name: value for name, value in given.items() if value is not None}}
         try:
-            return cls(**said)
+            return cls(**in_force)
         except ValidationError as error:
-            raise refused(error, "option", sorted(OPTION_NAMES)) from None
+            raise make_refusal(error, "option", sorted(OPTION_NAMES)) from None
 
 
 OPTION_NAMES = frozenset(RunOptions.__annotations__)
@@ -106,9 +111,9 @@ _configured: dict[str, Any] = {}
 def configure_options(**values: Any) -> None:
     """Set run options for every later call in this process. ``None`` resets an option to its default.
 
-    An unknown option or a value that is not allowed raises SettingsError. Then no option is set.
+    Raise SettingsError, and set no option, if an option is unknown or a value is not allowed.
     """
-    Options.of(**values)
+    Options.from_given(**values)
     _configured.update(values)
     for name in [name for name, value in values.items() if value is None]:
         del _configured[name]

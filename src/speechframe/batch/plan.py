@@ -1,4 +1,4 @@
-"""Find the missing calls of a run's table, and estimate their price.
+"""Find the calls of a run's table that still have no result, and estimate their price and duration.
 
 All data is read from the run's own files, so a resume needs no data from the caller.
 """
@@ -16,45 +16,48 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.batch.backend import Backend, Opened
-from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S, calls_at_most
+from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S, compute_max_calls
 from speechframe.batch.options import Options
 from speechframe.batch.prepare import Prepared
-from speechframe.batch.progress import duration, money_in_words
+from speechframe.batch.progress import describe_duration, describe_money
 from speechframe.batch.queue import Mask, Plan
-from speechframe.errors import SettingsError, nearest
-from speechframe.settings.spending import DatedPrice, prices_in_force
-from speechframe.spec.billing import CREDIT
+from speechframe.errors import SettingsError, suggest_name
+from speechframe.settings.spending import DatedPrice, read_prices
+from speechframe.spec.billing import MILLICREDITS_PER_CREDIT
 from speechframe.store import parts
 from speechframe.store.cache import Cache
-from speechframe.store.folder import Folder, Manifest, storing
-from speechframe.store.journal import loads
-from speechframe.store.ledger import seconds_by_voice
-from speechframe.store.records import read_snapshot, senders, spent
+from speechframe.store.folder import Folder, Manifest, convert_os_errors
+from speechframe.store.journal import load_json
+from speechframe.store.ledger import measure_seconds_by_voice
+from speechframe.store.records import find_senders, read_snapshot, read_spending
 from speechframe.store.schema import (
     CHARGED_UNKNOWN,
-    FINISHED,
+    COLUMN_PREFIX,
+    FINISHED_STATUSES,
     KEY_BYTES,
     NOTED,
     PACK,
-    PREFIX,
     PRICE,
     REQUEST,
     ROW_ID,
     WAIT_UNTIL,
     Row,
 )
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
 
-REPEAT_MARGIN = 0.9
-"""Used share of the time in which repeats are free. A repeat must reach the service before this time ends."""
+FREE_REPEAT_SHARE = 0.9
+"""Share of the service's time for free repeats within which a repeat is planned as free. The rest is a
+margin, because a repeat must reach the service before this time ends."""
 
-_FACTS = ("model", "locale", "voice_id", "format")
+_CALL_PROPERTIES = ("model", "locale", "voice_id", "format")
+"""Properties of a call by which :meth:`Estimate.by` can group, beside the columns of the table."""
 _ROWS_AT_ONCE = 4096
-_LONG_S = 60
-"""The plan's line leaves out a shorter duration."""
+"""Number of rows of the table in memory at a time."""
+_SHORTEST_SHOWN_S = 60
+"""Shortest duration in seconds that the plan's line contains."""
 
 
 @dataclass(slots=True)
@@ -68,7 +71,7 @@ class Sums:
     charged_characters: int = 0
 
     def add(self, characters: int, millicredits: int, *, is_paid: bool) -> None:
-        """Count a call."""
+        """Add one call to the sums. `is_paid` is True if an earlier attempt paid for the call."""
         self.calls += 1
         self.characters += characters
         if not is_paid:
@@ -77,62 +80,69 @@ class Sums:
             self.charged_characters += characters
 
     def money(self, price: DatedPrice | None) -> float | None:
-        """Return the cost of the calls at a price.
+        """Return the cost of the calls in money.
 
-        Return None without a price, or for a price by length of audio, which is not known yet.
+        Return None without a price, or if the price depends on the length of the audio, which is unknown.
         """
         quantities = {
-            "credit": Decimal(self.millicredits) / CREDIT,
+            "credit": Decimal(self.millicredits) / MILLICREDITS_PER_CREDIT,
             "character": Decimal(self.charged_characters),
             "request": Decimal(self.charged_calls),
         }
-        money = None if price is None else price.amount(quantities)
+        money = None if price is None else price.compute_cost(quantities)
         return None if money is None else float(money)
 
 
 Breakdown = Callable[[Sequence[str]], dict[tuple[Any, ...], Sums]]
-"""Function that returns the sums over the calls to make, by the values of some columns."""
+"""Function that groups the calls to make by the values of some columns, and returns the sums of each
+group."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The work and the price of a run.
+    """The calls that a run still has to make, with their price and duration.
 
     Attributes
     ----------
     rows, unique, invalid
         Number of rows in the table, of different calls, and of rows that cannot be sent.
     finished, cached
-        Number of calls that are already made in this folder, or that are in the cache. They cost nothing.
+        Number of calls with a result in this folder, and of calls with an answer in the cache. These calls
+        cost nothing.
     calls, credits
         Number of calls still to make, and the price of the unpaid calls among them.
     paid
-        Number of calls still to make that were or may have been billed, and whose repeat is free.
+        Number of calls still to make that cost nothing, because an earlier attempt was or may have been
+        billed and the repeat is free.
     unknown
-        Number of calls that may have been billed without an answer. They are not sent again by default.
+        Number of calls that may have been billed and got no answer. They are not sent again by default.
     rejected
-        Number of rows whose take a review rejected. ``resume(run, redo="rejected")`` makes another take.
+        Number of rows whose take (rendering of the content) a review rejected.
+        ``resume(run, redo="rejected")`` makes another take.
     waiting
-        Number of calls that this run does not send, because their Retry-After exceeds ``patience_s``.
+        Number of calls that this run does not send, because the service's Retry-After exceeds ``patience_s``.
     identical_retakes
-        Number of rows whose further take would equal the first. They are not billed again.
+        Number of rows that request a further take which would equal the first. These rows keep the first take
+        and are not billed again.
     balance, budget
-        Characters left on the key, and credits left of the run's limit. None if unknown or without a limit.
+        Characters left on the key (None if unknown), and credits left of the run's limit (None without a
+        limit).
     concurrency
         Largest number of calls in flight, or None if unknown before the first call.
     amount
-        Billed amount in words, if the credits alone do not show it.
+        Billed amount in words, such as seconds of audio. None if the credits suffice.
     unit
         The word for one call, for example "text" if several texts share a request.
     remark
         Remark on the run for people, or None.
     money, currency, price_from
-        Cost of the calls at today's price, and the date of that price. None without a price.
+        Cost of the calls at today's price, its currency, and the first day of that price. None without a
+        price.
     ends_at
-        Id of the first row that the budget does not cover. None if it covers all rows.
+        Id of the first row that the budget does not cover. None if the budget covers all rows.
     seconds, lanes
-        Duration of the calls at the concurrency cap, and a text for each lane. The duration is None if no
-        speed is known for a voice.
+        Duration of the calls in seconds at the concurrency cap, and a text for each lane (one address that
+        takes calls). The duration is None if the speed of a voice is unknown.
     price, breakdown
         Data for :meth:`by`.
     """
@@ -166,22 +176,22 @@ class Estimate:
 
     @property
     def characters(self) -> int:
-        """Characters of the calls still to make. Each access counts them in the run's table."""
+        """Number of characters of the calls still to make. Each access reads the run's table."""
         return sum(sums.characters for sums in self.breakdown(()).values())
 
     @property
     def balance_share(self) -> float | None:
-        """Share of the balance that the calls cost, or None without a known balance."""
+        """Share of the balance that the calls cost. None if the balance is unknown or 0."""
         return self.credits / self.balance if self.balance else None
 
     def by(self, *columns: str) -> "pd.DataFrame":
-        """Return the cost of the calls still to make, by some columns.
+        """Return the cost of the calls still to make, grouped by some columns.
 
         Parameters
         ----------
         *columns
             ``locale``, ``voice_id``, ``model``, ``format``, or any column of the table, such as the speaker.
-            A call that several rows share counts for the first of them.
+            A call that several rows share counts in the group of the first of these rows.
 
         Returns
         -------
@@ -202,60 +212,72 @@ class Estimate:
         import pandas as pd
 
         rows = [
-            (*group, sums.calls, sums.characters, sums.millicredits / CREDIT, sums.money(self.price))
+            (
+                *group,
+                sums.calls,
+                sums.characters,
+                sums.millicredits / MILLICREDITS_PER_CREDIT,
+                sums.money(self.price),
+            )
             for group, sums in self.breakdown(columns).items()
         ]
         frame = pd.DataFrame(rows, columns=[*columns, "calls", "characters", "credits", "money"])
         return frame.sort_values("credits", ascending=False, ignore_index=True)
 
     def line(self) -> str:
-        """Return the line that a run shows at its start."""
+        """Return the estimate as one line of text, which a run shows at its start."""
         left = self.budget or 0.0
         share = f" ({100 * self.balance_share:,.3g} %)" if self.balance_share else ""
-        in_money = money_in_words(self.money or 0.0, self.currency)
+        in_money = describe_money(self.money or 0.0, self.currency)
         identical = (
-            f"{counted(self.identical_retakes, 'row')} cannot vary: retake_identical, not billed again"
+            f"{format_count(self.identical_retakes, 'row')} cannot vary: retake_identical, not billed again"
         )
         passes_budget = self.budget is not None and self.credits > left
-        said = (
-            (True, counted(self.rows, "row")),
+        phrases = (
+            (True, format_count(self.rows, "row")),
             (True, f"{self.unique:,} unique"),
             (self.finished, f"{self.finished:,} done before"),
             (self.unknown, f"{self.unknown:,} perhaps billed and not sent again"),
             (self.rejected, f"{self.rejected:,} with an answer that a review rejected"),
-            (self.waiting, f"{self.waiting:,} to wait with, as the service asked"),
+            (self.waiting, f"{self.waiting:,} not sent yet, because the service requires a wait"),
             (self.cached, f"{self.cached:,} cached"),
             (self.invalid, f"{self.invalid:,} invalid"),
-            (True, counted(self.calls, self.unit)),
+            (True, format_count(self.calls, self.unit)),
             (self.paid, f"{self.paid:,} of them paid before"),
             (self.amount and self.calls, self.amount or ""),
-            (True, counted(self.credits, "credit")),
+            (True, format_count(self.credits, "credit")),
             (self.money, f"{in_money} by the price of {self.price_from}"),
             (self.balance is not None, f"of {self.balance or 0:,} left{share}"),
             (passes_budget, f"more than the {left:,.10g} that its budget leaves: it would stop there"),
             (passes_budget and self.ends_at, f"before row {self.ends_at}"),
             (self.concurrency and self.calls, f"{self.concurrency} at a time"),
-            (self.seconds and self.seconds >= _LONG_S, f"about {duration(self.seconds or 0.0)} at that"),
+            (
+                self.seconds and self.seconds >= _SHORTEST_SHOWN_S,
+                f"about {describe_duration(self.seconds or 0.0)} at that",
+            ),
             (self.identical_retakes, identical),
         )
         remark = f"; {self.remark}" if self.remark else ""
-        return ", ".join(words for is_said, words in said if is_said) + remark
+        return ", ".join(words for is_said, words in phrases if is_said) + remark
 
 
-def broken_down(prepared: Prepared, todo: Mask, free: Mask) -> Breakdown:
-    """Return a function that sums up the rows of `todo`. Rows in `free` are already paid.
+def make_breakdown(prepared: Prepared, todo: Mask, free: Mask) -> Breakdown:
+    """Return a function that groups and sums up the rows of `todo`. Rows in `free` are already paid.
 
     Later changes of `todo` do not affect the function.
     """
     folder, name, todo = prepared.table_folder, prepared.entry.file, todo.copy()
-    # The table of a preview is removed after the preview. An open file stays readable after its removal.
-    held = None if folder is prepared.folder else pa.OSFile(str(folder.inside(name)), "rb")
+    # The table of a preview is removed before the function is called. An open file stays readable after that.
+    held = None if folder is prepared.folder else pa.OSFile(str(folder.find_path(name)), "rb")
 
-    def breakdown(columns: Sequence[str]) -> dict[tuple[Any, ...], Sums]:
+    def sum_by_columns(columns: Sequence[str]) -> dict[tuple[Any, ...], Sums]:
         found: dict[tuple[Any, ...], Sums] = {}
         start = 0
-        with storing(folder, "reading the table"), pq.ParquetFile(held or folder.source(name)) as table:
-            known = [name for name in table.schema_arrow.names if not name.startswith(PREFIX)]
+        with (
+            convert_os_errors(folder, "reading the table"),
+            pq.ParquetFile(held or folder.get_source(name)) as table,
+        ):
+            known = [name for name in table.schema_arrow.names if not name.startswith(COLUMN_PREFIX)]
             _check_columns(columns, known)
             read = [REQUEST, PRICE, *(name for name in known if name in columns)]
             for batch in table.iter_batches(_ROWS_AT_ONCE, columns=read):
@@ -263,25 +285,25 @@ def broken_down(prepared: Prepared, todo: Mask, free: Mask) -> Breakdown:
                 start += batch.num_rows
                 rows = batch.filter(pa.array(todo[here])).to_pylist()
                 for row, is_paid in zip(rows, free[here][todo[here]].tolist(), strict=True):
-                    characters, _, facts = loads(row[REQUEST].partition(b"\n")[0])
-                    group = tuple(_plain(facts.get(name, row.get(name))) for name in columns)
+                    characters, _, facts = load_json(row[REQUEST].partition(b"\n")[0])
+                    group = tuple(_make_hashable(facts.get(name, row.get(name))) for name in columns)
                     found.setdefault(group, Sums()).add(characters, row[PRICE], is_paid=is_paid)
         return found
 
-    return breakdown
+    return sum_by_columns
 
 
 def _check_columns(columns: Iterable[str], known: Iterable[str]) -> None:
-    known = [*dict.fromkeys([*_FACTS, *known])]
+    known = [*dict.fromkeys([*_CALL_PROPERTIES, *known])]
     for name in columns:
         if name not in known:
             raise SettingsError(
-                f"the table has no column {name!r}; {nearest(name, known)}there are {', '.join(known)}"
+                f"the table has no column {name!r}; {suggest_name(name, known)}there are {', '.join(known)}"
             )
 
 
-def _plain(value: Any) -> Any:
-    """Return a value that can be used as a dict key."""
+def _make_hashable(value: Any) -> Any:
+    """Return `value`, or its text if a dict key must not have this type."""
     return str(value) if isinstance(value, (list, dict)) else value
 
 
@@ -294,11 +316,11 @@ def estimate_time(
     manifest: Manifest,
     ledger: Folder | None,
 ) -> dict[str, Any]:
-    """Return the fields of the estimate on concurrency and time.
+    """Return the fields of the estimate about concurrency and duration.
 
-    Only lanes with a published cap count. `most` is the limit of the run for each of them. The speed of a
-    voice comes from the ledger, or else from the service, which publishes speeds of engines. The time is
-    unknown if neither has the speed.
+    Only lanes with a published cap count. `most` is the largest number of calls that the run has in flight in
+    each lane. The speed of a voice comes from the ledger (earlier attempts), or else from the throughput that
+    the service publishes. The duration is unknown if both lack the speed of a voice.
     """
     published = {
         lane.name: lane.published for lane in opened.lanes if lane.published and not lane.is_fallback
@@ -306,9 +328,9 @@ def estimate_time(
     caps = {name: min(cap, most) for name, cap in published.items()}
     if not calls or not caps:
         return {"concurrency": sum(caps.values()) or None}
-    learned = {} if ledger is None else seconds_by_voice(ledger, manifest.service, manifest.operation)
+    learned = {} if ledger is None else measure_seconds_by_voice(ledger, manifest.service, manifest.operation)
     if not (learned or opened.throughputs):
-        return {"concurrency": sum(caps.values()), **_lanes_in_words(caps, calls, None)}
+        return {"concurrency": sum(caps.values()), **_describe_lanes(caps, calls, None)}
     characters_of = {
         voice: sums.characters + sums.calls for (voice,), sums in breakdown(("voice_id",)).items()
     }
@@ -317,35 +339,37 @@ def estimate_time(
     if len(paces) == len(set(works.values())):
         at_once = sum(pace.calls_at_once for pace in paces.values())
         caps = {name: min(cap, at_once) for name, cap in caps.items()}
-    every = sum(caps.values())
+    total_cap = sum(caps.values())
     seconds: float | None = 0.0
     for voice, characters in characters_of.items():
         pace, each_s = paces.get(works[voice]), learned.get(voice)
         if seconds is None or (pace is None and each_s is None):
             seconds = None
         elif each_s is not None:
-            here = every if pace is None else min(every, len(caps) * pace.calls_at_once)
+            here = total_cap if pace is None else min(total_cap, len(caps) * pace.calls_at_once)
             seconds += characters * each_s / here
         elif pace is not None:
             seconds += characters / pace.characters_per_second / len(caps)
-    return {"concurrency": every, "seconds": seconds, **_lanes_in_words(caps, calls, seconds)}
+    return {"concurrency": total_cap, "seconds": seconds, **_describe_lanes(caps, calls, seconds)}
 
 
-def _lanes_in_words(caps: Mapping[str, int], calls: int, seconds: float | None) -> dict[str, Any]:
+def _describe_lanes(caps: Mapping[str, int], calls: int, seconds: float | None) -> dict[str, Any]:
     """Return the field of the estimate that describes each lane."""
-    every = sum(caps.values())
-    took = "" if seconds is None else f" = {duration(seconds)}"
+    total_cap = sum(caps.values())
+    took = "" if seconds is None else f" = {describe_duration(seconds)}"
     words = [
-        f"{name}: {counted(round(calls * cap / every), 'row')} at cap {cap}{took}"
+        f"{name}: {format_count(round(calls * cap / total_cap), 'row')} at cap {cap}{took}"
         for name, cap in caps.items()
     ]
     return {"lanes": tuple(words)}
 
 
-def priced(manifest: Manifest, charged: Sums, breakdown: Breakdown, service: Any) -> dict[str, Any]:
-    """Return the cost of calls in money, as fields of the estimate."""
-    prices = prices_in_force(service)
-    price = prices.of(manifest.operation, manifest.service, datetime.now(UTC).date())
+def compute_money_fields(
+    manifest: Manifest, charged: Sums, breakdown: Breakdown, service: Any
+) -> dict[str, Any]:
+    """Return the cost of the calls in money, as fields of the estimate. Empty without a price."""
+    prices = read_prices(service)
+    price = prices.find_price(manifest.operation, manifest.service, datetime.now(UTC).date())
     if price is not None and price.unit == "character":
         charged = breakdown(()).get((), charged)
     money = charged.money(price)
@@ -354,19 +378,22 @@ def priced(manifest: Manifest, charged: Sums, breakdown: Breakdown, service: Any
     return {"money": money, "currency": prices.currency, "price_from": price.valid_from, "price": price}
 
 
-def first_beyond(prepared: Prepared, charged: Mask, limit: int) -> str | None:
-    """Return the id of the first row, in the table's order, at which the total price exceeds `limit`."""
+def find_first_row_beyond(prepared: Prepared, charged: Mask, limit: int) -> str | None:
+    """Return the id of the first row, in the table's order, at which the total price exceeds `limit`.
+
+    Return None if the total price of all rows does not exceed `limit`.
+    """
     sums = np.cumsum(np.where(charged, prepared.prices, 0))
     place = int(np.searchsorted(sums, limit, side="right"))
     if place == len(sums):
         return None
     folder = prepared.table_folder
-    with storing(folder, "reading the table"):
-        ids = pq.read_table(folder.source(prepared.entry.file), columns=[ROW_ID]).column(0)
+    with convert_os_errors(folder, "reading the table"):
+        ids = pq.read_table(folder.get_source(prepared.entry.file), columns=[ROW_ID]).column(0)
     return str(ids[place].as_py())
 
 
-def plan(
+def plan_calls(
     prepared: Prepared,
     backend: Backend,
     opened: Opened,
@@ -375,21 +402,21 @@ def plan(
     limit: int | None = None,
     ledger: Folder | None = None,
 ) -> tuple[Plan, Estimate]:
-    """Return the plan of all calls without an outcome, and its estimate.
+    """Return the plan of the calls to make, and its estimate.
 
     `cache` contains answers of other runs. `limit` is the run's limit in thousandths of a credit. `ledger`
-    contains the durations of earlier calls.
+    contains the durations of earlier calls. Each of them may be None.
     """
     folder, kind = prepared.folder, pa.binary(KEY_BYTES)
     buffers = [None, pa.py_buffer(prepared.keys)]
     keys: Any = pa.FixedSizeBinaryArray.from_buffers(kind, len(prepared.prices), buffers)
     snapshot = read_snapshot(folder)
     index = snapshot.index
-    failures = parts.failures(folder)
+    failures = parts.read_failures(folder)
     unknown = {key: row for key, row in failures.items() if row["status"] == CHARGED_UNKNOWN}
-    until = time.time() - REPEAT_MARGIN * opened.repeats_free_s
-    # A repeat is free only for the key that sent the call.
-    sent_by = senders(snapshot, unknown)
+    until = time.time() - FREE_REPEAT_SHARE * opened.repeats_free_s
+    # A repeat is free only with the API key that sent the call.
+    sent_by = find_senders(snapshot, unknown)
     failed_records = {
         key: row
         for key, row in unknown.items()
@@ -397,30 +424,30 @@ def plan(
         or (sent_by.get(key) == opened.key_fingerprint and row["finished_at"].timestamp() > until)
     }
     stays = [] if options.on_unknown == "retry" else unknown.keys() - failed_records.keys()
-    first = first_of_each(keys)
-    is_rejected = among(keys, index.keys[snapshot.rejections()].tobytes())
-    is_done = among(keys, index.keys[index.with_status(FINISHED)].tobytes())
-    is_kept = among(keys, bytes.fromhex("".join(stays)))
+    first = mark_first_of_each(keys)
+    is_rejected = mark_known_keys(keys, index.keys[snapshot.find_rejections()].tobytes())
+    is_done = mark_known_keys(keys, index.keys[index.find_with_status(FINISHED_STATUSES)].tobytes())
+    is_kept = mark_known_keys(keys, bytes.fromhex("".join(stays)))
     todo = first & ~is_done & ~is_kept
     cached = np.zeros(len(first), dtype=bool)
     if cache is not None and todo.any():
         cached[todo] = cache.has([key.hex() for key in keys.filter(pa.array(todo)).to_pylist()])
     todo &= ~cached
-    waits, late = _waits(failures), ""
+    waits, late_reason = _find_wait_ends(failures), ""
     too_late = [key for key, until in waits.items() if until - time.time() > options.patience_s]
-    if waiting := int((is_late := todo & among(keys, bytes.fromhex("".join(too_late)))).sum()):
+    if waiting := int((is_late := todo & mark_known_keys(keys, bytes.fromhex("".join(too_late)))).sum()):
         todo &= ~is_late
         at = datetime.fromtimestamp(min(waits[key] for key in too_late)).astimezone()
-        late = (
-            f"the service asked to wait with {counted(waiting, 'row')} until {at:%Y-%m-%d %H:%M:%S}, longer "
-            "than patience_s allows: run again then"
+        late_reason = (
+            f"the service accepts {format_count(waiting, 'row')} only from {at:%Y-%m-%d %H:%M:%S} on, later than "
+            "patience_s allows: run again then"
         )
-    free = todo & among(keys, bytes.fromhex("".join(failed_records)))
+    free = todo & mark_known_keys(keys, bytes.fromhex("".join(failed_records)))
     calls, charged = int(todo.sum()), todo & ~free
     price = int(prepared.prices[charged].sum())
-    left = None if limit is None else max(0, limit - spent(folder))
-    breakdown = broken_down(prepared, todo, free)
-    most = calls_at_most(len(opened.lanes))
+    left = None if limit is None else max(0, limit - read_spending(folder))
+    breakdown = make_breakdown(prepared, todo, free)
+    most = compute_max_calls(len(opened.lanes))
     most = min(most, options.max_concurrency or most)
     sums = Sums(millicredits=price, charged_calls=int(charged.sum()))
     estimate = Estimate(
@@ -441,35 +468,38 @@ def plan(
         rejected=int(is_rejected.sum()),
         waiting=waiting,
         paid=int(free.sum()),
-        ends_at=None if left is None else first_beyond(prepared, charged, left),
+        ends_at=None if left is None else find_first_row_beyond(prepared, charged, left),
         breakdown=breakdown,
         **estimate_time(backend, opened, most, calls, breakdown, prepared.manifest, ledger),
-        **priced(prepared.manifest, sums, breakdown, options.service),
+        **compute_money_fields(prepared.manifest, sums, breakdown, options.service),
     )
-    in_packs = among(
+    in_packs = mark_known_keys(
         keys, bytes.fromhex("".join(key for key, row in failed_records.items() if row[PACK] is not None))
     )
-    return Plan(prepared, keys, todo, free, cached, failed_records, in_packs, waits, late), estimate
+    return Plan(prepared, keys, todo, free, cached, failed_records, in_packs, waits, late_reason), estimate
 
 
-def _waits(failures: Mapping[str, Row]) -> dict[str, float]:
-    """Return the end of each Retry-After that is not over, by call key, at most a day from now."""
+def _find_wait_ends(failures: Mapping[str, Row]) -> dict[str, float]:
+    """Return the end of each Retry-After that is not over, as Unix time by call key.
+
+    An end that is more than a day from now becomes a day from now.
+    """
     now = time.time()
     found = {key: row.get(WAIT_UNTIL) or 0.0 for key, row in failures.items()}
     return {key: min(until, now + LONGEST_RETRY_AFTER_S) for key, until in found.items() if until > now}
 
 
-def first_of_each(keys: Any) -> Mask:
-    """Return a mask that is True at the first place of each key. Rows without a call (zeros) stay False."""
+def mark_first_of_each(keys: Any) -> Mask:
+    """Return a mask that is True for the first row with each key, and False for keys of zeros (no call)."""
     # Arrow numbers the codes in the order in which the keys first appear.
     codes = keys.dictionary_encode().indices.to_numpy()
     first = np.ones(len(codes), dtype=bool)
     first[1:] = codes[1:] > np.maximum.accumulate(codes)[:-1]
-    return first & ~among(keys, bytes(KEY_BYTES))
+    return first & ~mark_known_keys(keys, bytes(KEY_BYTES))
 
 
-def among(keys: Any, known: bytes) -> Mask:
-    """Return a mask that is True for each key in `known`, the concatenated bytes of keys."""
+def mark_known_keys(keys: Any, known: bytes) -> Mask:
+    """Return a mask that is True for each of `keys` that is in `known`, the concatenated bytes of keys."""
     kind = pa.binary(KEY_BYTES)
     array = pa.FixedSizeBinaryArray.from_buffers(kind, len(known) // KEY_BYTES, [None, pa.py_buffer(known)])
     is_known: Any = pc.is_in(keys, array)

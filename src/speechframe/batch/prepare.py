@@ -1,4 +1,4 @@
-"""Check a caller's table and make it the table of a run, in the run's locked folder. Nothing is sent.
+"""Check a caller's table and store it as the table of a run, in the run's locked folder. Nothing is sent.
 
 A run without ``run_dir`` is first prepared in a draft, which is a folder with a temporary name. The final
 name contains a hash of the keys of the run's calls. The table then moves to the folder with this name, so
@@ -31,74 +31,79 @@ from speechframe.batch.options import Options
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.spec.check import FieldProblem
 from speechframe.store.folder import (
-    PLANNED,
+    PLANNED_STATE,
     RUN_FILE,
     Folder,
     Manifest,
     TableEntry,
-    described,
+    convert_os_errors,
     read_manifest,
-    storing,
+    serialise_schema,
 )
-from speechframe.store.journal import dumps, loads
-from speechframe.store.parts import part_schema
+from speechframe.store.journal import dump_json, load_json
+from speechframe.store.parts import make_part_schema
 from speechframe.store.reader import StoredRun, open_folder
-from speechframe.store.records import hex_keys, of_takes, packed, read_snapshot
+from speechframe.store.records import compute_take_keys, convert_to_hex, pack_keys, read_snapshot
 from speechframe.store.reviews import REJECT
 from speechframe.store.schema import (
     BASE_KEY,
     CACHED,
+    COLUMN_PREFIX,
     DONE,
-    FINISHED,
+    FINISHED_STATUSES,
     INPUT_COLUMNS,
     KEY_BYTES,
-    PERSON,
-    PREFIX,
+    KEY_PERSON,
     PRICE,
     REQUEST,
     ROW_ID,
     TAKE,
-    call_key,
+    compute_call_key,
 )
 from speechframe.tables.column import Column
 from speechframe.tables.table import (
     Source,
     Table,
-    column_of,
-    holds_bytes,
-    our_names,
-    problem,
-    resolve,
-    rows,
+    choose_column_names,
+    contains_bytes,
+    get_column_name,
+    make_problem,
+    make_rows,
+    resolve_sources,
 )
 from speechframe.tables.table_input import open_table
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 DEFAULT_ROOT = Path("speechframe-runs")
-INPUT = "input/{:04d}.parquet"
+"""Parent folder of runs without ``run_dir``, in the working directory."""
+INPUT_FILE = "input/{:04d}.parquet"
+"""File name of a run's table. Each new table of the run has the next number."""
 REDO_STATUSES = ("failed", "suspect", "done", "rejected")
-_LEFTOVERS = frozenset({"lock", "holder.json", "input", "clips", "log", f".{RUN_FILE}.tmp"})
+"""Words for `redo` that select rows. All but ``rejected`` are values of ``status``."""
+_PLANNING_FILES = frozenset({"lock", "holder.json", "input", "clips", "log", f".{RUN_FILE}.tmp"})
 """Files and folders that planning writes before run.json. A killed process leaves them behind."""
-_MOST_PROBLEMS = 1000
+_MAX_PROBLEMS = 1000
+"""Largest number of problems that are kept. Further problems are only counted."""
 _BATCH_ROWS = 4096
+"""Number of rows of an input file in memory at a time."""
 
 
 @dataclass
 class Prepared:
-    """A run with its checked table, or in a preview with a checked table in a temporary folder."""
+    """A run with its checked table. A preview, which changes no run, has the table in a temporary folder."""
 
     folder: Folder
     manifest: Manifest
     table_folder: Folder  # folder of the table's file, either the run's folder or a temporary folder
     entry: TableEntry
-    keys: bytearray  # 16-byte call key of each row, take included; zeros for a row that cannot be sent
+    keys: bytearray  # 16 bytes per row: the key of its call, or zeros if the row cannot be sent
     prices: npt.NDArray[np.int64]  # price of each row's call in thousandths of a credit
-    identical_retakes: int = 0  # number of rows whose requested take would equal the first take
+    identical_retakes: int = 0  # number of rows that get take 0, because other takes would equal it
     problems: list[dict[str, Any]] = field(default_factory=list)  # the first problems found
     notes: list[str] = field(default_factory=list)  # notes for the user, such as numbers of dropped rows
 
 
-def prepare(
+def prepare_run(
     given: Any,
     arguments: Mapping[str, Any],
     backend: Backend,
@@ -110,12 +115,13 @@ def prepare(
     is_resumed: bool = False,
     is_preview: bool = False,
 ) -> Prepared:
-    """Check the caller's table and make it the table of a run. `stack` keeps the run locked.
+    """Check the caller's table and store it as the table of a run. `stack` keeps the run locked.
 
-    Rows of a run that `is_resumed` keep their take from the run's table, unless a column contains takes. A
-    preview writes the table to a temporary folder and leaves the run unchanged. A dry run is a preview if its
-    run exists and has begun. A run that was only planned adopts the newest table. CancelledError is raised
-    once `is_stopped` returns true.
+    If the run `is_resumed`, each row keeps its take (the number of its rendering) from the run's table,
+    unless a column contains takes. A preview writes the table to a temporary folder and leaves the run
+    unchanged. A dry run is a preview if its run has started. A run that was only planned gets the new
+    table, even in a dry run. InvalidRows is raised if rows cannot be sent and the options do not skip them.
+    CancelledError is raised once `is_stopped` returns True.
     """
     table, arguments = _open_table(given, backend, arguments, options)
     checker = _Checker(table, arguments, backend, options.tags)
@@ -127,42 +133,44 @@ def prepare(
             table_folder = Folder(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         else:
             table_folder = folder
-            _check_free(folder)
+            _check_folder_is_free(folder)
             stack.enter_context(folder.lock())
             if not folder.exists(RUN_FILE):
                 undo.callback(_remove_leftovers, folder)
-        manifest = read_manifest(folder) if folder.exists(RUN_FILE) else _manifest(backend, opened)
-        check_same(folder, manifest, backend)
+        manifest = read_manifest(folder) if folder.exists(RUN_FILE) else _make_manifest(backend, opened)
+        check_same_service(folder, manifest, backend)
         if is_resumed:
-            checker.current_takes = _current_takes(folder, manifest)
-        backend.folder, file = table_folder.work, _next_input(manifest)
-        with storing(table_folder, "writing the table"):
-            temporary = table_folder.temporary(file)
+            checker.current_takes = _read_current_takes(folder, manifest)
+        backend.folder, file = table_folder.work, _name_next_input(manifest)
+        with convert_os_errors(table_folder, "writing the table"):
+            temporary = table_folder.make_temporary_path(file)
         undo.callback(temporary.unlink, missing_ok=True)
-        with storing(table_folder, "writing the table"):
+        with convert_os_errors(table_folder, "writing the table"):
             entry = checker.write(temporary, file, is_stopped, leaves_out=leaves_out)
-        keys, prices = _calls_of(temporary)
+        keys, prices = _read_calls(temporary)
         if not options.run_dir:
             name = hashlib.blake2b(keys, digest_size=5).hexdigest()
             folder = Folder((DEFAULT_ROOT / f"{backend.operation}-{name}").absolute())
             is_preview = options.dry_run and _has_begun(folder)
             if is_preview:
                 manifest = read_manifest(folder)
-                check_same(folder, manifest, backend)
+                check_same_service(folder, manifest, backend)
                 stack.callback(_remove_leftovers, table_folder)
             else:
                 manifest = _move_draft(table_folder, folder, manifest, entry, backend, stack)
                 table_folder, backend.folder = folder, folder.work
         if manifest.tables and not checker.has_take:
-            written = table_folder.temporary(entry.file)
-            if _avoid_rejected_takes(folder, manifest, written, keeps_takes=is_resumed):
-                keys, prices = _calls_of(written)
+            written = table_folder.make_temporary_path(entry.file)
+            if _replace_rejected_takes(folder, manifest, written, keeps_takes=is_resumed):
+                keys, prices = _read_calls(written)
         if is_preview:
             table_folder.publish(file)
-        elif options.dry_run and manifest.state != PLANNED:
-            raise StoreError(f"{folder.path}: the run began while this table was planned; plan it again")
+        elif options.dry_run and manifest.state != PLANNED_STATE:
+            raise StoreError(
+                f"{folder.path}: another process started the run while this table was planned: plan it again"
+            )
         else:
-            entry = _adopt(folder, manifest, entry)
+            entry = _publish_table(folder, manifest, entry)
         undo.pop_all()
     return Prepared(
         folder,
@@ -177,7 +185,7 @@ def prepare(
     )
 
 
-def reopen(
+def reopen_run(
     folder: Folder,
     redo: str | Sequence[Any] | None,
     backend: Backend,
@@ -186,40 +194,40 @@ def reopen(
     stack: contextlib.AsyncExitStack,
     _: Callable[[], bool],
 ) -> Prepared:
-    """Return a run with its own table, in which the rows to `redo` get their next take.
+    """Return a run with its own table, in which the rows to `redo` have their next take.
 
-    `stack` keeps the run locked. A dry run writes the new takes to a temporary folder and leaves the run's
-    table unchanged.
+    `redo` is one of :data:`REDO_STATUSES`, a list of row ids, or None for no row. `stack` keeps the run
+    locked. A dry run writes the new takes to a temporary folder and leaves the run's table unchanged.
     """
     stack.enter_context(folder.lock())
     manifest = read_manifest(folder)
-    check_same(folder, manifest, backend)
+    check_same_service(folder, manifest, backend)
     backend.folder = folder.work
     entry = manifest.table
-    if manifest.state == PLANNED and entry.invalid and options.on_invalid == "raise":
-        words = f"{counted(entry.invalid, 'row')} cannot be sent"
-        raise InvalidRows([problem("table", words, allowed='on_invalid="skip" leaves them out')])
+    if manifest.state == PLANNED_STATE and entry.invalid and options.on_invalid == "raise":
+        words = f"{format_count(entry.invalid, 'row')} cannot be sent"
+        raise InvalidRows([make_problem("table", words, allowed='on_invalid="skip" leaves them out')])
     if not folder.exists(entry.file):
         raise StoreError(
-            f"{folder.path}: {entry.file} is missing, which is the run's table: hand the table in again, "
-            "as resume(run, table=...)"
+            f"{folder.path}: the run's table, {entry.file}, is missing: hand the table in again with "
+            "resume(run, table=...)"
         )
     table_folder, retaken, identical = folder, None, 0
     if redo is not None:
-        retaken, identical = _with_next_takes(folder, manifest, redo, opened)
+        retaken, identical = _make_next_takes(folder, manifest, redo, opened)
     if retaken is not None:
-        entry = replace(entry, file=_next_input(manifest))
+        entry = replace(entry, file=_name_next_input(manifest))
         if options.dry_run:
             table_folder = Folder(Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        with storing(table_folder, "writing the table"):
-            temporary = table_folder.temporary(entry.file)
+        with convert_os_errors(table_folder, "writing the table"):
+            temporary = table_folder.make_temporary_path(entry.file)
             pq.write_table(retaken, temporary, compression="zstd", use_dictionary=False)
             if options.dry_run:
                 table_folder.publish(entry.file)
             else:
-                entry = _adopt(folder, manifest, entry)
-    with storing(folder, "reading the table"):
-        keys, prices = _calls_of(table_folder.source(entry.file))
+                entry = _publish_table(folder, manifest, entry)
+    with convert_os_errors(folder, "reading the table"):
+        keys, prices = _read_calls(table_folder.get_source(entry.file))
     return Prepared(folder, manifest, table_folder, entry, keys, prices, identical)
 
 
@@ -234,11 +242,12 @@ def _open_table(
     if isinstance(source, str | os.PathLike) and open_folder(source).exists(RUN_FILE):
         source = StoredRun.open(source)
     columns = {
-        name: column_of(value, is_data=name in backend.data_arguments) for name, value in arguments.items()
+        name: get_column_name(value, is_data=name in backend.data_arguments)
+        for name, value in arguments.items()
     }
     carry = {column for name, column in columns.items() if column and name in backend.carried}
-    # If a backend declares no arguments, all columns of the table are arguments. If the caller names no
-    # argument other than the take, the columns with the names of the backend's arguments are used.
+    # If the backend declares no arguments, all columns of the table are arguments. If the caller gives no
+    # argument other than the take, columns with the names of the backend's arguments are the arguments.
     are_columns = not backend.arguments or not arguments.keys() - {"take"}
     if are_columns:
         carry |= backend.carried - arguments.keys()
@@ -252,14 +261,16 @@ def _open_table(
         quoting=options.quoting,
     )
     if are_columns:
-        stored = [column.name for column in table.schema if backend.arguments or not holds_bytes(column.type)]
+        stored = [
+            column.name for column in table.schema if backend.arguments or not contains_bytes(column.type)
+        ]
         names = [*stored, *table.carried]
         found = {name: Column(name) for name in backend.arguments or names if name in names}
         arguments = {**found, **arguments}
     return table, arguments
 
 
-def _calls_of(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:
+def _read_calls(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:
     """Return the key and the price of each row's call in an input file, as in :class:`Prepared`."""
     keys = bytearray()
     with pq.ParquetFile(file) as parquet:
@@ -267,23 +278,23 @@ def _calls_of(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:
         for batch in parquet.iter_batches(_BATCH_ROWS, columns=[BASE_KEY, TAKE, PRICE]):
             base_keys, takes, price = batch.columns
             prices[len(keys) // KEY_BYTES :][: len(price)] = price.to_numpy()
-            keys += packed(of_takes(base_keys, takes.to_numpy())).tobytes()
+            keys += pack_keys(compute_take_keys(base_keys, takes.to_numpy())).tobytes()
     pa.default_memory_pool().release_unused()  # Arrow keeps freed memory, but the plan needs it next
     return keys, prices
 
 
-# -- check each row once, and write it with its key, price and request ---------------------
+# -- check each row once, and write the row with its key, price and request ----------------
 
 
 class _Checker:
-    """Checks the rows of a table and writes them, with our columns beside the caller's."""
+    """Checks the rows of a table and writes them, with columns of speechframe beside those of the caller."""
 
     def __init__(
         self, table: Table, arguments: Mapping[str, Any], backend: Backend, tags: Mapping[str, Any]
     ) -> None:
         self._table, self._backend = table, backend
-        self._sources = resolve(arguments, backend.data_arguments, backend.table_arguments, table)
-        in_tags = resolve(dict(tags), frozenset(), frozenset(), table)
+        self._sources = resolve_sources(arguments, backend.data_arguments, backend.table_arguments, table)
+        in_tags = resolve_sources(dict(tags), frozenset(), frozenset(), table)
         self._tags = {name: source for name, source in in_tags.items() if source.column or source.values}
         self.has_take = "take" in self._sources
         # In a resumed run a row's current take (`current_takes`) replaces a constant or missing take.
@@ -291,25 +302,25 @@ class _Checker:
         self._is_take_constant = take.column is None and take.values is None
         self._expands_rows = type(backend).expand is not Backend.expand
         # Every key begins with operation and service, so that equal calls have equal keys in all runs.
-        self._digest = hashlib.blake2b(digest_size=KEY_BYTES, person=PERSON)
+        self._digest = hashlib.blake2b(digest_size=KEY_BYTES, person=KEY_PERSON)
         for name in (backend.operation.encode(), backend.service.encode("utf-8", "replace")):
             # The length keeps ("ab", "c") and ("a", "bc") apart.
             self._digest.update(len(name).to_bytes(8, "big") + name)
         self._rows = self._invalid = self.identical_retakes = self._problem_count = 0
         self.problems: list[dict[str, Any]] = []
-        self.current_takes: Mapping[str, int] = {}  # by base key; calls in take 0 are left out
+        self.current_takes: Mapping[str, int] = {}  # take by the key of take 0; take 0 is left out
 
     def write(self, path: Path, file: str, is_stopped: Callable[[], bool], *, leaves_out: bool) -> TableEntry:
         """Write the table to `path` and return its entry for run.json, under the name `file`.
 
-        InvalidRows is raised if a row is invalid. With `leaves_out` it is raised only if all rows are invalid
-        or two rows have the same id.
+        InvalidRows is raised if a row is invalid. If invalid rows may be left out (`leaves_out`), InvalidRows
+        is raised only if all rows are invalid or two rows have the same id.
         """
         table, ours = self._table, self._backend.columns
         names = table.schema.names
-        if reserved := [name for name in names if name.startswith(PREFIX)]:
+        if reserved := [name for name in names if name.startswith(COLUMN_PREFIX)]:
             words = f"has a column {reserved[0]!r}"
-            raise InvalidRows([problem("table", words, allowed="names that do not begin with spf:")])
+            raise InvalidRows([make_problem("table", words, allowed="names that do not begin with spf:")])
         metadata: Any = table.schema.metadata
         schema = pa.schema([*table.schema, *INPUT_COLUMNS], metadata=metadata)
         with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
@@ -326,7 +337,7 @@ class _Checker:
                 row_id, count = shared["values"], shared["counts"]
                 often = "twice" if count == 2 else f"{count:,} times"  # noqa: PLR2004
                 words = f"stands {often} in {table.id_column or 'the index'}"
-                self._note("id", words, value=row_id, allowed="one id a row", row_id=row_id)
+                self._add_problem("id", words, value=row_id, allowed="one id a row", row_id=row_id)
         is_hopeless = self._invalid >= self._rows or any(one["field"] == "id" for one in self.problems)
         if self._problem_count and (is_hopeless or not leaves_out):
             raise InvalidRows(self.problems, total=self._problem_count, rows=self._invalid or None)
@@ -334,7 +345,7 @@ class _Checker:
             file,
             self._rows,
             table.id_column,
-            our_names(table.schema, [*part_schema(ours).names, "row_id"]),
+            choose_column_names(table.schema, [*make_part_schema(ours).names, "row_id"]),
             {name: source.to_json() for name, source in self._sources.items()},
             [
                 name
@@ -345,13 +356,13 @@ class _Checker:
         )
 
     def _check_batch(self, batch: pa.RecordBatch, ids: list[str], schema: pa.Schema) -> pa.RecordBatch:
-        """Return the rows of a batch with our columns beside them."""
+        """Check the rows of a batch, and return the batch with the columns of speechframe added."""
         tags: list[str | None] = [None] * len(ids)
         if self._tags:
-            tagged = rows(batch, self._tags)
-            tags = [dumps({name: str(tag) for name, tag in row.items()}).decode() for row in tagged]
+            tagged = make_rows(batch, self._tags)
+            tags = [dump_json({name: str(tag) for name, tag in row.items()}).decode() for row in tagged]
         lines: Iterable[tuple[str, dict[str, Any], str | None]]
-        lines = zip(ids, rows(batch, self._sources), tags, strict=True)
+        lines = zip(ids, make_rows(batch, self._sources), tags, strict=True)
         if self._expands_rows:
             spread = [
                 (place, f"{row_id}{suffix}", dict(more), tag)
@@ -365,7 +376,7 @@ class _Checker:
             take = row.pop("take", None)
             request = self._backend.check(row)
             if not isinstance(request, Request):
-                ours.append((row_id, None, 0, 0, None, tag, self._note_invalid(row_id, request)))
+                ours.append((row_id, None, 0, 0, None, tag, self._add_invalid_row(row_id, request)))
             else:
                 digest = self._digest.copy()
                 digest.update(request.content)
@@ -376,8 +387,8 @@ class _Checker:
                 if take and not request.varies:
                     self.identical_retakes += 1
                     take = 0
-                # Use the format that `Plan.requests` reads, a line of JSON with facts and then the body.
-                known = dumps([request.characters, request.varies, request.facts]) + b"\n" + request.body
+                # `Plan.read_requests` reads this format: a line of JSON with facts, and then the body.
+                known = dump_json([request.characters, request.varies, request.facts]) + b"\n" + request.body
                 ours.append((row_id, key, take, request.price, known, tag, None))
             self._rows += 1
         columns = [
@@ -385,8 +396,8 @@ class _Checker:
         ]
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
 
-    def _note_invalid(self, row_id: str, found: Sequence[FieldProblem | str]) -> str:
-        """Count a row as invalid, note its problems, and return them in words."""
+    def _add_invalid_row(self, row_id: str, found: Sequence[FieldProblem | str]) -> str:
+        """Count a row as invalid, keep its problems, and return the problems in words."""
         self._invalid += 1
         texts = [found] if isinstance(found, str) else found
         problems = [FieldProblem("", one) if isinstance(one, str) else one for one in texts]
@@ -397,19 +408,19 @@ class _Checker:
                 hint = f"did you mean {one.field}=col({constant!r})?"
                 allowed = f"{allowed}; {hint}" if allowed else hint
             facts = {"value": one.value, "allowed": allowed, "row": self._rows, "row_id": row_id}
-            self._note(one.field, one.problem, **facts)
+            self._add_problem(one.field, one.problem, **facts)
         return "; ".join(f"{one.field} {one.problem}".lstrip() for one in problems)
 
-    def _note(self, *words: str, **facts: Any) -> None:
+    def _add_problem(self, *words: str, **facts: Any) -> None:
         self._problem_count += 1
-        if len(self.problems) < _MOST_PROBLEMS:
-            self.problems.append(problem(*words, **facts))
+        if len(self.problems) < _MAX_PROBLEMS:
+            self.problems.append(make_problem(*words, **facts))
 
 
 # -- the run's folder --------------------------------------------------------------------
 
 
-def check_same(folder: Folder, manifest: Manifest, backend: Backend) -> None:
+def check_same_service(folder: Folder, manifest: Manifest, backend: Backend) -> None:
     """Raise RunMismatch if a run has another operation or service than the backend."""
     if manifest.operation != backend.operation:
         raise RunMismatch(
@@ -422,12 +433,12 @@ def check_same(folder: Folder, manifest: Manifest, backend: Backend) -> None:
         )
 
 
-def _manifest(backend: Backend, opened: Opened) -> Manifest:
+def _make_manifest(backend: Backend, opened: Opened) -> Manifest:
     return Manifest(
         run_id=uuid.uuid4().hex[:16],
         operation=backend.operation,
         service=backend.service,
-        columns=described(backend.columns),
+        columns=serialise_schema(backend.columns),
         key_fingerprint=opened.key_fingerprint,
         is_local=opened.is_local,
         version=__version__,
@@ -437,23 +448,24 @@ def _manifest(backend: Backend, opened: Opened) -> Manifest:
 
 
 def _has_begun(folder: Folder) -> bool:
-    """Return whether the folder contains a run that is past planning."""
-    return folder.exists(RUN_FILE) and read_manifest(folder).state != PLANNED
+    """Return whether the folder contains a run that has started, and was not only planned."""
+    return folder.exists(RUN_FILE) and read_manifest(folder).state != PLANNED_STATE
 
 
-def _next_input(manifest: Manifest) -> str:
-    """Return the file name of the next table of a run."""
-    return INPUT.format(int(Path(manifest.table.file).stem) + 1 if manifest.tables else 1)
+def _name_next_input(manifest: Manifest) -> str:
+    """Return the name of the file for the next table of a run."""
+    return INPUT_FILE.format(int(Path(manifest.table.file).stem) + 1 if manifest.tables else 1)
 
 
-def _current_takes(folder: Folder, manifest: Manifest, wanted: Any = None) -> dict[str, int]:
-    """Return the takes of calls in the run's table, by base key.
+def _read_current_takes(folder: Folder, manifest: Manifest, wanted: Any = None) -> dict[str, int]:
+    """Return the takes of calls in the run's table, by base key (the key of take 0).
 
-    The calls are the `wanted` calls, or by default all calls with a take other than 0.
+    `wanted` are the base keys to look up. By default return all calls with a take other than 0. Return an
+    empty dict if the run has no table, or if the file of the table is missing.
     """
     if not manifest.tables or not folder.exists(manifest.table.file):
         return {}
-    table = pq.read_table(folder.source(manifest.table.file), columns=[BASE_KEY, TAKE])
+    table = pq.read_table(folder.get_source(manifest.table.file), columns=[BASE_KEY, TAKE])
     chosen: Any = (
         pc.not_equal(table[TAKE], pa.scalar(0)) if wanted is None else pc.is_in(table[BASE_KEY], wanted)
     )
@@ -461,13 +473,13 @@ def _current_takes(folder: Folder, manifest: Manifest, wanted: Any = None) -> di
     return dict(zip(retaken[BASE_KEY], retaken[TAKE], strict=True))
 
 
-def _check_free(folder: Folder) -> None:
-    """Raise StoreError if the folder is a file, or contains other files and no run."""
+def _check_folder_is_free(folder: Folder) -> None:
+    """Raise StoreError if the folder is a file, or contains other files but no run."""
     if folder.work != folder.path or folder.exists(RUN_FILE):
         return
     if folder.path.is_file():
         raise StoreError(f"{folder} is a file: name a folder as run_dir")
-    others = [path.name for path in folder.path.glob("*") if path.name not in _LEFTOVERS]
+    others = [path.name for path in folder.path.glob("*") if path.name not in _PLANNING_FILES]
     if others:
         raise StoreError(
             f"{folder} holds other files and no run ({others[0]!r}): name an empty or a new folder"
@@ -475,10 +487,10 @@ def _check_free(folder: Folder) -> None:
 
 
 def _remove_leftovers(folder: Folder) -> None:
-    """Remove the files of planning from a folder without a run."""
+    """Remove the files that planning wrote, unless the folder contains a run."""
     if folder.exists(RUN_FILE):
         return
-    for name in _LEFTOVERS:
+    for name in _PLANNING_FILES:
         shutil.rmtree(folder.work / name, ignore_errors=True)  # removes folders only
         with contextlib.suppress(OSError):
             folder.work.joinpath(name).unlink()
@@ -494,118 +506,125 @@ def _move_draft(
     backend: Backend,
     stack: contextlib.AsyncExitStack,
 ) -> Manifest:
-    """Move the table of a draft to the `target` folder and remove the draft. Return the target's manifest."""
+    """Move the table of a draft to the `target` folder and remove the draft.
+
+    Return the manifest (the content of run.json) of the run in the target folder. If the folder has no run
+    yet, return `manifest`.
+    """
     stack.enter_context(target.lock())
     if target.exists(RUN_FILE):
         manifest = read_manifest(target)
-        check_same(target, manifest, backend)
-    mine, entry.file = entry.file, _next_input(manifest)
-    with storing(target, "moving the table"):
-        draft.temporary(mine).rename(target.temporary(entry.file))
+        check_same_service(target, manifest, backend)
+    mine, entry.file = entry.file, _name_next_input(manifest)
+    with convert_os_errors(target, "moving the table"):
+        draft.make_temporary_path(mine).rename(target.make_temporary_path(entry.file))
         if (clips := draft.path / "clips").is_dir():
             shutil.copytree(clips, target.path / "clips", copy_function=os.replace, dirs_exist_ok=True)
         shutil.rmtree(draft.path)
     return manifest
 
 
-def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
-    """Make the written table the run's current table. If both are equal, keep the run's file."""
-    temporary = folder.temporary(entry.file)
+def _publish_table(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
+    """Make the new table, a temporary file so far, the run's current table. Return the entry of that table.
+
+    If the run's table is local and equal to the new table, keep the old file and remove the new file.
+    """
+    temporary = folder.make_temporary_path(entry.file)
     if manifest.tables and folder.work == folder.path:
         before = manifest.table
         is_same = replace(before, file=entry.file) == entry and folder.exists(before.file)
-        if is_same and filecmp.cmp(temporary, folder.inside(before.file), shallow=False):
+        if is_same and filecmp.cmp(temporary, folder.find_path(before.file), shallow=False):
             temporary.unlink()
             return before
-    with storing(folder, "writing the table"):
+    with convert_os_errors(folder, "writing the table"):
         folder.publish(entry.file)
-    # Drop tables with a missing file from run.json, so that no later step reads them.
+    # Leave tables whose file is missing out of run.json, so that no later step reads them.
     manifest.tables = [*(table for table in manifest.tables if folder.exists(table.file)), entry]
     manifest.write(folder)
     return entry
 
 
-def _with_next_takes(
+def _make_next_takes(
     folder: Folder, manifest: Manifest, redo: str | Sequence[Any], opened: Opened
 ) -> tuple[pa.Table | None, int]:
-    """Return the run's table with the next take of each row to `redo`, or None if no row gets another take.
+    """Return the run's table, in which the rows to `redo` have their next take, or None if no take changes.
 
-    Also return the number of rows that keep their take, because a further take would be the same.
+    Also return the number of rows to `redo` that keep their take, because a further take would be the same.
     """
     if not opened.takes:
         words = "makes other takes, which this service does not offer: they would be the same, billed again"
-        raise InvalidRows([problem("redo", words)])
+        raise InvalidRows([make_problem("redo", words)])
     stored = StoredRun(folder)
-    with storing(folder, "reading the table"):
-        table = pq.read_table(folder.source(manifest.table.file))
+    with convert_os_errors(folder, "reading the table"):
+        table = pq.read_table(folder.get_source(manifest.table.file))
     columns: list[list[Any]] = [table[name].to_pylist() for name in (ROW_ID, BASE_KEY, TAKE)]
     (ids, keys, takes), found = columns, stored.statuses()
     if redo == "rejected":
-        said = stored.reviews
-        wanted = set(said.loc[(said["verdict"] == REJECT) & said["is_current"], "row_id"])
+        reviews = stored.reviews
+        wanted = set(reviews.loc[(reviews["verdict"] == REJECT) & reviews["is_current"], "row_id"])
     elif isinstance(redo, str):
         if redo not in REDO_STATUSES:
             allowed = f"{', '.join(REDO_STATUSES)}, or a list of row ids"
-            raise InvalidRows([problem("redo", "is not a status", value=redo, allowed=allowed)])
+            raise InvalidRows([make_problem("redo", "is not a status", value=redo, allowed=allowed)])
         wanted = {row_id for row_id, status in zip(ids, found, strict=True) if status == redo}
     else:
         wanted = {str(row_id) for row_id in redo}
         if unknown := sorted(wanted.difference(ids)):
             words = "names no row of the run"
-            raise InvalidRows([problem("redo", words, value=row_id) for row_id in unknown])
-    asked = [place for place, key in enumerate(keys) if key is not None and ids[place] in wanted]
-    places = [place for place in asked if found[place] not in {DONE, CACHED} or _row_varies(table, place)]
-    identical = len(asked) - len(places)
+            raise InvalidRows([make_problem("redo", words, value=row_id) for row_id in unknown])
+    chosen = [place for place, key in enumerate(keys) if key is not None and ids[place] in wanted]
+    places = [place for place in chosen if found[place] not in {DONE, CACHED} or _does_row_vary(table, place)]
+    identical = len(chosen) - len(places)
     if not places:
         return None, identical
-    made = set(hex_keys(stored.snapshot().index.keys))
+    made = set(convert_to_hex(stored.snapshot().index.keys))
     for place in places:
-        # The next take is the first take without a record, from the current take on but at least 1. So a take
-        # that was requested but never made is requested again.
+        # The next take is the lowest number without a record, from the current take on and at least 1. So a
+        # take that was requested but never made is requested again.
         later = itertools.count(max(1, takes[place]))
-        takes[place] = next(take for take in later if call_key(keys[place], take) not in made)
+        takes[place] = next(take for take in later if compute_call_key(keys[place], take) not in made)
     column = table.schema.get_field_index(TAKE)
     return table.set_column(column, table.schema.field(column), pa.array(takes, pa.int32())), identical
 
 
-def _avoid_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, keeps_takes: bool) -> bool:
-    """Replace rejected takes in a new table. Return whether any row got another take.
+def _replace_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, keeps_takes: bool) -> bool:
+    """Replace takes that a review rejected in a new table. Return whether any row got another take.
 
-    If a review rejected a row's take, the row gets the take of its call in the run's table, made or not. If
-    that take was rejected too, the row gets the newest take that was made and not rejected. If there is no
-    such take, the row keeps the take of its call, so that the run buys no take by itself. With `keeps_takes`
-    all calls in the run's table keep their take.
+    A row with a rejected take gets the take of the same call in the run's current table, whether this take
+    was made or not. If a review rejected this take, too, the row gets the highest take that was made and not
+    rejected. If no such take exists, the row keeps the take from the current table, so that the run buys no
+    take by itself. If `keeps_takes`, all calls in the run's current table keep their take.
     """
     snapshot = read_snapshot(folder)
-    index, is_rejected = snapshot.index, snapshot.rejections()
+    index, is_rejected = snapshot.index, snapshot.find_rejections()
     if not is_rejected.any():
         return False
     table = pq.read_table(path, columns=[BASE_KEY, TAKE])
     keys, takes = table[BASE_KEY].combine_chunks(), table[TAKE].to_numpy().astype(np.int64)
-    positions = index.represent(keys, takes, is_rejected.__getitem__)
+    positions = index.find_shown_records(keys, takes, is_rejected.__getitem__)
     places = np.flatnonzero(is_rejected[positions])
-    now = _current_takes(folder, manifest, keys.take(places))
+    current_takes = _read_current_takes(folder, manifest, keys.take(places))
 
-    def good_takes(key: str, until: int) -> Iterator[int]:
-        """Yield takes that were made and not rejected. Stop at the first missing take after `until`."""
+    def iterate_good_takes(key: str, until: int) -> Iterator[int]:
+        """Yield the takes of a call that were made and not rejected, until one after `until` is missing."""
         for take in itertools.count():
-            position = index.find([call_key(key, take)])
+            position = index.find([compute_call_key(key, take)])
             if position[0] < 0 and take > until:
                 return
-            if index.having(position, FINISHED)[0] and not is_rejected[position[0]]:
+            if index.have_status(position, FINISHED_STATUSES)[0] and not is_rejected[position[0]]:
                 yield take
 
     chosen = takes.copy()
     for place in places.tolist():
         key = keys[place].as_py()
-        current = now.get(key, int(takes[place]))
-        position = index.represent(pa.array([key]), np.array([current]), is_rejected.__getitem__)
-        if is_rejected[position[0]] and not (keeps_takes and key in now):
-            current = max(good_takes(key, current), default=current)
+        current = current_takes.get(key, int(takes[place]))
+        position = index.find_shown_records(pa.array([key]), np.array([current]), is_rejected.__getitem__)
+        if is_rejected[position[0]] and not (keeps_takes and key in current_takes):
+            current = max(iterate_good_takes(key, current), default=current)
         chosen[place] = current
     if (chosen == takes).all():
         return False
-    with storing(folder, "writing the table"):
+    with convert_os_errors(folder, "writing the table"):
         whole = pq.read_table(path)
         column = whole.schema.get_field_index(TAKE)
         whole = whole.set_column(column, whole.schema.field(column), pa.array(chosen, pa.int32()))
@@ -613,7 +632,7 @@ def _avoid_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, kee
     return True
 
 
-def _row_varies(table: pa.Table, place: int) -> bool:
-    """Return :attr:`Request.varies` of a row of an input file."""
+def _does_row_vary(table: pa.Table, place: int) -> bool:
+    """Return whether another take of a row of an input file would differ (:attr:`Request.varies`)."""
     known, _, _ = table[REQUEST][place].as_py().partition(b"\n")
-    return bool(loads(known)[1])
+    return bool(load_json(known)[1])

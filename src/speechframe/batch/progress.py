@@ -15,25 +15,34 @@ from functools import partial
 from itertools import islice
 from typing import Any, TextIO
 
-from speechframe.batch.notebook import dashboard, is_notebook
+from speechframe.batch.notebook import find_dashboard, is_notebook
 from speechframe.batch.options import Options
 from speechframe.errors import SpeechframeError
-from speechframe.processes.ending import hold, release, running_loop, until_terminated
-from speechframe.processes.loop import INTERRUPT, background_loop, run_sync
-from speechframe.spec.billing import to_credits
+from speechframe.processes.ending import (
+    get_running_loop,
+    register_work,
+    unregister_work,
+    wait_until_terminated,
+)
+from speechframe.processes.loop import INTERRUPT_MESSAGE, get_background_loop, run_sync
+from speechframe.spec.billing import convert_to_credits
 from speechframe.store.schema import CHARGED_UNKNOWN, StopReason
-from speechframe.writing.words import counted, printable
+from speechframe.writing.words import format_count, replace_unprintable
 
 log = logging.getLogger(__name__)
 
 _REDRAW_S = 0.2
+"""Shortest time in seconds between two updates of the bar."""
 _LINE_S = 15.0
+"""Shortest time in seconds between two lines in a log file or a pipe."""
 _MINUTE_S = 60
 _KINDS_SHOWN = 5
-_CENT = 0.01
+"""Largest number of kinds of warnings to show. Further kinds are only counted."""
+_SMALLEST_ROUNDED_AMOUNT = 0.01
+"""Amounts of money below this amount have two significant digits, others have two decimals."""
 
-MOST_KEPT = 100_000
-"""Number of outcomes kept for slow or late readers. The run's folder contains all outcomes."""
+MAX_KEPT_OUTCOMES = 100_000
+"""Number of outcomes in memory for slow or late readers. The run's folder contains all outcomes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +63,8 @@ class Progress:
     """The counters of a run in this process, and the line or bar that shows them.
 
     A terminal shows the plan and then a bar. A notebook shows a bar with the plan as its label. A log file or
-    a pipe gets a plain line every 15 seconds. Output goes to standard error. A notebook would show that as an
-    error, so there the output goes to standard output. `line` is the plan, for example
+    a pipe gets a plain line every 15 seconds. Output goes to standard error. In a notebook the output goes to
+    standard output, because a notebook shows standard error as an error. `line` is the plan, for example
     ``generate on local: 3 rows, 12 credits``.
     """
 
@@ -64,14 +73,15 @@ class Progress:
         self.unit = unit  # the word for one call, such as "text"
         self.total = total  # number of calls to make, cached calls included; retakes raise it
         self.done = self.cached = self.suspect = self.failed = self.unknown = self.retries = 0
-        # Counts by error code. Failed calls include calls that may have been billed without an answer.
+        # Counts of retries and of failed calls by error code. Calls that may have been billed without an
+        # answer count as failed here.
         self.retried_by: Counter[str] = Counter()
         self.failed_by: Counter[str] = Counter()
         # Number of warnings, and one example, by kind.
         self.warned: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
-        # The run's spending in thousandths of a credit when this process began, and now. Each amount is the
-        # sum of the run's ledger at that time.
+        # The run's spending in thousandths of a credit, when this process began and now. It is the sum over
+        # all attempts of the run.
         self.spent_before = self.credits_millis = 0
         self.audio_seconds = 0.0
         self.balance: int | None = None  # characters left on the key, if known
@@ -79,23 +89,25 @@ class Progress:
         self.money_per_credit, self.currency = 0.0, ""
         self.started = self._drawn = time.monotonic()
         self.finished: float | None = None
-        # One function per reader of the outcomes, which wakes that reader.
+        # For each reader of the outcomes, a function that wakes the reader.
         self.followers: list[Callable[[], object]] = []
-        # A run whose caller waits for its end has no readers of outcomes.
-        self._kept: deque[Outcome] = deque(maxlen=0 if options.wait else MOST_KEPT)
+        # If the caller waits for the end of the run, nobody reads its outcomes, and none are kept.
+        self._kept: deque[Outcome] = deque(maxlen=0 if options.wait else MAX_KEPT_OUTCOMES)
         self._count = 0
         self._lock = threading.Lock()
         self._shown = bool(show)
-        self._draws = self._shown and dashboard(show) is None
+        self._draws = self._shown and find_dashboard(show) is None
         self._name = line.partition(": ")[0]
         self._bar: Any = None
         on_page = self._draws and is_notebook()
         if not on_page:
-            # As the label of a terminal's bar the line would be cut off before its end, the price.
-            say(line, shown=self._shown)
+            # In a terminal the line is not the label of the bar. There its end, the price, would be cut off.
+            print_line(line, shown=self._shown)
         if on_page or (self._draws and total and sys.stderr is not None and sys.stderr.isatty()):
             label = line if on_page else self._name
-            self._bar = _tqdm()(total=total, desc=label, unit=f" {unit}", dynamic_ncols=True, file=_output())
+            self._bar = _import_tqdm()(
+                total=total, desc=label, unit=f" {unit}", dynamic_ncols=True, file=_choose_output()
+            )
         self._every_s = _LINE_S if self._bar is None else _REDRAW_S
 
     def add(self, outcome: Outcome) -> None:
@@ -103,10 +115,10 @@ class Progress:
         name = "unknown" if outcome.status == CHARGED_UNKNOWN else outcome.status
         setattr(self, name, getattr(self, name) + 1)
         if outcome.error is not None:
-            # Frames keep the request and answer of the call in memory, and there may be many outcomes.
+            # The frames of a traceback would keep the request and the answer of each failed call in memory.
             outcome.error.__traceback__ = None
             if name in {"failed", "unknown"}:
-                self.failed_by[code_of(outcome.error)] += 1
+                self.failed_by[get_error_code(outcome.error)] += 1
         self.audio_seconds += outcome.audio_seconds or 0.0
         if self._draws and time.monotonic() - self._drawn >= self._every_s:
             self._draw()
@@ -119,25 +131,28 @@ class Progress:
     def wake(self) -> None:
         """Wake all readers, because there is another outcome or the run has ended."""
         for wake in tuple(self.followers):
-            # The event loop of a reader may have been closed before its reader.
+            # The event loop of a reader may already be closed.
             with contextlib.suppress(RuntimeError):
                 wake()
 
-    def outcomes_since(self, position: int) -> tuple[list[Outcome], int]:
-        """Return the kept outcomes after the first `position`, and the number of all outcomes so far."""
+    def read_outcomes_since(self, position: int) -> tuple[list[Outcome], int]:
+        """Return the outcomes after the first `position`, and the number of all outcomes so far.
+
+        Outcomes that are no longer kept are left out.
+        """
         with self._lock:
             missing = min(self._count - position, len(self._kept))
             # Read from the right end, because access to the middle of a deque is slow.
             return list(islice(reversed(self._kept), missing))[::-1], self._count
 
-    def retried(self, code: str) -> None:
+    def count_retry(self, code: str) -> None:
         """Count an attempt that will be repeated, by its error code."""
         self.retries += 1
         self.retried_by[code] += 1
 
     def warn(self, kind: str, words: str) -> None:
-        """Count a warning about an answer. The first warning of a kind is shown as an example."""
-        kind, words = printable(kind), printable(words)
+        """Count a warning about an answer. Show the first warning of each of the first few kinds."""
+        kind, words = replace_unprintable(kind), replace_unprintable(words)
         self.warned[kind] += 1
         if kind not in self.examples:
             self.examples[kind] = words
@@ -156,7 +171,7 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Ended calls per second."""
+        """Number of ended calls per second, since the first call was allowed to start."""
         return self.ended / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -172,9 +187,9 @@ class Progress:
             "charged_unknown": self.unknown,
             "retries": self.retries,
             "warnings": self.warned.total(),
-            "credits": to_credits(self.credits_millis),
+            "credits": convert_to_credits(self.credits_millis),
             "budget": self.budget,
-            "money": self.money_of(to_credits(self.credits_millis)),
+            "money": self.describe_cost(convert_to_credits(self.credits_millis)),
             "balance": self.balance,
             "audio_seconds": round(self.audio_seconds, 3),
             "seconds": round(self.seconds, 3),
@@ -182,24 +197,24 @@ class Progress:
             "eta_s": None if self.eta_s is None else round(self.eta_s, 1),
         }
 
-    def money_of(self, credits: float) -> str:
-        """Return the cost of `credits` in words, at the plan's price, or an empty text for no price."""
+    def describe_cost(self, credits: float) -> str:
+        """Return the cost of `credits` in money as text. The text is empty if the plan has no price."""
         amount = credits * self.money_per_credit
-        return money_in_words(amount, self.currency) if self.money_per_credit else ""
+        return describe_money(amount, self.currency) if self.money_per_credit else ""
 
     def note(self, line: str) -> None:
-        """Write one line to the log, and also beside the bar if progress is shown."""
-        line = printable(line)
+        """Write one line to the log. If progress is shown, also write the line above the bar."""
+        line = replace_unprintable(line)
         log.info("%s", line)
-        say(line, shown=self._shown)
+        print_line(line, shown=self._shown)
 
     def close(self, end_line: str = "") -> None:
-        """Show the last state, and then `end_line`, or without one the number of warnings."""
+        """Show the last state of the bar, and then `end_line`. If `end_line` is empty, show the warnings."""
         self.finished = time.monotonic()
         if self._bar is not None:
             self._draw()
             self._bar.close()
-        if line := end_line or warnings_in_words(self.warned, self.examples):
+        if line := end_line or describe_warnings(self.warned, self.examples):
             self.note(line)
 
     def _draw(self) -> None:
@@ -207,8 +222,10 @@ class Progress:
         names = ("retries", "cached", "suspect", "failed", "unknown")
         counts = {name: getattr(self, name) for name in names} | dict(self.warned.most_common(_KINDS_SHOWN))
         of = "" if self.budget is None else f" of {self.budget:,.10g}"
-        figures = {"credits": f"{to_credits(self.credits_millis):,.10g}{of}"}
-        figures |= {"cost": money} if (money := self.money_of(to_credits(self.credits_millis))) else {}
+        figures = {"credits": f"{convert_to_credits(self.credits_millis):,.10g}{of}"}
+        figures |= (
+            {"cost": money} if (money := self.describe_cost(convert_to_credits(self.credits_millis))) else {}
+        )
         figures |= {} if self.balance is None else {"left": f"{self.balance:,}"}
         figures |= {name: f"{n:,}" for name, n in counts.items() if n}
         if bar is not None:
@@ -216,17 +233,17 @@ class Progress:
             bar.set_postfix(figures, refresh=False)
             bar.update(self.ended - bar.n)
         else:
-            made = f"{self.ended:,}/{counted(self.total, self.unit)}, {self.rate:,.1f} a second"
+            made = f"{self.ended:,}/{format_count(self.total, self.unit)}, {self.rate:,.1f} a second"
             to_go = "" if self.eta_s is None else f", about {self.eta_s:,.0f} s to go"
             others = "".join(f", {name}={n}" for name, n in figures.items())
-            say(f"{self._name}: {made}{to_go}{others}", shown=True)
+            print_line(f"{self._name}: {made}{to_go}{others}", shown=True)
 
 
 class Live:
-    """A run that this process is making. Create it in the event loop of the run.
+    """A run that this process is making. Create this object in the event loop that makes the run.
 
     `stop(drain=..., reason=...)` is called in this loop to end the run early. The run then starts no further
-    call. With `drain` the calls in flight finish.
+    call. If `drain` is True, the calls in flight finish.
     """
 
     def __init__(self, progress: Progress, options: Options, stop: Callable[..., None]) -> None:
@@ -237,15 +254,16 @@ class Live:
         self._waiting: list[None] = []  # one entry per task that waits for the end
 
     def start(self, making: Coroutine[Any, Any, None], name: str) -> None:
-        """Start the task that makes the run, and note its end."""
-        hold(self)
+        """Start the task that makes the run. When the task ends, set :attr:`ended`."""
+        register_work(self)
         # Keep a reference, because an event loop holds its tasks by weak references only.
         self._task = asyncio.create_task(making, name=f"speechframe-run-{name}")
         self._task.add_done_callback(self._close)
 
     def _close(self, task: "asyncio.Task[None]") -> None:
-        release(self)
-        # A run that was cancelled with its loop counts as stopped, as after a kill. All answers are kept.
+        unregister_work(self)
+        # The task is cancelled when its event loop ends. The run then counts as stopped, as after a kill,
+        # and all answers are kept.
         error = None if task.cancelled() else task.exception()
         if error is None:
             self.ended.set_result(None)
@@ -259,39 +277,40 @@ class Live:
         Any thread may call this method.
         """
         if not self.ended.done():
-            # The run's loop may have been closed before the end of the run.
+            # The event loop may have been closed before the end of the run.
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(partial(self._stop, drain=drain, reason=because))
 
     def check_loop(self, *, blocks: str = "") -> None:
         """Raise RuntimeError if the run cannot end.
 
-        The run cannot end if its loop is closed, or if the caller would block this loop with a wait. The
-        second check needs `blocks`, the message of the error.
+        The run cannot end if its event loop is closed, or if the caller would block this loop with a wait.
+        `blocks` is the message for the second case. If `blocks` is empty, this case is not checked.
         """
         if self.ended.done():
             return
-        if blocks and running_loop() is self.loop:
+        if blocks and get_running_loop() is self.loop:
             raise RuntimeError(blocks)
         if self.loop.is_closed():
-            release(self)
+            unregister_work(self)
             raise RuntimeError(
                 "the event loop of this run was closed before the run had ended; resume() makes the rest. "
                 "Let the loop run until `await run` returns"
             )
 
-    async def until_ended(
+    async def wait_until_ended(
         self, cancelled: asyncio.CancelledError | None = None, timeout_s: float | None = None
     ) -> None:
         """Wait for the end of the run, in any event loop, and raise the run's error if it has one.
 
-        A cancellation stops the run and lets the calls in flight finish. A second cancellation cancels these
-        calls. The cancellation is raised after the end of the run. `cancelled` is the first cancellation if
-        the caller has already received it.
+        A cancellation of the caller stops the run and lets the calls in flight finish. A second cancellation
+        cancels these calls. The cancellation is raised after the end of the run. `cancelled` is the first
+        cancellation if the caller has already received this cancellation. TimeoutError is raised if the run
+        has not ended after `timeout_s`, and the run goes on.
         """
         self.check_loop()
         ended = asyncio.wrap_future(self.ended)
-        # Retrieve the exception, so that asyncio does not log it if no task waits any more.
+        # Retrieve the exception. Otherwise asyncio logs it if no task waits any more.
         ended.add_done_callback(asyncio.Future.exception)
         if cancelled is not None:
             self.end(drain=True)
@@ -308,29 +327,29 @@ class Live:
                         raise TimeoutError(f"the run has not ended in {timeout_s:g} s; it goes on")
         finally:
             self._waiting.pop()
-        # SIGTERM ends the program next, so the caller must not continue as after a normal end.
-        await until_terminated()
+        # After SIGTERM the program ends soon, so the caller must not continue as after a normal end.
+        await wait_until_terminated()
         if cancelled is not None:
             raise cancelled
         ended.result()
 
     @contextlib.contextmanager
-    def reader(
+    def open_reader(
         self, loop: asyncio.AbstractEventLoop
     ) -> Iterator[Callable[[], Coroutine[Any, Any, list[Outcome]]]]:
-        """Yield a coroutine function that waits in `loop` for the next outcomes and returns them.
+        """Yield a coroutine function that waits in `loop` for the next outcomes and returns these outcomes.
 
-        At the end of the run it returns an empty list.
+        After the end of the run the coroutine function returns an empty list.
         """
         arrived, position = asyncio.Event(), 0
 
-        async def more() -> list[Outcome]:
+        async def read_more() -> list[Outcome]:
             nonlocal position
             while True:
                 arrived.clear()
-                # Check for the end before reading, so that outcomes in between are read the next time.
+                # Check for the end before reading. So an outcome that arrives in between is read next time.
                 has_ended = self.ended.done()
-                found, position = self.progress.outcomes_since(position)
+                found, position = self.progress.read_outcomes_since(position)
                 if found or has_ended:
                     return found
                 self.check_loop()
@@ -338,14 +357,14 @@ class Live:
                     await arrived.wait()
                 except asyncio.CancelledError as order:
                     is_alone = not self._waiting and len(self.progress.followers) == 1
-                    if is_alone or order.args == (INTERRUPT,):
-                        await self.until_ended(order)
+                    if is_alone or order.args == (INTERRUPT_MESSAGE,):
+                        await self.wait_until_ended(order)
                     raise
 
         wake = partial(loop.call_soon_threadsafe, arrived.set)
         self.progress.followers.append(wake)
         try:
-            yield more
+            yield read_more
         finally:
             self.progress.followers.remove(wake)
 
@@ -361,86 +380,98 @@ class Outcomes:
         self._live = live
 
     def __iter__(self) -> Iterator[Outcome]:
-        """Yield each outcome as soon as it is there. Block until then."""
-        self._live.check_loop(blocks="this would block the loop that makes the run: use `async for`")
-        with self._live.reader(background_loop()) as more:
+        """Yield each outcome as soon as its call has ended. Block until then."""
+        self._live.check_loop(
+            blocks="a plain `for` would block the event loop that makes the run: use `async for`"
+        )
+        with self._live.open_reader(get_background_loop()) as more:
             while found := run_sync(more()):
                 yield from found
 
     async def __aiter__(self) -> AsyncIterator[Outcome]:
-        """Yield each outcome as soon as it is there, in any event loop."""
-        with self._live.reader(asyncio.get_running_loop()) as more:
+        """Yield each outcome as soon as its call has ended, in any event loop."""
+        with self._live.open_reader(asyncio.get_running_loop()) as more:
             while found := await more():
                 for outcome in found:
                     yield outcome
-        await until_terminated()
+        await wait_until_terminated()
 
 
-def say(line: str, *, shown: bool) -> None:
-    """Write one line beside any bar to standard error, or to standard output in a notebook."""
+def print_line(line: str, *, shown: bool) -> None:
+    """Write one line above any bar to standard error, or in a notebook to standard output.
+
+    Write nothing if `shown` is False.
+    """
     if shown:
-        line = printable(line)
-        # The reader of a pipe may have left (`2>&1 | head`). The run goes on without this reader.
+        line = replace_unprintable(line)
+        # The program at the other end of a pipe may have ended (`2>&1 | head`). The run goes on without it.
         with contextlib.suppress(BrokenPipeError):
-            _tqdm().write(line, file=_output())
+            _import_tqdm().write(line, file=_choose_output())
 
 
 def open_bar(total: int, label: str, unit: str, *, is_shown: bool) -> Any:
     """Return a tqdm bar for work without a run. It is invisible outside terminals and notebooks."""
     is_hidden = True if not is_shown else False if is_notebook() else None  # None: tqdm looks for a terminal
-    return _tqdm()(
-        total=total, desc=label, unit=f" {unit}", dynamic_ncols=True, file=_output(), disable=is_hidden
+    return _import_tqdm()(
+        total=total, desc=label, unit=f" {unit}", dynamic_ncols=True, file=_choose_output(), disable=is_hidden
     )
 
 
-def _output() -> TextIO:
+def _choose_output() -> TextIO:
     # Notebooks show standard error in a red box.
     return sys.stdout if is_notebook() else sys.stderr
 
 
-def _tqdm() -> Any:
+def _import_tqdm() -> Any:
     from tqdm import TqdmWarning
 
     with warnings.catch_warnings():
-        # Without ipywidgets tqdm warns and shows a text bar, which is good enough.
+        # If ipywidgets is missing, tqdm warns and shows a text bar. The text bar is good enough.
         warnings.simplefilter("ignore", TqdmWarning)
         from tqdm.auto import tqdm
     return tqdm
 
 
-def code_of(error: SpeechframeError) -> str:
-    """Return the code for counting an error, either the service's code or the name of the class."""
+def get_error_code(error: SpeechframeError) -> str:
+    """Return the service's code of an error, or the name of its class if it has no code."""
     return str(getattr(error, "code", None) or type(error).__name__)
 
 
-def warnings_in_words(counts: Counter[str], examples: dict[str, str]) -> str:
-    """Return the number of warnings of each kind in words, with one example each, or an empty text."""
+def describe_warnings(counts: Counter[str], examples: dict[str, str]) -> str:
+    """Return the number of warnings of the most frequent kinds in words, with an example of each.
+
+    Return an empty text if there are no warnings.
+    """
     if not counts:
         return ""
     kinds = counts.most_common(_KINDS_SHOWN)
     shown = {kind: f" ({words})" for kind, words in examples.items() if words != kind}
-    said = [f"{n:,} {kind}{shown.get(kind, '')}" for kind, n in kinds]
+    texts = [f"{n:,} {kind}{shown.get(kind, '')}" for kind, n in kinds]
     if len(counts) > len(kinds):
-        said.append(counted(len(counts) - len(kinds), "other kind"))
-    return f"{counted(counts.total(), 'warning')}: {', '.join(said)}; run.warnings shows them"
+        texts.append(format_count(len(counts) - len(kinds), "other kind"))
+    return f"{format_count(counts.total(), 'warning')}: {', '.join(texts)}; run.warnings shows them"
 
 
-def left_on_key(characters: int) -> str:
+def describe_balance(characters: int) -> str:
     """Return the balance of a key as text, such as ``1 character is left on the key``."""
-    return f"{counted(characters, 'character')} {'is' if characters == 1 else 'are'} left on the key"
+    return f"{format_count(characters, 'character')} {'is' if characters == 1 else 'are'} left on the key"
 
 
-def money_in_words(amount: float, currency: str | None) -> str:
+def describe_money(amount: float, currency: str | None) -> str:
     """Return an amount of money as text. An amount below 0.01 has two significant digits.
 
     Examples
     --------
-    >>> money_in_words(1234.5, "EUR"), money_in_words(0.000456, "EUR")
+    >>> describe_money(1234.5, "EUR"), describe_money(0.000456, "EUR")
     ('1,234.50 EUR', '0.00046 EUR')
     """
-    return f"{amount:,.2f} {currency}" if amount >= _CENT or not amount else f"{amount:.2g} {currency}"
+    return (
+        f"{amount:,.2f} {currency}"
+        if amount >= _SMALLEST_ROUNDED_AMOUNT or not amount
+        else f"{amount:.2g} {currency}"
+    )
 
 
-def duration(seconds: float) -> str:
+def describe_duration(seconds: float) -> str:
     """Return a duration as text, such as ``3.2 s`` or ``1.5 min``."""
     return f"{seconds:,.1f} s" if seconds < _MINUTE_S else f"{seconds / _MINUTE_S:,.1f} min"

@@ -1,4 +1,4 @@
-"""Start a run for a table, and continue a run."""
+"""Start a run for a table, or continue an earlier run."""
 
 import asyncio
 import contextlib
@@ -18,27 +18,27 @@ import numpy as np
 from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.budget import Alert, Budget, open_budget
 from speechframe.batch.engine import Engine
-from speechframe.batch.lanes import MOST_CALLS, Lane, calls_at_most
+from speechframe.batch.lanes import MAX_CALLS_PER_LANE, Lane, compute_max_calls
 from speechframe.batch.live import Run
-from speechframe.batch.notebook import dashboard, is_notebook
+from speechframe.batch.notebook import find_dashboard, is_notebook
 from speechframe.batch.options import Options
-from speechframe.batch.plan import Estimate, plan
-from speechframe.batch.prepare import Prepared, prepare, reopen
-from speechframe.batch.progress import Live, Outcome, Progress, say
+from speechframe.batch.plan import Estimate, plan_calls
+from speechframe.batch.prepare import Prepared, prepare_run, reopen_run
+from speechframe.batch.progress import Live, Outcome, Progress, print_line
 from speechframe.batch.queue import Plan, Queue
 from speechframe.errors import SpeechframeError, StoreError
-from speechframe.processes.loop import INTERRUPT
-from speechframe.processes.slots import shared_folder
-from speechframe.settings import Settings, default_ledger_folder
-from speechframe.settings.spending import SpendingRules, cache_rules, spending_rules
-from speechframe.spec.billing import to_credits
+from speechframe.processes.loop import INTERRUPT_MESSAGE
+from speechframe.processes.slots import make_shared_folder
+from speechframe.settings import Settings, find_default_ledger_folder
+from speechframe.settings.spending import SpendingRules, read_cache_rules, read_spending_rules
+from speechframe.spec.billing import convert_to_credits
 from speechframe.store import parts
 from speechframe.store.cache import Cache, open_cache
-from speechframe.store.folder import PLANNED, Folder, read_manifest, storing, user_name
+from speechframe.store.folder import PLANNED_STATE, Folder, convert_os_errors, get_user_name, read_manifest
 from speechframe.store.journal import Journal
 from speechframe.store.ledger import Ledger
 from speechframe.store.reader import StoredRun, open_folder
-from speechframe.store.records import known_spending
+from speechframe.store.records import read_known_spending
 from speechframe.store.schema import StopReason
 from speechframe.tables.column import Column
 from speechframe.tables.table import Source
@@ -46,19 +46,22 @@ from speechframe.tables.table import Source
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-NOTHING_PAID = {"attempt": 0, "credits": 0.0, "credits_basis": "none", "computed": 0.0}
+UNPAID_LEDGER_FIELDS = {"attempt": 0, "credits": 0.0, "credits_basis": "none", "computed": 0.0}
 """Ledger fields of an answer from the cache, which costs nothing."""
 
 
-async def make(backend: Backend, table: Any, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Run:
-    """Plan a table and make the missing calls. Every verb calls this function.
+async def make_run(
+    backend: Backend, table: Any, arguments: Mapping[str, Any], given: Mapping[str, Any]
+) -> Run:
+    """Plan the calls for a table, make the missing calls, and return the run.
 
-    `backend` is not open yet. `arguments` of the rows are constants, columns, or lists with one value for
-    each row. `given` contains run options.
+    Every verb (a public function such as `generate`) calls this function. `backend` must not be open yet.
+    `arguments` are the arguments of the rows: constants, columns, or lists with one value for each row.
+    `given` contains run options.
     """
-    options = Options.of(**given)
+    options = Options.from_given(**given)
     sources = {**arguments, "take": options.take}
-    return await _carry_out(backend, options, partial(prepare, table, sources))
+    return await _carry_out(backend, options, partial(prepare_run, table, sources))
 
 
 # -- open the backend ---------------------------------------------------------------------
@@ -67,16 +70,16 @@ async def make(backend: Backend, table: Any, arguments: Mapping[str, Any], given
 async def open_backend(
     backend: Backend, options: Options, stack: contextlib.AsyncExitStack
 ) -> tuple[Opened, SpendingRules, int | None]:
-    """Open a backend. Return its capabilities, the spending rules, and the run's limit.
+    """Open a backend. Return facts about its service, the spending rules, and the run's limit.
 
-    `stack` closes the backend. The limit is in thousandths of a credit, or None for no limit. SettingsError
-    is raised if the options exceed the rules.
+    `stack` closes the backend. The spending rules come from the settings. The limit is in thousandths of a
+    credit, or None for no limit. SettingsError is raised if the options break the rules.
     """
-    rules = spending_rules(_settings(options))
+    rules = read_spending_rules(_get_settings(options))
     rules.check_tags(options.tags)
-    credits = rules.of_run(options.max_credits)
-    # Round down, so that the run never spends more than `max_credits`. First repair the error of floats, such
-    # as 1.001 * 1000 < 1001.
+    credits = rules.compute_run_limit(options.max_credits)
+    # Round down, so that the run never spends more than `max_credits`. First remove the rounding error of
+    # floats, such as 1.001 * 1000 < 1001.
     limit = None if credits is None or math.isinf(credits) else math.floor(round(credits * 1000, 6))
     if options.max_answer_mb is not None:
         backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
@@ -86,15 +89,15 @@ async def open_backend(
     return opened, rules, limit
 
 
-def _settings(options: Options) -> Settings:
+def _get_settings(options: Options) -> Settings:
     return options.service if isinstance(options.service, Settings) else Settings()
 
 
-async def in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
+async def run_in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
     """Run `function` in a thread and return its result.
 
-    The function gets a callable that returns True once this task was cancelled. Wait for the end of the
-    function even then, because it writes under a lock that must stay held until the end.
+    The argument of `function` is a callable that returns True once this task was cancelled. Even then this
+    coroutine waits for the end of `function`, because `function` writes under a lock that must stay held.
     """
     stopped, cancelled = threading.Event(), None
     task = asyncio.ensure_future(asyncio.to_thread(function, stopped.is_set))
@@ -105,7 +108,7 @@ async def in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
             stopped.set()
             cancelled = cancelled or order
     if cancelled is not None:
-        await asyncio.gather(task, return_exceptions=True)  # so that asyncio does not log its exception
+        await asyncio.gather(task, return_exceptions=True)  # otherwise asyncio logs the exception
         raise cancelled
     return task.result()
 
@@ -122,9 +125,9 @@ class EarlierRun:
     folder, operation
         The run's folder, and the operation of its backend.
     sources
-        The arguments of the run's rows.
+        The arguments of the run's rows: the constant, column or list behind each argument.
     options
-        The options in force, which are the new options or else those of the run.
+        The run options: the new options, completed by options that the run's folder stores.
     """
 
     folder: Folder
@@ -139,10 +142,10 @@ class EarlierRun:
 
 
 def read_run(run: Run | str | PathLike[str], given: Mapping[str, Any]) -> EarlierRun:
-    """Return a run to continue. `given` contains the new run options."""
+    """Read a run's folder and return the run to continue. `given` contains the new run options."""
     folder = run.folder if isinstance(run, StoredRun) else open_folder(run)
     manifest = read_manifest(folder)
-    options = Options.of(**given)
+    options = Options.from_given(**given)
     kept = {
         name: kept["constant"] if "constant" in kept else Column(kept["column"])
         for name, kept in manifest.tags.items()
@@ -162,14 +165,15 @@ def read_run(run: Run | str | PathLike[str], given: Mapping[str, Any]) -> Earlie
 async def continue_run(
     earlier: EarlierRun, backend: Backend, table: Any, redo: str | Sequence[Any] | None
 ) -> Run:
-    """Make the missing calls of a run, for the run's own table or for a new `table`.
+    """Make the missing calls of a run, for a new `table`, or for the run's own table if `table` is None.
 
-    `redo` selects rows of the run's own table that get another take. `backend` is not open yet.
+    `redo` selects rows of the run's own table that get another take (another rendering of the same content).
+    `backend` must not be open yet.
     """
     if table is None:
-        prepare_run = partial(reopen, earlier.folder, redo)
+        prepare_run = partial(reopen_run, earlier.folder, redo)
     else:
-        prepare_run = partial(prepare, table, earlier.sources, is_resumed=True)
+        prepare_run = partial(prepare_run, table, earlier.sources, is_resumed=True)
     return await _carry_out(backend, earlier.options, prepare_run)
 
 
@@ -177,38 +181,42 @@ async def continue_run(
 
 
 @dataclass
-class _Begun:
-    """A planned run. A run that sends calls also has a journal and usually a ledger."""
+class _PlannedRun:
+    """A planned run. A dry run has no journal and no ledger."""
 
     prepared: Prepared
     plan: Plan
     estimate: Estimate
     cache: Cache | None
     journal: Journal | None = None
-    ledger: Ledger | None = None
-    budget: Budget | None = None  # None if the run has no limit
-    update_budget: Callable[[], None] | None = None  # adds the new spending of other machines
-    limit_credits: float | None = None  # the run's `max_credits`, or the limit of a spending rule
+    ledger: Ledger | None = None  # also None if the default ledger is not writable
+    budget: Budget | None = None  # None if no limit applies to the run
+    update_budget: Callable[[], None] | None = None  # function that adds the new spending of other machines
+    limit_credits: float | None = None  # the run's `max_credits`, or the limit in a spending rule
     spent_before: int = 0  # spending of the run so far, in thousandths of a credit
 
 
 async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[..., Prepared]) -> Run:
-    """Plan a run and carry it out. Return the run as a plan, live, or at its end, as `options` request."""
+    """Plan a run, and make its calls unless it is a dry run. Return the run.
+
+    The run is at its end, or still live if the option ``wait`` is False.
+    """
     async with contextlib.AsyncExitStack() as stack:
         opened, rules, limit = await open_backend(backend, options, stack)
-        begin = partial(_begin, prepare_run, backend, opened, options, rules, limit, stack)
-        begun = await in_thread(begin)
+        begin = partial(_plan_run, prepare_run, backend, opened, options, rules, limit, stack)
+        begun = await run_in_thread(begin)
         prepared, planned, folder = begun.prepared, begun.estimate, begun.prepared.folder
         line = f"{backend.operation} on {backend.service}: {planned.line()}"
         if begun.journal is None:
-            # A notebook shows the returned run, which contains the same line.
+            # Do not show the line in a notebook, because a notebook shows the returned run with the same
+            # line.
             shown = bool(options.progress) and not is_notebook()
-            say(f"{line} (dry run: nothing was sent)", shown=shown)
+            print_line(f"{line} (dry run: nothing was sent)", shown=shown)
             for note in prepared.notes:
-                say(note, shown=bool(options.progress))
+                print_line(note, shown=bool(options.progress))
             return Run(folder, estimate=planned, problems=prepared.problems)
-        learned = shared_folder()
-        most = calls_at_most(len(opened.lanes))
+        learned = make_shared_folder()
+        most = compute_max_calls(len(opened.lanes))
         lanes = [Lane(spec, options.max_concurrency, learned, most=most) for spec in opened.lanes]
         for lane in lanes:
             stack.callback(lane.close)
@@ -220,10 +228,14 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
             progress.note(note)
         wanted = [options.max_concurrency or spec.published or 0 for spec in opened.lanes]
         if max(wanted, default=0) > most:
-            reason = "" if most == MOST_CALLS else ", because it may open few files (ulimit -n raises that)"
+            reason = (
+                ""
+                if most == MAX_CALLS_PER_LANE
+                else ", because it may open few files (ulimit -n raises that)"
+            )
             progress.note(f"this process has at most {most:,} calls in flight in each lane{reason}")
         if begun.budget is not None:
-            begun.budget.alert = partial(_alert, progress, options.on_alert)
+            begun.budget.alert = partial(_report_alert, progress, options.on_alert)
         backend.tell = progress.note
         lane_count = max(1, sum(not spec.is_fallback for spec in opened.lanes))
         most_at_once = {work: each.calls_at_once * lane_count for work, each in opened.throughputs.items()}
@@ -246,11 +258,11 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
         live = Live(progress, options, engine.stop)
         run = Run(folder, estimate=planned, problems=prepared.problems, live=live)
         # From here on the run's own task closes all resources, even if no caller waits for the run.
-        live.start(_drive(run, live, begun, queue, engine, backend, stack.pop_all()), run.run_id)
-        return await _hand_over(run, live)
+        live.start(_make_calls(run, live, begun, queue, engine, backend, stack.pop_all()), run.run_id)
+        return await _return_run(run, live)
 
 
-def _begin(
+def _plan_run(
     prepare_run: Callable[..., Prepared],
     backend: Backend,
     opened: Opened,
@@ -259,46 +271,50 @@ def _begin(
     limit: int | None,
     stack: contextlib.AsyncExitStack,
     is_stopped: Callable[[], bool],
-) -> _Begun:
+) -> _PlannedRun:
     """Prepare and plan a run. Unless it is a dry run, also open its journal, ledger and budget.
 
-    CancelledError is raised once `is_stopped` returns true.
+    CancelledError is raised once `is_stopped` returns True.
     """
     prepared = prepare_run(backend, opened, options, stack, is_stopped)
     folder, manifest = prepared.folder, prepared.manifest
-    shared = cache_rules(_settings(options))
-    asked = shared["folder"] if options.cache is None else options.cache
-    cache = open_cache(asked, **shared) if asked and not backend.leaves_files else None
-    # Tags with one value for all rows. Other tags are stored with the rows. Values from a list are not kept
-    # in the manifest, because they belong to one table.
+    shared = read_cache_rules(_get_settings(options))
+    cache_option = shared["folder"] if options.cache is None else options.cache
+    cache = open_cache(cache_option, **shared) if cache_option and not backend.leaves_files else None
+    # `tags` has the tags with one value for all rows. Other tags are stored with the rows. The manifest
+    # (run.json) has no lists of values, because a list belongs to one table.
     tags = {name: str(tag) for name, tag in options.tags.items() if not hasattr(tag, "name")}
     kept: dict[str, dict[str, Any]] = {name: {"constant": tag} for name, tag in tags.items()}
     kept |= {name: {"column": tag.name} for name, tag in options.tags.items() if isinstance(tag, Column)}
     past = open_folder(rules.ledger)
     if options.dry_run:
-        found, estimate = plan(prepared, backend, opened, options, cache, limit, past)
-        if manifest.state == PLANNED and (manifest.max_credits, manifest.tags) != (options.max_credits, kept):
+        found, estimate = plan_calls(prepared, backend, opened, options, cache, limit, past)
+        if manifest.state == PLANNED_STATE and (manifest.max_credits, manifest.tags) != (
+            options.max_credits,
+            kept,
+        ):
             manifest.max_credits, manifest.tags = options.max_credits, kept
             manifest.write(folder)
-        return _Begun(prepared, found, estimate, cache)
+        return _PlannedRun(prepared, found, estimate, cache)
     ledger = _begin_ledger(past, rules, prepared)
     header = {  # ledger fields with the same value for every attempt of this process
         "run_id": manifest.run_id,
         "operation": manifest.operation,
         "service": manifest.service,
         "key_fingerprint": opened.key_fingerprint,
-        "user": user_name(),
+        "user": get_user_name(),
         "host": socket.gethostname(),
         "tags": tags,
     }
-    # Recover before planning, so that the plan finds all outcomes of earlier processes in parts.
-    parts.recover(folder, backend.columns, header, time.time(), ledger)
-    journal = Journal(folder, parts.next_number(folder), header)
+    # Recover before planning. The journals of killed processes become parts (Parquet files), and the plan
+    # reads outcomes only from parts.
+    parts.recover_journal(folder, backend.columns, header, time.time(), ledger)
+    journal = Journal(folder, parts.find_next_number(folder), header)
     stack.callback(journal.close)
-    found, estimate = plan(prepared, backend, opened, options, cache, limit, past)
+    found, estimate = plan_calls(prepared, backend, opened, options, cache, limit, past)
     budget: Budget | None = None
     update_budget: Callable[[], None] | None = None
-    over_runs = rules.over_runs(manifest.service, opened.key_fingerprint)
+    over_runs = rules.find_shared_budgets(manifest.service, opened.key_fingerprint)
     if limit is not None or over_runs:
         budget, update_budget = open_budget(folder, manifest.run_id, limit, over_runs, past, tags)
         stack.push_async_callback(asyncio.to_thread, budget.close)
@@ -308,7 +324,7 @@ def _begin(
     manifest.max_credits, manifest.tags = options.max_credits, kept
     manifest.cache = None if cache is None else str(cache.folder)
     manifest.write(folder)
-    return _Begun(
+    return _PlannedRun(
         prepared,
         found,
         estimate,
@@ -317,12 +333,12 @@ def _begin(
         ledger,
         budget,
         update_budget,
-        limit_credits=None if limit is None else to_credits(limit),
-        spent_before=known_spending(folder) if budget is None else budget.spent,
+        limit_credits=None if limit is None else convert_to_credits(limit),
+        spent_before=read_known_spending(folder) if budget is None else budget.spent,
     )
 
 
-def _alert(progress: Progress, on_alert: Callable[[Alert], None] | None, alert: Alert) -> None:
+def _report_alert(progress: Progress, on_alert: Callable[[Alert], None] | None, alert: Alert) -> None:
     """Report an alert in the log, beside the bar, and to `on_alert`."""
     logger.warning("%s", alert)
     progress.note(str(alert))
@@ -337,20 +353,20 @@ def _begin_ledger(folder: Folder, rules: SpendingRules, prepared: Prepared) -> L
     """Return the ledger of the run. Return None, and add a note, if the default ledger is not writable."""
     ledger = Ledger(folder, prepared.manifest.run_id)
     try:
-        with storing(folder, "writing the ledger"):
+        with convert_os_errors(folder, "writing the ledger"):
             ledger.begin(prepared.folder)
     except StoreError as error:
-        if rules.ledger != default_ledger_folder():
+        if rules.ledger != find_default_ledger_folder():
             raise
         prepared.notes.append(f"what this run spends is in its own folder only: {error}")
         return None
     return ledger
 
 
-def _take_from_cache(begun: _Begun, progress: Progress) -> None:
-    """Copy answers from the cache into the run. A call with a damaged entry is made as usual."""
+def _copy_from_cache(begun: _PlannedRun, progress: Progress) -> None:
+    """Copy answers from the cache into the run. If an entry is damaged or gone, plan its call again."""
     plan, cache, journal = begun.plan, begun.cache, begun.journal
-    for place, request in zip(np.flatnonzero(plan.cached), plan.requests(plan.cached), strict=False):
+    for place, request in zip(np.flatnonzero(plan.cached), plan.read_requests(plan.cached), strict=False):
         if cache is None or journal is None or (kept := cache.get(request.key)) is None:
             plan.todo[place] = True
             continue
@@ -365,38 +381,44 @@ def _take_from_cache(begun: _Begun, progress: Progress) -> None:
             "status": "cached",
             "saved": request.price * request.facts.get("rows", 1) / 1000,
         }
-        journal.cached({**row, **own, "finished_at": now}, audio, {**request.facts, **facts, **NOTHING_PAID})
+        journal.write_cached(
+            {**row, **own, "finished_at": now}, audio, {**request.facts, **facts, **UNPAID_LEDGER_FIELDS}
+        )
         progress.add(Outcome(request.row_id, request.key, "cached", 0, row.get("audio_seconds")))
 
 
-async def _drive(
+async def _make_calls(
     run: Run,
     live: Live,
-    begun: _Begun,
+    begun: _PlannedRun,
     queue: Queue,
     engine: Engine,
     backend: Backend,
     stack: contextlib.AsyncExitStack,
 ) -> None:
-    """Make the calls and always write the run's end to run.json. Raise the error for the caller, if any."""
+    """Make the calls. Write the end of the run to run.json, even after an error.
+
+    Raise the error of a call only with ``on_error="raise"``. Always raise other errors, such as a full disk.
+    """
     reason: StopReason | None = StopReason.FAILED
     error: SpeechframeError | None = None
     try:
         async with stack:
             try:
                 if begun.cache is not None:
-                    await in_thread(lambda _: _take_from_cache(begun, live.progress))
+                    await run_in_thread(lambda _: _copy_from_cache(begun, live.progress))
                 await engine.run()
                 await backend.after(run, lambda: queue.stopped is not None)
                 if (ledger := begun.ledger) is not None:
-                    await in_thread(lambda _: ledger.end())
+                    await run_in_thread(lambda _: ledger.end())
                 reason, error = queue.stopped, queue.stopped_by
             finally:
                 manifest, live.stopped_by = run.manifest, error
                 manifest.state = "finished" if reason is None else "stopped"
                 manifest.stopped_because = None if reason is None else reason.value
                 manifest.stopped_words = None if error is None else str(error)
-                with contextlib.suppress(SpeechframeError):  # the error that ended the run is more useful
+                # If run.json cannot be written, the error that ended the run is still the more useful one.
+                with contextlib.suppress(SpeechframeError):
                     manifest.write(run.folder)
     finally:
         live.progress.close("" if error is None else str(error))
@@ -404,19 +426,19 @@ async def _drive(
         raise error
 
 
-async def _hand_over(run: Run, live: Live) -> Run:
+async def _return_run(run: Run, live: Live) -> Run:
     """Return the live run at its end, or at once with ``wait=False``.
 
-    ``progress="dashboard"`` shows the dashboard in the notebook's cell meanwhile.
+    If ``progress="dashboard"``, show the run's dashboard in the notebook first.
     """
-    show = dashboard(live.options.progress)
+    show = find_dashboard(live.options.progress)
     shown = None if show is None else asyncio.create_task(asyncio.to_thread(show, run))
     if live.options.wait:
         try:
-            await live.until_ended()
+            await live.wait_until_ended()
         except asyncio.CancelledError as order:
             # After Ctrl-C a synchronous caller gets the run with all answers so far.
-            if order.args != (INTERRUPT,):
+            if order.args != (INTERRUPT_MESSAGE,):
                 raise
             live.ended.result()
     if shown is not None:

@@ -1,6 +1,6 @@
 """The run options of all verbs, such as the run's folder and its budget.
 
-This module loads no pydantic and no Arrow, so that help pages are fast.
+This module imports neither pydantic nor Arrow, so that the help pages of the commands open fast.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,24 +29,27 @@ class RunOptions(TypedDict, total=False):
     max_concurrency
         Largest number of calls in flight, in each region.
     max_credits
-        The run's budget for all its calls, resumes included. A call that would exceed it is not made.
+        The run's budget in credits for all its calls, resumes included. A call that would exceed the budget
+        is not made.
     take
-        Number of the take of every row. 0 is the first take (default: 0, or a later take if a review rejected
-        that).
+        Number of the take (the rendering of the same content) of every row. 0 is the first take (default: 0,
+        or a later take if a review rejected take 0).
     truth_checks
         Check the audio and words of every answer (default). An implausible answer gets the status
-        ``suspect``, with a reason. False accepts all answers unchecked, and does not cache them.
+        ``suspect``, with a reason. False accepts all answers unchecked, and caches none of them.
     max_retakes
-        Number of further takes that the run makes of a suspect answer by itself, each billed (default 0).
+        Largest number of further takes that the run makes by itself if an answer is suspect. Each is billed
+        (default 0).
     tags
-        Tags for every attempt in the ledger. They map a name to a value, or to a column with a value for each
-        row, as in ``{"team": "ads", "character": col("speaker")}``.
+        Tags for every attempt in the ledger (the table of attempts and costs). They map a name to a value, or
+        to a column with a value for each row, as in ``{"team": "ads", "character": col("speaker")}``.
     on_alert
         A function that gets an :class:`Alert` when 80 % and 100 % of ``max_credits`` are spent or reserved.
         Budgets shared by many runs send alerts at the shares in their ``alerts``.
     cache
-        Folder of answers that runs share: a call that is in it costs nothing (default: the settings' one,
-        if they name one; True for that or your own, False for none).
+        Folder of answers that runs share. A call whose answer is in the folder costs nothing. True means the
+        folder in the settings, or else a folder of your user. False means no folder (default: the folder in
+        the settings, if they name one).
     max_attempts
         Largest number of attempts for a row (default 6).
     patience_s
@@ -55,27 +58,30 @@ class RunOptions(TypedDict, total=False):
         day, and sends the row only if its own ``patience_s`` allows the wait. A run also stops if the service
         is unreachable for this time, or for one minute if that is shorter.
     timeout_s
-        Timeout of one attempt in seconds, download included. The default grows with the length of the text or
+        Timeout of one attempt in seconds, download included. The default depends on the length of the text or
         clip (:class:`speechframe.client.Timeouts`).
     max_answer_mb
         Largest size of one row's answer in megabytes (default: depends on its text, format and duration).
     on_invalid
-        For rows that cannot be sent: ``raise`` (default) sends nothing at all, ``skip`` leaves them out.
+        What to do if rows cannot be sent: ``raise`` (default) raises an error and sends no row. ``skip``
+        sends the other rows.
     on_error
-        For rows that fail: ``column`` (default) writes the error beside the row, ``raise`` ends the run with
-        the first error.
+        What to do if a row fails: ``column`` (default) writes the error beside the row. ``raise`` ends the
+        run with the first error.
     on_unknown
-        For rows that may have been billed without an answer: ``skip`` (default) or ``retry``.
+        What to do with rows that may have been billed without an answer: ``skip`` (default) leaves them,
+        ``retry`` sends them again.
     progress
-        Show a progress bar (default), or a line now and then where there is no terminal. ``"dashboard"``
-        shows the run's dashboard in a notebook (see :func:`speechframe.watch`), and the bar elsewhere.
+        Show a progress bar (default), or without a terminal a line every 15 seconds. ``"dashboard"`` shows
+        the run's dashboard in a notebook (see :func:`speechframe.watch`), and the bar elsewhere. False shows
+        nothing.
     wait
-        False returns the live run at once.
+        True (default) waits for the end of the run. False returns the live run at once.
     dry_run
         Plan and price every row, but send nothing. A run that has begun keeps its table. A run that was only
         planned gets this table.
     service
-        The service to use (default: settings, or the local one).
+        The service to use (default: the service in the settings, or else the local service).
     """
 
     run_dir: str | PathLike[str] | None

@@ -1,7 +1,8 @@
-"""The command ``speechframe``, which runs the verbs and shows their results in shells and scripts.
+"""The command ``speechframe``, which offers the functions of the package in shells and scripts.
 
-The options of a verb are read from its signature and docstring, so every verb is a command, too. The module
-of a command is imported only when that command runs, because Arrow and the web client take long to load.
+Every verb (a public function that makes something, such as `generate`) is also a command. The options of its
+command come from its signature and docstring. Only the module of the named command is imported, because Arrow
+and the web client take long to load.
 """
 
 from speechframe.cli.app import main

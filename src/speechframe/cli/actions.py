@@ -6,12 +6,15 @@ from typing import Any
 
 
 def add_actions(parser: argparse.ArgumentParser) -> Any:
-    """Return the group to which :func:`add_action` adds actions. The user must name one action."""
+    """Add a group of actions to a command, and return the group. The user must name one of its actions.
+
+    :func:`add_action` adds the actions.
+    """
     return parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
 
 
 def add_action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    """Return the parser of an action, with ``--json``."""
+    """Add an action to the group `below`. Return its parser, which already has the option ``--json``."""
     parser: argparse.ArgumentParser = below.add_parser(
         name, help=summary, description=summary, allow_abbrev=False
     )
@@ -20,12 +23,12 @@ def add_action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
     return parser
 
 
-def whole_number(low: int, high: int) -> Callable[[str], int]:
-    """Return a converter of an option's word into a whole number within limits, for argparse."""
+def make_integer_parser(low: int, high: int) -> Callable[[str], int]:
+    """Return a function for argparse that converts an argument into a whole number from `low` to `high`."""
 
-    def number(words: str) -> int:
+    def parse_integer(words: str) -> int:
         if not (words.isascii() and words.isdecimal() and low <= int(words) <= high):
             raise argparse.ArgumentTypeError(f"{words!r} is not a whole number from {low:,} to {high:,}")
         return int(words)
 
-    return number
+    return parse_integer

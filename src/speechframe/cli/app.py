@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol, cast
 
 from speechframe._version import __version__
 from speechframe.cli import declared, exits, show
-from speechframe.errors import InvalidRows, SpeechframeError, nearest
+from speechframe.errors import InvalidRows, SpeechframeError, suggest_name
 from speechframe.network.descriptors import raise_descriptor_limit
 from speechframe.processes.allocator import tune_allocator
-from speechframe.verbs import VERBS
+from speechframe.verbs import RUN_VERBS
 
 
 class Command(Protocol):
@@ -30,10 +30,10 @@ class _Entry(NamedTuple):
     module: str
 
 
-_OWN = MappingProxyType({"dub": "dub"})
-"""The module of a verb that has a command module of its own. The commands of all other verbs share one."""
+_MODULE_BY_VERB = MappingProxyType({"dub": "dub"})
+"""Verb to the module of its command. All other verbs (such as `generate`) share the module `verb`."""
 
-_FIRST: Mapping[str, _Entry] = MappingProxyType(
+_COMMANDS_BEFORE_VERBS: Mapping[str, _Entry] = MappingProxyType(
     {
         "demo": _Entry("Speak a table on the embedded local service and suggest next steps.", "demo"),
         "serve": _Entry("Run the local service.", "serve"),
@@ -41,7 +41,9 @@ _FIRST: Mapping[str, _Entry] = MappingProxyType(
         "say": _Entry("Speak one line into a file.", "say"),
     }
 )
-_LAST: Mapping[str, _Entry] = MappingProxyType(
+"""The commands that ``--help`` lists before the verbs."""
+
+_COMMANDS_AFTER_VERBS: Mapping[str, _Entry] = MappingProxyType(
     {
         "resume": _Entry(
             "Continue a run. Make the rows that have no result, and keep all finished rows.", "resume"
@@ -61,40 +63,41 @@ _LAST: Mapping[str, _Entry] = MappingProxyType(
         "doctor": _Entry("Check the installation, and show how to install missing parts.", "doctor"),
     }
 )
+"""The commands that ``--help`` lists after the verbs."""
 
 _DESCRIPTION = (
     "DataFrames in, speech datasets out. If no key and no address are set, an embedded local service speaks."
 )
 
 
-def commands() -> dict[str, _Entry]:
+def list_commands() -> dict[str, _Entry]:
     """Return all commands by name, including one for each verb."""
     verbs = {
-        declared.command_name(name): _Entry(verb.summary, _OWN.get(name, "verb"))
-        for name, verb in VERBS.items()
+        declared.make_command_name(name): _Entry(verb.summary, _MODULE_BY_VERB.get(name, "verb"))
+        for name, verb in RUN_VERBS.items()
     }
-    return {**_FIRST, **verbs, **_LAST}
+    return {**_COMMANDS_BEFORE_VERBS, **verbs, **_COMMANDS_AFTER_VERBS}
 
 
 def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser for `argv`. Load the module and options of the named command only."""
+    """Return the parser for `argv`. Only the command that `argv` names gets its options."""
     parser = argparse.ArgumentParser(
         prog="speechframe",
         description=_DESCRIPTION,
-        epilog=f"{exits.epilog()}\n\nspeechframe COMMAND --help shows more.",
+        epilog=f"{exits.make_epilog()}\n\nspeechframe COMMAND --help shows more.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"speechframe {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error, and the log")
-    below = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    meant = next((word for word in argv if not word.startswith("-")), None)
-    for name, entry in commands().items():
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    named_command = next((word for word in argv if not word.startswith("-")), None)
+    for name, entry in list_commands().items():
         summary = entry.summary.replace("%", "%%")
-        command = below.add_parser(name, help=summary, description=summary, allow_abbrev=False)
-        if name != meant:
+        command = subparsers.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        if name != named_command:
             continue
-        # Use SUPPRESS, because a default here would override a --debug before the command's name.
+        # Use SUPPRESS. A default of this option would override a --debug before the name of the command.
         command.add_argument(
             "--debug",
             action="store_true",
@@ -103,62 +106,62 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         )
         command.epilog = "speechframe --help lists the exit codes."
         command.set_defaults(module=entry.module, parser=command)
-        _module(entry.module).add_arguments(command)
+        _import_command(entry.module).add_arguments(command)
     return parser
 
 
-def _module(name: str) -> Command:
+def _import_command(name: str) -> Command:
     return cast("Command", importlib.import_module(f"speechframe.cli.commands.{name}"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code (:data:`speechframe.cli.exits.EXIT_CODES`).
+    """Run a command and return its exit code (see :data:`speechframe.cli.exits.EXIT_CODES`).
 
-    SystemExit is raised for ``--help``, ``--version`` and wrong usage.
+    Wrong usage, ``--help`` and ``--version`` raise SystemExit.
 
     Parameters
     ----------
     argv
-        The words after ``speechframe``. Default: those of this process.
+        The arguments after ``speechframe``. The default is the arguments of this process.
     """
-    show.settle_output()
+    show.prepare_output()
     if argv is None:
-        # The process runs this command only, so settings of the whole process may be changed.
+        # This process runs only this command, so settings of the whole process may change.
         tune_allocator()
         raise_descriptor_limit()
     try:
-        argv = _hidden_keys(sys.argv[1:] if argv is None else argv)
-        code = _main(argv)
+        argv = _hide_keys(sys.argv[1:] if argv is None else argv)
+        code = _run_command(argv)
         sys.stdout.flush()
     except BrokenPipeError:
         show.redirect_output()
         return exits.PIPE_CLOSED
     except KeyboardInterrupt:
-        show.note("interrupted")
+        show.write_note("interrupted")
         return exits.INTERRUPTED
     finally:
-        show.end_error_output()
+        show.flush_error_output()
     return code
 
 
-def _hidden_keys(argv: Sequence[str]) -> list[str]:
-    """Return the words of a command line, with keys hidden from detailed tracebacks."""
-    if not any(map(_is_of_key, argv)):
+def _hide_keys(argv: Sequence[str]) -> list[str]:
+    """Return the arguments. API keys are wrapped, so that tracebacks with values do not show the keys."""
+    if not any(map(_is_key_option, argv)):
         return list(argv)
     from speechframe.settings.hidden import Hidden
 
     return [
-        Hidden(word) if _is_of_key(before) or (_is_of_key(word) and "=" in word) else word
+        Hidden(word) if _is_key_option(before) or (_is_key_option(word) and "=" in word) else word
         for before, word in zip(("", *argv), argv, strict=False)
     ]
 
 
-def _is_of_key(word: str) -> bool:
-    # Also match a misspelt option such as "--apikey KEY", because its error would show the key.
+def _is_key_option(word: str) -> bool:
+    # Also match a misspelt option such as "--apikey KEY", because the error message would show the key.
     return word.startswith("-") and "key" in word.partition("=")[0]
 
 
-def _main(argv: list[str]) -> int:
+def _run_command(argv: list[str]) -> int:
     parser = make_parser(argv)
     code: str | int | None = None
     try:
@@ -166,41 +169,41 @@ def _main(argv: list[str]) -> int:
     except SystemExit as ended:
         code, options = ended.code, None
     if options is None:
-        # Raise a new error without the frames of argparse, because their locals
-        # contain the command line, which may contain a key.
+        # Raise a new error without the frames of argparse. Their local variables contain the command line,
+        # which may contain a key.
         raise SystemExit(code)
     if unknown:
-        # argparse would show the usage of speechframe, which does not list the options of the command.
-        meant: argparse.ArgumentParser = getattr(options, "parser", parser)
-        # Mask hidden words, such as the key of "--apikey KEY".
+        # Report the error here, because argparse would show the usage of speechframe, not of the command.
+        command_parser: argparse.ArgumentParser = getattr(options, "parser", parser)
+        # Mask wrapped arguments, such as the key of "--apikey KEY".
         words = " ".join(word if type(word) is str else "***" for word in unknown)
-        known = [name for action in meant._actions for name in action.option_strings]  # noqa: SLF001 - argparse has no public list of options
+        known = [name for action in command_parser._actions for name in action.option_strings]  # noqa: SLF001 - argparse has no public list of options
         misspelt = [word.partition("=")[0] for word in unknown if type(word) is str and word.startswith("--")]
-        guesses = "".join(nearest(name, known) for name in misspelt)
-        message = f"unrecognized arguments: {words}; allowed: see {meant.prog} --help; {guesses}"
-        meant.error(message.rstrip("; "))
+        guesses = "".join(suggest_name(name, known) for name in misspelt)
+        message = f"unrecognized arguments: {words}; allowed: see {command_parser.prog} --help; {guesses}"
+        command_parser.error(message.rstrip("; "))
     if options.command is None:
         parser.print_help(sys.stderr)
-        return exits.USAGE
+        return exits.WRONG_USAGE
     if options.debug:
         logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     try:
-        return _module(options.module).run(options)
+        return _import_command(options.module).run(options)
     except SpeechframeError as error:
         _print_error(error, options)
-        return exits.code_of_error(error)
+        return exits.find_error_code(error)
 
 
 def _print_error(error: SpeechframeError, options: argparse.Namespace) -> None:
     if options.debug:
         traceback.print_exc()
     if isinstance(error, InvalidRows):
-        count = show.counted(error.total, "problem")
-        show.note(f"speechframe {options.command}: {count}; nothing was sent")
-        show.note(show.problems_table(error.problems, error.total))
+        count = show.format_count(error.total, "problem")
+        show.write_note(f"speechframe {options.command}: {count}; nothing was sent")
+        show.write_note(show.format_problems(error.problems, error.total))
     else:
-        show.note(f"speechframe {options.command}: {error}")
+        show.write_note(f"speechframe {options.command}: {error}")
     for words in getattr(error, "__notes__", ()):
-        show.note(words)
+        show.write_note(words)
     if getattr(options, "json", False):
-        print(json.dumps(exits.as_json(error), default=str))
+        print(json.dumps(exits.convert_error_to_json(error), default=str))

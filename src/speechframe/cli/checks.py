@@ -1,4 +1,4 @@
-"""The checks of `doctor`. Each function checks one thing and returns its findings."""
+"""The checks of the command `doctor`. Each function checks one part and returns or yields the results."""
 
 import json
 import platform
@@ -15,18 +15,28 @@ from pathlib import Path
 from typing import Any
 
 from speechframe.cli import installed
-from speechframe.engines.kinds import KINDS, SPEAKERS, Kind, points
-from speechframe.engines.voice_folders import FOLDERS_VARIABLE, check_folder, voice_folders
+from speechframe.engines.kinds import KINDS, SPEAKERS, EngineKind, list_entry_points
+from speechframe.engines.voice_folders import FOLDERS_VARIABLE, check_folder, list_voice_folders
 from speechframe.errors import AudioError, EngineFault, SettingsError, SpeechframeError
-from speechframe.settings import FILE_NAME, Settings, default_service_folder, fingerprint, resolve
-from speechframe.writing.words import counted
+from speechframe.settings import (
+    SETTINGS_FILE,
+    Settings,
+    find_default_service_folder,
+    fingerprint_key,
+    resolve_settings,
+)
+from speechframe.writing.words import format_count
 
 OK, INFO, MISSING, LEFT_OUT, FAILED = "ok", "info", "missing", "left out", "failed"
 
-_PROBE = "speechframe.cli.probe"
-_PROBE_S = 60.0
-_NEEDED = "pip install 'speechframe[local]'"
+_PROBE_MODULE = "speechframe.cli.probe"
+"""Module that tries one engine, or counts voices, in a process of its own."""
+_PROBE_TIMEOUT_S = 60.0
+"""Time limit in seconds for one probe. Loading a large model may take many seconds."""
+_REQUIRED_INSTALL = "pip install 'speechframe[local]'"
+"""Command that installs the parts that the local service itself needs. All other commands are optional."""
 _TONE_HZ, _RATE_HZ = 440.0, 44_100
+"""Pitch and sample rate of the tone that is written in every audio format."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +46,14 @@ class Check:
     Parameters
     ----------
     group, name
-        The part that was checked.
+        The heading under which the check is printed, and the part that was checked.
     state
         ``ok``, ``info``, ``missing`` (not needed for the present settings), ``left out`` (a voice, model or
-        file that cannot be used, and that costs nothing else) or ``failed``.
+        file that cannot be used, while everything else works) or ``failed``.
     words
-        The finding.
+        The finding, as text for people.
     command
-        The command that mends it.
+        Shell command that installs or repairs the part. None if there is no such command.
     """
 
     group: str
@@ -53,26 +63,26 @@ class Check:
     command: str | None = None
 
 
-def all_checks() -> Iterator[Check]:
-    """Yield every check as soon as it is made."""
-    yield from extras()
-    found, settings = _settings()
+def run_checks() -> Iterator[Check]:
+    """Run all checks, and yield each result as soon as it is known."""
+    yield from check_extras()
+    found, settings = _check_settings()
     yield from found
     is_local = settings is None or settings.is_local
-    yield from engines(needed=is_local)
-    yield from catalogues()
+    yield from check_engines(needed=is_local)
+    yield from check_catalogues()
     if settings is not None and not is_local:
-        yield hosted(settings)
-    yield writable("working folder", Path.cwd())
+        yield check_hosted_service(settings)
+    yield check_writable("working folder", Path.cwd())
     if is_local:
-        yield writable("service data", service_folder(settings))
-    yield from audio()
+        yield check_writable("service data", get_service_folder(settings))
+    yield from check_audio()
 
 
-def extras() -> Iterator[Check]:
-    """Yield whether each extra of the package is installed."""
+def check_extras() -> Iterator[Check]:
+    """Yield a result for each extra of the package. If the package is not installed, yield one failure."""
     try:
-        found = installed.extras()
+        found = installed.list_extras()
     except PackageNotFoundError:
         words = (
             "speechframe runs from a folder and is not installed, so its engines and extras cannot be found"
@@ -83,14 +93,14 @@ def extras() -> Iterator[Check]:
         missing = [package for package in packages if not package.is_there]
         if missing:
             words = ", ".join(map(str, missing))
-            yield Check("extras", name, MISSING, words, installed.install_command(name))
+            yield Check("extras", name, MISSING, words, installed.make_install_command(name))
         else:
             yield Check("extras", name, OK, ", ".join(map(str, packages)))
 
 
-def _settings() -> tuple[list[Check], Settings | None]:
+def _check_settings() -> tuple[list[Check], Settings | None]:
     try:
-        settings = resolve()
+        settings = resolve_settings()
     except SettingsError as error:
         return [Check("settings", "service", FAILED, str(error))], None
     where = "the embedded local service, because no key and no address are set"
@@ -99,79 +109,88 @@ def _settings() -> tuple[list[Check], Settings | None]:
     found = [Check("settings", "service", OK, where)]
     key = settings.api_key
     shown = {
-        "key": None if key is None else f"fingerprint {fingerprint(key)}",
+        "key": None if key is None else f"fingerprint {fingerprint_key(key)}",
         "regions": ", ".join(settings.regions) or None,
         "profile": settings.profile,
-        "file": str(Path(FILE_NAME).resolve()) if Path(FILE_NAME).exists() else None,
+        "file": str(Path(SETTINGS_FILE).resolve()) if Path(SETTINGS_FILE).exists() else None,
         "ca_file": settings.ca_file,
     }
     found += [Check("settings", name, INFO, str(value)) for name, value in shown.items() if value is not None]
     return found, settings
 
 
-def service_folder(settings: Settings | None) -> Path:
-    """Return the folder of the embedded service's data."""
-    return (settings.service if settings is not None else None) or default_service_folder()
+def get_service_folder(settings: Settings | None) -> Path:
+    """Return the data folder of the embedded service: the folder in the settings, or else the default."""
+    return (settings.service if settings is not None else None) or find_default_service_folder()
 
 
-def engines(*, needed: bool) -> Iterator[Check]:
-    """Yield whether each engine works, tried in a process of its own, and then each part that is left out.
+def check_engines(*, needed: bool) -> Iterator[Check]:
+    """Try each engine in a process of its own, and yield the results.
+
+    Then yield each voice, model or file that the engines cannot use.
 
     Parameters
     ----------
     needed
-        Whether calls go to the embedded service, so that an engine that fails matters.
+        Whether calls go to the embedded service. Otherwise a broken engine is ``missing``, not ``failed``.
     """
     trouble = FAILED if needed else MISSING
     left_out: dict[str, str] = {}
     for kind in KINDS:
-        names = sorted(point.name for point in points(kind))
+        names = sorted(point.name for point in list_entry_points(kind))
         if not names and kind is SPEAKERS:
-            command = installed.install_command("local")
-            yield Check(_group(kind), "none", trouble, "no speech engine is installed", command)
+            command = installed.make_install_command("local")
+            yield Check(_name_group(kind), "none", trouble, "no speech engine is installed", command)
         for name in names:
             result = _probe(kind.name, name)
             if result.get("problem"):
                 state = MISSING if _is_optional(result.get("command")) else trouble
                 yield Check(
-                    _group(kind), name, state, result["problem"], installed.exact(result.get("command"))
+                    _name_group(kind),
+                    name,
+                    state,
+                    result["problem"],
+                    installed.adapt_install_command(result.get("command")),
                 )
             else:
-                yield Check(_group(kind), name, OK, _works(kind, result))
-            # Two engines may search the same folder.
+                yield Check(_name_group(kind), name, OK, _describe_engine(kind, result))
+            # Two engines may search the same folder and report the same file. Yield each report once.
             left_out |= {words: name for words in result.get("left_out", ()) if words not in left_out}
     for words, name in left_out.items():
         yield Check("left out", name, LEFT_OUT, words)
 
 
-def _group(kind: Kind) -> str:
-    # Speech engines have the plain name, because everything needs them.
+def _name_group(kind: EngineKind) -> str:
+    # Speech engines are simply called engines, because every use of the service needs one of them.
     return "engines" if kind is SPEAKERS else f"{kind.name}s"
 
 
 def _is_optional(command: str | None) -> bool:
-    """Return whether a command installs an optional part, one that the service itself does not need."""
+    """Return whether a command installs a part that the local service can do without."""
     if command is None or not command.startswith(("pip install ", "apt install ")):
         return False
-    return "--upgrade" not in command and command != _NEEDED
+    return "--upgrade" not in command and command != _REQUIRED_INSTALL
 
 
-def _works(kind: Kind, result: dict[str, Any]) -> str:
+def _describe_engine(kind: EngineKind, result: dict[str, Any]) -> str:
     has = ""
     if kind is SPEAKERS:
-        has = f": {counted(result['voices'], 'voice')}, {counted(result['locales'], 'locale')}"
+        has = f": {format_count(result['voices'], 'voice')}, {format_count(result['locales'], 'locale')}"
     elif result["pairs"]:
-        has = f": {counted(result['pairs'], 'pair')}"
+        has = f": {format_count(result['pairs'], 'pair')}"
     return f"{result['version']}{has}" + (f"; {result['tried']}" if "tried" in result else "")
 
 
-def catalogues() -> Iterator[Check]:
-    """Yield the number of voices of each model in the embedded service, and each voice left out."""
-    for folder in voice_folders():
+def check_catalogues() -> Iterator[Check]:
+    """Yield the number of voices of each model of the embedded service.
+
+    Also yield each unusable voice folder, and each voice that is left out because its name is taken.
+    """
+    for folder in list_voice_folders():
         try:
             check_folder(folder)
         except EngineFault as error:
-            # The service does not start, because the folder of a setting must exist.
+            # With this setting the service cannot start, so the check fails.
             yield Check("voices", "folder", FAILED, f"{error}. Correct {FOLDERS_VARIABLE}")
     result = _probe()
     if "problem" in result:
@@ -180,36 +199,38 @@ def catalogues() -> Iterator[Check]:
     for words in result.pop("left_out"):
         yield Check("voices", "duplicate", LEFT_OUT, words)
     for model, counts in result.items():
-        words = f"{counted(counts['voices'], 'voice')}, {counted(counts['locales'], 'locale')}"
+        words = f"{format_count(counts['voices'], 'voice')}, {format_count(counts['locales'], 'locale')}"
         yield Check("voices", model, INFO, words)
 
 
 def _probe(*names: str) -> dict[str, Any]:
     try:
         ended = subprocess.run(  # noqa: S603 - our own module
-            [sys.executable, "-P", "-m", _PROBE, *names],
+            [sys.executable, "-P", "-m", _PROBE_MODULE, *names],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_PROBE_S,
+            timeout=_PROBE_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"problem": f"did not answer within {_PROBE_S:.0f} s"}
+        return {"problem": f"did not answer within {_PROBE_TIMEOUT_S:.0f} s"}
     try:
-        # A native library may print, too, but the last line is ours.
+        # Libraries may print other lines before. The last line is the JSON of the probe.
         result: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         lines = ended.stderr.decode(errors="replace").strip().splitlines()
-        return {"problem": f"{_end_of(ended.returncode)}: {lines[-1] if lines else 'it wrote no error'}"}
+        return {
+            "problem": f"{_describe_exit(ended.returncode)}: {lines[-1] if lines else 'it wrote no error'}"
+        }
     return result
 
 
-def _end_of(code: int) -> str:
+def _describe_exit(code: int) -> str:
     return f"crashed with {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def hosted(settings: Settings) -> Check:
-    """Return whether the service of the settings accepts the key. Listing its voices costs nothing."""
+def check_hosted_service(settings: Settings) -> Check:
+    """List the voices of the configured service, which costs nothing, and return whether this worked."""
     from speechframe import api
 
     started = time.perf_counter()
@@ -219,12 +240,18 @@ def hosted(settings: Settings) -> Check:
         return Check("service", settings.identity(), FAILED, str(error))
     took_ms = 1000 * (time.perf_counter() - started)
     return Check(
-        "service", settings.identity(), OK, f"{counted(len(found), 'voice')}, answered in {took_ms:.0f} ms"
+        "service",
+        settings.identity(),
+        OK,
+        f"{format_count(len(found), 'voice')}, answered in {took_ms:.0f} ms",
     )
 
 
-def writable(name: str, folder: Path) -> Check:
-    """Return whether files can be made in `folder`, or in the nearest folder above it. No file stays."""
+def check_writable(name: str, folder: Path) -> Check:
+    """Return whether `folder` is writable. If it does not exist, check the nearest existing parent.
+
+    The check writes a temporary file and removes it.
+    """
     place = folder
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -236,8 +263,8 @@ def writable(name: str, folder: Path) -> Check:
     return Check("folders", name, OK, f"{folder} ({free / 2**30:,.0f} GB free)")
 
 
-def audio() -> Iterator[Check]:
-    """Yield whether every audio format can be written and read back."""
+def check_audio() -> Iterator[Check]:
+    """Write and read a tone in every audio format, and yield which formats work and which fail."""
     import numpy as np
     import soundfile
 
@@ -247,7 +274,7 @@ def audio() -> Iterator[Check]:
     tone = np.sin(np.arange(_RATE_HZ // 10) * (2 * np.pi * _TONE_HZ / _RATE_HZ)).astype(np.float32)
     works, broken = [], []
     for kind in Format:
-        _, rate_hz = codec.forced_shape(kind, ChannelType.MONO, _RATE_HZ)
+        _, rate_hz = codec.get_forced_shape(kind, ChannelType.MONO, _RATE_HZ)
         try:
             data = codec.encode(tone, rate_hz, format=kind, output_rate_hz=rate_hz)
             codec.decode(data, format=kind, sample_rate_hz=rate_hz)
@@ -261,7 +288,7 @@ def audio() -> Iterator[Check]:
         yield Check("audio", "broken", FAILED, "; ".join(broken))
 
 
-def about() -> dict[str, str]:
+def describe_versions() -> dict[str, str]:
     """Return the versions of the package and of Python, and the platform."""
     from speechframe._version import __version__
 

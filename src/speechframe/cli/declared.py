@@ -1,10 +1,10 @@
-"""Options of a command, read from the signature and docstring of the function behind it.
+"""Derive the options of a command from the signature and docstring of the function that it calls.
 
-- A parameter that takes a constant or a column becomes ``--voice X`` and ``--voice-col c``.
-- A parameter that names a column of the table becomes ``--text COLUMN``.
-- Run options come from :class:`speechframe.RunOptions`.
+- A parameter that takes a constant or a column becomes two options: ``--voice X`` and ``--voice-col c``.
+- A parameter that names a column of the table becomes one option: ``--text COLUMN``.
+- Options of runs, such as ``--run-dir``, come from :class:`speechframe.RunOptions`.
 
-The function gets only the options that were given, so its signature alone states the defaults.
+Only options on the command line are passed to the function, so all defaults are in the function's signature.
 """
 
 import argparse
@@ -23,54 +23,55 @@ from typing import Any
 
 from speechframe.batch.run_options import RunOptions
 from speechframe.cli import docstrings
-from speechframe.cli.docstrings import option_name
+from speechframe.cli.docstrings import make_option_name
 from speechframe.tables.column import Column, col
 
 NOT_OFFERED = frozenset({"wait", "service", "on_alert"})
-"""Run options that commands do not offer. A command waits, prints alerts and has its own service options."""
+"""Run options that are not derived, because commands always wait, print alerts, and have service options."""
 
 _OWN_HELP: Mapping[str, str] = MappingProxyType(
     {
         "cache": "Folder of answers that runs share. A call whose answer is in it is free. Default: "
-        "SPEECHFRAME_CACHE, or cache in speechframe.toml. Each of them applies to every run.",
+        "SPEECHFRAME_CACHE, or cache in speechframe.toml. Both apply to every run.",
         "progress": "Show a progress bar (default). Without a terminal, print a line now and then.",
         "tags": "Label of every attempt in the ledger, such as team=ads.",
     }
 )
-"""Help of run options whose docstring mentions Python values, which a shell cannot pass."""
+"""Help texts that replace docstrings, because these docstrings mention Python values."""
 
-_PAIRS = "tags"
-"""The run option that is written as ``name=value``, once for each pair."""
+_PAIRS_OPTION = "tags"
+"""The run option whose value is ``NAME=VALUE``. Users may repeat this option."""
 
-_PREFIX = "value"
+_DEST_PREFIX = "value"
+"""Prefix of the attributes in which argparse stores derived options, such as ``value.voice.column``."""
 _METAVARS = {int: "N", float: "NUMBER"}
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a function, as the command line offers it.
+    """One parameter of a function, with the facts from which its options are made.
 
     Parameters
     ----------
     name
-        The name in the function's signature.
+        The name of the parameter in the function's signature.
     kind
         The type of the value: ``str``, ``int``, ``float``, ``bool``, ``list`` (repeatable) or ``dict``
         (JSON).
     help
-        The description of the parameter in the docstring, or words of the command.
+        The help text, usually the description of the parameter in the docstring.
     required
-        True if it has no default.
+        Whether the parameter lacks a default.
     is_data
-        True if it names a column of the table.
+        Whether the value is the name of a column of the table.
     takes_column
-        True if it takes a constant or a column.
+        Whether the value may be a constant or a column.
     choices
-        The words of a ``Literal`` in the type. They apply only to text. Empty if any word is allowed.
+        The allowed values of a ``Literal`` type. Empty if any value is allowed.
     is_path
-        True if it names a folder or file.
+        Whether the value is the path of a folder or file.
     can_be_off
-        True if it takes False, too.
+        Whether False is allowed besides another type. Then there is an option ``--no-NAME``.
     """
 
     name: str
@@ -84,10 +85,10 @@ class Parameter:
     can_be_off: bool = False
 
 
-def verb_of(name: str) -> Callable[..., Any]:
-    """Return an empty function with the docstring and the named parameters of a verb.
+def load_verb_signature(name: str) -> Callable[..., Any]:
+    """Return a function with the docstring and the named parameters of a verb, but without its body.
 
-    They are read from the source, because the verb's module loads Arrow and the web client.
+    The source file is parsed, not imported, because the import would load Arrow and the web client.
     """
     source = (resources.files("speechframe.verbs") / f"{name}.py").read_text(encoding="utf-8")
     statements = ast.parse(source).body
@@ -105,48 +106,49 @@ def verb_of(name: str) -> Callable[..., Any]:
     return found
 
 
-def command_name(verb: str) -> str:
+def make_command_name(verb: str) -> str:
     """Return the name of a verb's command.
 
     Examples
     --------
-    >>> command_name("change_voice")
+    >>> make_command_name("change_voice")
     'change-voice'
     """
     return verb.replace("_", "-")
 
 
-def parameters(function: Callable[..., Any]) -> list[Parameter]:
-    """Return the keyword parameters of `function`, with types from annotations and help from the docstring.
+def read_parameters(function: Callable[..., Any]) -> list[Parameter]:
+    """Return the keyword-only parameters of `function`.
 
-    A parameter whose default equals its name, such as ``text="text"``, takes the name of a column.
+    Types come from the annotations, and help texts from the docstring. A parameter whose default equals its
+    name, such as ``text="text"``, is the name of a column.
     """
-    helps = docstrings.read(function.__doc__).parameters
+    helps = docstrings.read_docstring(function.__doc__).parameters
     signature = inspect.signature(function, eval_str=True)
     return [
-        _parameter(p.name, p.annotation, helps.get(p.name, ""), default=p.default)
+        _make_parameter(p.name, p.annotation, helps.get(p.name, ""), default=p.default)
         for p in signature.parameters.values()
         if p.kind is p.KEYWORD_ONLY
     ]
 
 
-def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
-    """Return the run options that commands offer, except those in `without`."""
-    helps = docstrings.read(RunOptions.__doc__).parameters
+def read_run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
+    """Return the options of runs, except `NOT_OFFERED` and the given names."""
+    helps = docstrings.read_docstring(RunOptions.__doc__).parameters
     left_out = {*NOT_OFFERED, *without}
     return [
-        _parameter(name, hint, _OWN_HELP.get(name) or helps.get(name, ""), default=None)
+        _make_parameter(name, hint, _OWN_HELP.get(name) or helps.get(name, ""), default=None)
         for name, hint in typing.get_type_hints(RunOptions).items()
         if name not in left_out
     ]
 
 
-def _parameter(name: str, annotation: Any, words: str, *, default: Any) -> Parameter:
+def _make_parameter(name: str, annotation: Any, words: str, *, default: Any) -> Parameter:
     is_data = default == name
-    members = [m for m in _members(annotation) if m is not NoneType]
+    members = [m for m in _split_union(annotation) if m is not NoneType]
     takes_column = Column in members and not is_data
     plain = [m for m in members if m is not Column and m is not Any]
-    kinds = [_kind(m) for m in plain]
+    kinds = [_find_kind(m) for m in plain]
     if not kinds and default is not None and default is not inspect.Parameter.empty:
         kinds = [type(default)]
     return Parameter(
@@ -162,12 +164,12 @@ def _parameter(name: str, annotation: Any, words: str, *, default: Any) -> Param
     )
 
 
-def _members(annotation: Any) -> tuple[Any, ...]:
+def _split_union(annotation: Any) -> tuple[Any, ...]:
     is_union = typing.get_origin(annotation) in {typing.Union, UnionType}
     return typing.get_args(annotation) if is_union else (annotation,)
 
 
-def _kind(member: Any) -> type:
+def _find_kind(member: Any) -> type:
     origin = typing.get_origin(member) or member
     if origin is typing.Literal:
         return str
@@ -182,56 +184,61 @@ def _kind(member: Any) -> type:
     return str
 
 
-def add(group: Any, parameters: Sequence[Parameter]) -> None:
-    """Add options for `parameters` to an argument group or parser."""
+def add_options(group: Any, parameters: Sequence[Parameter]) -> None:
+    """Add the options of some parameters to an argument group or parser."""
     for parameter in parameters:
         if parameter.takes_column:
             either = group.add_mutually_exclusive_group(required=parameter.required)
-            _add(either, parameter, required=False)
+            _add_option(either, parameter, required=False)
             either.add_argument(
-                f"{option_name(parameter.name)}-col",
-                dest=f"{_PREFIX}.{parameter.name}.column",
+                f"{make_option_name(parameter.name)}-col",
+                dest=f"{_DEST_PREFIX}.{parameter.name}.column",
                 default=argparse.SUPPRESS,
                 metavar="COLUMN",
                 help="column that has the value for each row",
             )
         elif parameter.can_be_off:
             either = group.add_mutually_exclusive_group(required=parameter.required)
-            _add(either, parameter, required=False)
+            _add_option(either, parameter, required=False)
             either.add_argument(
-                f"--no-{option_name(parameter.name)[2:]}",
-                dest=f"{_PREFIX}.{parameter.name}",
+                f"--no-{make_option_name(parameter.name)[2:]}",
+                dest=f"{_DEST_PREFIX}.{parameter.name}",
                 action="store_false",
                 default=argparse.SUPPRESS,
                 help=f"use no {parameter.name.replace('_', ' ')}, even if the settings name one",
             )
         else:
-            _add(group, parameter, required=parameter.required)
+            _add_option(group, parameter, required=parameter.required)
 
 
-def _add(group: Any, parameter: Parameter, *, required: bool) -> None:
-    names, words = [option_name(parameter.name)], parameter.help.replace("%", "%%")
-    if parameter.kind is list or parameter.name == _PAIRS:
-        # A list option also accepts the argument's own name, in the plural.
+def _add_option(group: Any, parameter: Parameter, *, required: bool) -> None:
+    names, words = [make_option_name(parameter.name)], parameter.help.replace("%", "%%")
+    if parameter.kind is list or parameter.name == _PAIRS_OPTION:
+        # The option has the singular name. For a list, the plural name of the parameter works, too.
         own = names if parameter.kind is list else []
         names, words = [names[0].removesuffix("s"), *own], f"{words.rstrip('.')}; repeatable"
-    # An exclusive group of argparse refuses an option that is required.
+    # Pass `required` only if it is true, because a mutually exclusive group of argparse refuses the argument.
     needed = {"required": True} if required else {}
-    dest = f"{_PREFIX}.{parameter.name}"
+    dest = f"{_DEST_PREFIX}.{parameter.name}"
     group.add_argument(
-        *names, dest=dest, default=argparse.SUPPRESS, help=words, **needed, **_settings_of(parameter)
+        *names,
+        dest=dest,
+        default=argparse.SUPPRESS,
+        help=words,
+        **needed,
+        **_make_argument_settings(parameter),
     )
 
 
-def _settings_of(parameter: Parameter) -> dict[str, Any]:
+def _make_argument_settings(parameter: Parameter) -> dict[str, Any]:
     if parameter.kind is bool:
         return {"action": argparse.BooleanOptionalAction}
     if parameter.kind is list:
         return {"action": "append", "metavar": parameter.name.removesuffix("s").upper()}
-    if parameter.name == _PAIRS:
-        return {"action": "append", "type": _pair, "metavar": "NAME=VALUE"}
+    if parameter.name == _PAIRS_OPTION:
+        return {"action": "append", "type": _parse_pair, "metavar": "NAME=VALUE"}
     if parameter.kind is dict:
-        return {"type": json_object, "metavar": "JSON|@FILE"}
+        return {"type": parse_json_object, "metavar": "JSON|@FILE"}
     if parameter.choices:
         return {"choices": parameter.choices}
     if parameter.is_data or parameter.name == "id":
@@ -240,19 +247,21 @@ def _settings_of(parameter: Parameter) -> dict[str, Any]:
     return {"type": parameter.kind, "metavar": metavar}
 
 
-def _pair(words: str) -> tuple[str, str]:
+def _parse_pair(words: str) -> tuple[str, str]:
     name, separator, value = words.partition("=")
     if not name or not separator:
         raise argparse.ArgumentTypeError(f"{words!r} is not of the form NAME=VALUE")
     return name, value
 
 
-def json_object(words: str) -> dict[str, Any]:
-    """Return the JSON object in `words`, or in the file that ``@name`` names.
+def parse_json_object(words: str) -> dict[str, Any]:
+    """Return the JSON object in `words`. If `words` is ``@NAME``, read the object from the file NAME.
+
+    Any other text raises ``argparse.ArgumentTypeError``.
 
     Examples
     --------
-    >>> json_object('{"Nguyen": {"type": "SAY_AS", "pronunciation": "win"}}')["Nguyen"]["type"]
+    >>> parse_json_object('{"Nguyen": {"type": "SAY_AS", "pronunciation": "win"}}')["Nguyen"]["type"]
     'SAY_AS'
     """
     try:
@@ -267,12 +276,12 @@ def json_object(words: str) -> dict[str, Any]:
     return value
 
 
-def required_usage(parameters: Sequence[Parameter]) -> str:
-    """Return the required options in the form of a usage line."""
+def make_required_usage(parameters: Sequence[Parameter]) -> str:
+    """Return the required options for a usage line, such as ``(--voice VOICE | --voice-col COLUMN)``."""
     words = ""
     for parameter in parameters:
         if parameter.required:
-            name = option_name(parameter.name)
+            name = make_option_name(parameter.name)
             if parameter.kind is list:
                 words += f"{name.removesuffix('s')} {parameter.name.removesuffix('s').upper()} "
                 continue
@@ -282,12 +291,12 @@ def required_usage(parameters: Sequence[Parameter]) -> str:
     return words
 
 
-def values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the values that were given on the command line, as arguments of the function."""
+def collect_values(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options on the command line as keyword arguments of the function."""
     given: dict[str, Any] = {}
     for dest, value in vars(options).items():
         prefix, _, rest = dest.partition(".")
-        if prefix == _PREFIX:
+        if prefix == _DEST_PREFIX:
             name, _, is_column = rest.partition(".")
-            given[name] = col(value) if is_column else dict(value) if name == _PAIRS else value
+            given[name] = col(value) if is_column else dict(value) if name == _PAIRS_OPTION else value
     return given

@@ -1,16 +1,20 @@
-"""Read the summary and the parameters of NumPy docstrings, as help for a command."""
+"""Read the summary and the parameters of NumPy docstrings, and convert them into help texts of commands."""
 
 import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-_RULE = re.compile(r"^-{3,}$")
-_ROLE = re.compile(r":\w+:`~?([^`]+)`")
-_LITERAL = re.compile(r"``?([^`]+)``?")
-_COLUMN = re.compile(r"""(?:\w+=)?col\(["'](\w+)["']\)""")
-_OF_COLUMNS = re.compile(r"; --[\w-]+-col .*$", re.DOTALL)
-_RETURNS = re.compile(r"^Return an? \S+ with ")
+_SECTION_RULE = re.compile(r"^-{3,}$")
+"""The line under the heading of a section."""
+_ROLE_PATTERN = re.compile(r":\w+:`~?([^`]+)`")
+"""A reference of reStructuredText, such as ``:class:`~speechframe.Run```."""
+_LITERAL_PATTERN = re.compile(r"``?([^`]+)``?")
+_COLUMN_PATTERN = re.compile(r"""(?:\w+=)?col\(["'](\w+)["']\)""")
+"""A column in a docstring or message, such as ``voice=col("speaker")``."""
+_COLUMNS_PART_PATTERN = re.compile(r"; --[\w-]+-col .*$", re.DOTALL)
+"""The end of a help text from its first mention of an option for columns."""
+_RETURN_PREFIX_PATTERN = re.compile(r"^Return an? \S+ with ")
 
 
 @dataclass(frozen=True)
@@ -20,11 +24,11 @@ class Help:
     Parameters
     ----------
     summary
-        The first paragraph as one line, without "Return a ... with" at its start.
+        The first paragraph as one line. If it starts with "Return a ... with", these words are left out.
     body
         The paragraphs between the summary and the first section.
     parameters
-        Parameter name to its description on one line.
+        Description of each parameter on one line, by the name of the parameter.
     """
 
     summary: str = ""
@@ -32,33 +36,33 @@ class Help:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-def read(docstring: str | None) -> Help:
-    """Return the parts of `docstring`, as plain words.
+def read_docstring(docstring: str | None) -> Help:
+    """Return the parts of `docstring`, without markup.
 
     Examples
     --------
-    >>> read(read.__doc__).summary
-    'Return the parts of docstring, as plain words.'
+    >>> read_docstring(read_docstring.__doc__).summary
+    'Return the parts of docstring, without markup.'
     """
     lines = inspect.cleandoc(docstring or "").splitlines()
-    sections = [i for i in range(len(lines) - 1) if lines[i] and _RULE.match(lines[i + 1])]
+    sections = [i for i in range(len(lines) - 1) if lines[i] and _SECTION_RULE.match(lines[i + 1])]
     head = lines[: sections[0]] if sections else lines
     summary, _, body = "\n".join(head).strip().partition("\n\n")
     parameters: dict[str, str] = {}
     for i, start in enumerate(sections):
         if lines[start] == "Parameters":
             end = sections[i + 1] if i + 1 < len(sections) else len(lines)
-            parameters = _parameters(lines[start + 2 : end])
-    return Help(_summary(summary), plain(body.strip()), parameters)
+            parameters = _read_parameters(lines[start + 2 : end])
+    return Help(_shorten_summary(summary), strip_markup(body.strip()), parameters)
 
 
-def _summary(words: str) -> str:
-    # Keep "Every row spoken." of "Return a Run with every row spoken.", because a command shows no object.
-    words = _RETURNS.sub("", plain(" ".join(words.split())))
+def _shorten_summary(words: str) -> str:
+    # Shorten "Return a Run with every row spoken." to "Every row spoken.", because a command returns no Run.
+    words = _RETURN_PREFIX_PATTERN.sub("", strip_markup(" ".join(words.split())))
     return words[:1].upper() + words[1:]
 
 
-def _parameters(lines: list[str]) -> dict[str, str]:
+def _read_parameters(lines: list[str]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     names: list[str] = []
     for line in lines:
@@ -68,48 +72,48 @@ def _parameters(lines: list[str]) -> dict[str, str]:
         elif line.strip():
             for name in names:
                 found[name].append(line.strip())
-    return {name: with_options(plain(" ".join(words)), name) for name, words in found.items()}
+    return {name: replace_columns(strip_markup(" ".join(words)), name) for name, words in found.items()}
 
 
-def plain(words: str) -> str:
-    """Return reStructuredText as plain words.
+def strip_markup(words: str) -> str:
+    """Remove the markup of reStructuredText from `words`.
 
     Examples
     --------
-    >>> plain("See :class:`~speechframe.Run` and ``id``.")
+    >>> strip_markup("See :class:`~speechframe.Run` and ``id``.")
     'See speechframe.Run and id.'
     """
-    return _LITERAL.sub(r"\1", _ROLE.sub(r"\1", words))
+    return _LITERAL_PATTERN.sub(r"\1", _ROLE_PATTERN.sub(r"\1", words))
 
 
-def with_options(words: str, parameter: str) -> str:
-    """Replace each ``col("x")`` in `words` by the option for columns of the parameter.
+def replace_columns(words: str, parameter: str) -> str:
+    """Replace each ``col("x")`` in `words` with the option that passes a column to the parameter.
 
     Examples
     --------
-    >>> with_options('did you mean voice=col("speaker")?', "voice")
+    >>> replace_columns('did you mean voice=col("speaker")?', "voice")
     'did you mean --voice-col speaker?'
     """
-    return _COLUMN.sub(rf"{option_name(parameter)}-col \1", words)
+    return _COLUMN_PATTERN.sub(rf"{make_option_name(parameter)}-col \1", words)
 
 
-def without_columns(words: str) -> str:
-    """Cut a help text before its words about columns, for a command that takes no table.
+def remove_columns_part(words: str) -> str:
+    """Remove the part of a help text that concerns columns, for a command that takes no table.
 
     Examples
     --------
-    >>> without_columns("Id or name; --voice-col x takes it from a column. So do all.")
+    >>> remove_columns_part("Id or name; --voice-col x takes it from a column. So do all.")
     'Id or name.'
     """
-    return _OF_COLUMNS.sub(".", words)
+    return _COLUMNS_PART_PATTERN.sub(".", words)
 
 
-def option_name(parameter: str) -> str:
-    """Return a parameter's name as an option.
+def make_option_name(parameter: str) -> str:
+    """Return the name of the option for a parameter.
 
     Examples
     --------
-    >>> option_name("sample_rate")
+    >>> make_option_name("sample_rate")
     '--sample-rate'
     """
     return "--" + parameter.replace("_", "-")

@@ -1,4 +1,4 @@
-"""Read from the package's metadata which packages of its extras are installed."""
+"""Find out which packages the extras of speechframe require, and which of these are installed."""
 
 import json
 import re
@@ -11,21 +11,24 @@ from importlib.util import find_spec
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-PACKAGE = "speechframe"
+PACKAGE_NAME = "speechframe"
 
-_REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?\s*([^;]*)")
-_EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
-_AT_LEAST = re.compile(r">=\s*([0-9][0-9.]*)")
+_REQUIREMENT_PATTERN = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?\s*([^;]*)")
+"""A requirement in the metadata: name of the package, its extras, and its versions."""
+_EXTRA_PATTERN = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
+"""The marker of a requirement that belongs to an extra."""
+_AT_LEAST_PATTERN = re.compile(r">=\s*([0-9][0-9.]*)")
+"""The lowest allowed version in a requirement."""
 
 
 @dataclass(frozen=True)
-class Needed:
+class RequiredPackage:
     """A package that an extra requires, and its installed version.
 
     Parameters
     ----------
     name
-        The package.
+        Name of the package.
     at_least
         The lowest version that works. Empty if any version works.
     found
@@ -38,18 +41,18 @@ class Needed:
 
     @property
     def is_there(self) -> bool:
-        """Whether the package is installed, and recent enough."""
-        return self.found is not None and _figures(self.found) >= _figures(self.at_least)
+        """Whether the package is installed in a version that works."""
+        return self.found is not None and _parse_version(self.found) >= _parse_version(self.at_least)
 
     def __str__(self) -> str:
-        """Return the name, with the version or the fault."""
+        """Return the name and the version. If the package is missing or too old, the text contains this."""
         if self.found is None:
             return f"{self.name} is missing"
         return f"{self.name} {self.found}" + ("" if self.is_there else f" is older than {self.at_least}")
 
 
-def _figures(words: str) -> tuple[int, ...]:
-    # Suffixes such as rc1 and .post2 are ignored, because only lower bounds are compared.
+def _parse_version(words: str) -> tuple[int, ...]:
+    # Ignore suffixes such as rc1 and .post2, which matter little for a lowest version.
     found = [re.match(r"\d+", part) for part in words.split(".")]
     figures = [int(match.group()) for match in found if match]
     while figures and figures[-1] == 0:
@@ -57,72 +60,75 @@ def _figures(words: str) -> tuple[int, ...]:
     return tuple(figures)
 
 
-def extras() -> dict[str, list[Needed]]:
-    """Return the packages of each extra, by the name of the extra.
+def list_extras() -> dict[str, list[RequiredPackage]]:
+    """Return the required packages of each extra, by the name of the extra.
 
     Raises
     ------
     PackageNotFoundError
-        If speechframe runs from a folder and is not installed.
+        If speechframe is not installed, for example because it runs from a source folder.
 
     Examples
     --------
-    >>> sorted(package.name for package in extras()["speed"])
+    >>> sorted(package.name for package in list_extras()["speed"])
     ['orjson', 'pybase64']
     """
-    package = distribution(PACKAGE)
+    package = distribution(PACKAGE_NAME)
     names = package.metadata.get_all("Provides-Extra") or []
-    return {name: list(_needed(package, name)) for name in names}
+    return {name: list(_list_required(package, name)) for name in names}
 
 
-def _needed(package: Distribution, extra: str) -> Iterator[Needed]:
+def _list_required(package: Distribution, extra: str) -> Iterator[RequiredPackage]:
     for words in package.requires or ():
         requirement, _, marker = words.partition(";")
-        named = _EXTRA.search(marker)
-        match = _REQUIREMENT.match(requirement)
+        named = _EXTRA_PATTERN.search(marker)
+        match = _REQUIREMENT_PATTERN.match(requirement)
         if named is None or named.group(1) != extra or match is None:
             continue
         name, below, figures = match.groups()
-        if name == PACKAGE:
+        if name == PACKAGE_NAME:
             for other in (below or "").split(","):
-                yield from _needed(package, other.strip())
+                yield from _list_required(package, other.strip())
         else:
-            lowest = _AT_LEAST.search(figures)
-            yield Needed(name, lowest.group(1) if lowest else "", _version(name))
+            lowest = _AT_LEAST_PATTERN.search(figures)
+            yield RequiredPackage(name, lowest.group(1) if lowest else "", _find_version(name))
 
 
-def _version(name: str) -> str | None:
+def _find_version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:
         return None
 
 
-def install_command(extra: str) -> str:
+def make_install_command(extra: str) -> str:
     """Return the command that installs an extra into the environment of this process."""
     python = shlex.quote(sys.executable)
-    # An environment made by uv lacks pip.
+    # An environment that uv created contains no pip.
     tool = f"{python} -m pip install" if find_spec("pip") is not None else f"uv pip install --python {python}"
-    return f"{tool} {_target(extra)}"
+    return f"{tool} {_make_install_target(extra)}"
 
 
-def _target(extra: str) -> str:
+def _make_install_target(extra: str) -> str:
     try:
-        origin = json.loads(distribution(PACKAGE).read_text("direct_url.json") or "{}")
+        origin = json.loads(distribution(PACKAGE_NAME).read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
         origin = {}
     url = str(origin.get("url", ""))
     if not url:
-        return shlex.quote(f"{PACKAGE}[{extra}]")
+        return shlex.quote(f"{PACKAGE_NAME}[{extra}]")
     if origin.get("dir_info", {}).get("editable"):
         folder = url2pathname(urlsplit(url).path)
         return "-e " + shlex.quote(f"{folder}[{extra}]")
-    return shlex.quote(f"{PACKAGE}[{extra}] @ {url}")
+    return shlex.quote(f"{PACKAGE_NAME}[{extra}] @ {url}")
 
 
-def exact(command: str | None) -> str | None:
-    """Return the command for this environment, if `command` is ``pip install 'speechframe[x]'``."""
+def adapt_install_command(command: str | None) -> str | None:
+    """Adapt an install command to this environment.
+
+    ``pip install 'speechframe[x]'`` becomes :func:`make_install_command`. Any other command stays unchanged.
+    """
     if command is None:
         return None
-    found = re.fullmatch(rf"pip install '{PACKAGE}\[(\w+)\]'", command)
-    return install_command(found.group(1)) if found else command
+    found = re.fullmatch(rf"pip install '{PACKAGE_NAME}\[(\w+)\]'", command)
+    return make_install_command(found.group(1)) if found else command

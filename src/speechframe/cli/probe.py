@@ -1,7 +1,8 @@
-"""Try one engine and print the result as JSON, as ``python -m speechframe.cli.probe KIND NAME``.
+"""Try one engine and print the result as JSON: ``python -m speechframe.cli.probe KIND NAME``.
 
-The trial needs its own process, because an engine that crashes or hangs must not end `doctor`, and `doctor`
-must not load GPL libraries. Without a name this program counts the voices of each catalogue.
+Without arguments, count the voices of each model instead. The command `doctor` runs this module in a separate
+process for two reasons. An engine that crashes or hangs must not stop `doctor`, and `doctor` itself must not
+load libraries under the GPL.
 """
 
 import json
@@ -18,35 +19,37 @@ import numpy as np
 
 from speechframe.engines import kinds, registry, streaming
 from speechframe.engines.base import Recording, Utterance
-from speechframe.spec.locales import language_of
+from speechframe.spec.locales import get_language
 from speechframe.spec.speech import Model
 
-WORD = "Hello"
-_SILENCE_HZ = 16_000
+TRIAL_WORD = "Hello"
+"""Text that engines speak or translate."""
+_SILENCE_RATE_HZ = 16_000
+"""Sample rate, and number of samples, of the second of silence that recognisers get."""
 
 
 def main() -> None:
-    """Print the result as JSON."""
+    """Try the engine of the command line, or count voices, and print the result as one line of JSON."""
     logging.getLogger("speechframe").setLevel(logging.ERROR)  # all warnings are in the result
     found = _try_engine(*sys.argv[1:]) if len(sys.argv) > 1 else _count_voices()
     sys.stdout.write(json.dumps(found) + "\n")
 
 
 def _count_voices() -> dict[str, Any]:
-    found: dict[str, Any] = {"left_out": _duplicates()}
+    found: dict[str, Any] = {"left_out": _list_duplicates()}
     for model in Model:
-        voices = [entry.voice for entry in registry.catalogue(model).values()]
+        voices = [entry.voice for entry in registry.build_catalogue(model).values()]
         found[model.value] = {"voices": len(voices), "locales": len({voice.locale for voice in voices})}
     return found
 
 
-def _duplicates() -> list[str]:
-    """Return a sentence for each voice whose name another engine has. Engines report all other faults."""
-    return list(dict.fromkeys(words for model in Model for words in registry.duplicates(model)))
+def _list_duplicates() -> list[str]:
+    """Return a sentence for each voice that is left out because another engine has a voice of that name."""
+    return list(dict.fromkeys(words for model in Model for words in registry.describe_duplicates(model)))
 
 
 def _try_engine(kind: str, name: str) -> dict[str, Any]:
-    report = registry.describe(kind, name)[0]
+    report = registry.report_engines(kind, name)[0]
     found = asdict(report)
     if report.works and kind in _TRIALS:
         try:
@@ -56,50 +59,50 @@ def _try_engine(kind: str, name: str) -> dict[str, Any]:
     return found
 
 
-def _speak(name: str) -> dict[str, Any]:
-    speaker = registry.speakers()[name]
-    voices, _ = registry.voices_of(name, speaker)
+def _try_speaker(name: str) -> dict[str, Any]:
+    speaker = registry.load_speakers()[name]
+    voices, _ = registry.list_voices(name, speaker)
     if not voices:
         return {}
-    voice = next((voice for voice in voices if language_of(voice.locale) == "en"), voices[0])
-    # The voice's own name is a word in the script of its language.
-    text = WORD if language_of(voice.locale) == "en" else voice.display_name
+    voice = next((voice for voice in voices if get_language(voice.locale) == "en"), voices[0])
+    # For other languages, speak the name of the voice, which is written in the script of its language.
+    text = TRIAL_WORD if get_language(voice.locale) == "en" else voice.display_name
     started = time.perf_counter()
     speech = streaming.speak(speaker, Utterance(text, voice_id=voice.voice_id, locale=voice.locale))
     took_ms = 1000 * (time.perf_counter() - started)
     if not len(speech.samples) or not np.abs(speech.samples).max() > 0:
         return {"problem": f"spoke {text!r}, but the audio is silent"}
-    # Each worker of the service that speaks with this engine holds so much memory.
+    # The peak memory of this process is about the memory of each service process with this engine.
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     spoken = f"{voice.voice_id} spoke {text!r} ({speech.audio_seconds:.1f} s) in {took_ms:.0f} ms"
     return {"tried": f"{spoken}; {memory_mb} MB a worker"}
 
 
-def _translate(name: str) -> dict[str, Any]:
-    translator = registry.translators()[name]
-    pairs, _ = registry.pairs_of(name, translator)
-    pair = next((pair for pair in pairs if language_of(pair.source) == "en"), None)
+def _try_translator(name: str) -> dict[str, Any]:
+    translator = registry.load_translators()[name]
+    pairs, _ = registry.list_pairs(name, translator)
+    pair = next((pair for pair in pairs if get_language(pair.source) == "en"), None)
     if pair is None:
         return {}
-    (text,) = translator.translate([WORD], pair)
-    return {"tried": f"{WORD!r} is {text!r} in {pair.target}"}
+    (text,) = translator.translate([TRIAL_WORD], pair)
+    return {"tried": f"{TRIAL_WORD!r} is {text!r} in {pair.target}"}
 
 
-def _recognise(name: str) -> dict[str, Any]:
-    # Loading the model takes most of the time, and may fail.
-    silence = Recording(np.zeros(_SILENCE_HZ, np.float32), _SILENCE_HZ)
-    text = registry.recognisers()[name].recognise(silence).text
+def _try_recogniser(name: str) -> dict[str, Any]:
+    # Recognising silence loads the model, which is the step that may fail.
+    silence = Recording(np.zeros(_SILENCE_RATE_HZ, np.float32), _SILENCE_RATE_HZ)
+    text = registry.load_recognisers()[name].recognise(silence).text
     return {"problem": f"recognised {text!r} in silence"} if text else {"tried": "found no words in silence"}
 
 
 _TRIALS: Mapping[str, Callable[[str], dict[str, Any]]] = MappingProxyType(
     {
-        kinds.SPEAKERS.name: _speak,
-        kinds.TRANSLATORS.name: _translate,
-        kinds.RECOGNISERS.name: _recognise,
+        kinds.SPEAKERS.name: _try_speaker,
+        kinds.TRANSLATORS.name: _try_translator,
+        kinds.RECOGNISERS.name: _try_recogniser,
     }
 )
-"""The trials. Only the version of a changer is read, because a change needs a voice and a clip."""
+"""Trial of each kind of engine. Voice changers lack a trial, which would need a voice and a recording."""
 
 
 if __name__ == "__main__":

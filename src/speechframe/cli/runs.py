@@ -1,4 +1,4 @@
-"""The shared parts of commands that make runs: options, Ctrl-C, and the report at the end."""
+"""Shared code of the commands that make runs: options, Ctrl-C, and the report at the end."""
 
 import argparse
 import contextlib
@@ -20,33 +20,38 @@ if TYPE_CHECKING:
     from speechframe.batch.live import Run
     from speechframe.batch.progress import Progress
 
-_STOPPING = b"\nstopping: calls in flight finish first; Ctrl-C again cancels them\n"
-_FAILURES_SHOWN = 5
-_PLAN = ("rows", "unique", "finished", "invalid", "calls", "credits")
-_WHY = ("status", "error_code", "error_message")
+_STOPPING_MESSAGE = b"\nstopping: calls in flight finish first; Ctrl-C again cancels them\n"
+_MAX_SHOWN_FAILURES = 5
+_PLAN_FIELDS = ("rows", "unique", "finished", "invalid", "calls", "credits")
+"""Attributes of the estimate of a dry run that ``--json`` prints."""
+_REASON_COLUMNS = ("status", "error_code", "error_message")
+"""Columns that explain why a row has no answer."""
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of :func:`report`."""
+    """Add the option ``--json``, which :func:`report` needs."""
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of the summary")
 
 
-def settle_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -> None:
-    """End with a usage error when a run option has a value that is not allowed, before a service starts."""
+def check_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -> None:
+    """Check the run options in `given` before a service starts. An invalid value is a usage error.
+
+    For a dry run, add ``progress=False`` to `given` if `progress` is not set.
+    """
     from speechframe.batch.options import OPTION_NAMES, Options
 
     if given.get("dry_run"):
-        # The report already contains the one line of a dry run.
+        # The only line of the progress display would repeat the report.
         given.setdefault("progress", False)
     try:
         chosen: Any = {name: value for name, value in given.items() if name in OPTION_NAMES}
-        Options.of(**chosen)
+        Options.from_given(**chosen)
     except SettingsError as error:
         parser.error(str(error))
 
 
-def existing_file(words: str) -> Path:
-    """Return an existing path. A mistyped path is a usage error, before a service starts."""
+def parse_existing_path(words: str) -> Path:
+    """Return the path of an existing file or folder, for argparse. Any other text is a usage error."""
     if words.startswith(("http://", "https://")):
         raise argparse.ArgumentTypeError(
             f"{words} is an address; name a file, or write the address into a column of a table"
@@ -58,75 +63,75 @@ def existing_file(words: str) -> Path:
 
 
 @contextlib.contextmanager
-def gentle_interrupts() -> Iterator[None]:
-    """Explain Ctrl-C when it comes, because a run may take seconds to stop in good order."""
-    # Keep the handler of other code. Also keep SIGINT ignored in a background job of a script.
+def explain_interrupts() -> Iterator[None]:
+    """Print a line at the first Ctrl-C, because a run may then take seconds to stop properly."""
+    # Do not replace a handler of other code, or SIGINT that is ignored (a background job of a script).
     mine = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not mine or threading.current_thread() is not threading.main_thread():
         yield
         return
     explained = False
 
-    def interrupted(number: int, frame: FrameType | None) -> None:
+    def handle_interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal explained
         if not explained:
             explained = True
-            # Bypass sys.stderr, because it may be in the middle of a write.
+            # Do not use sys.stderr here, because the signal may interrupt one of its writes.
             with contextlib.suppress(OSError):
-                os.write(2, _STOPPING)
+                os.write(2, _STOPPING_MESSAGE)
         signal.default_int_handler(number, frame)
 
-    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGINT, handle_interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def code_of(run: "Run") -> int:
-    """Return the exit code of a run that came to its end."""
-    return exits.code_of_run(run.stopped_because, _counts(run.stats))
+def find_exit_code(run: "Run") -> int:
+    """Return the exit code of a run that has finished or stopped."""
+    return exits.find_run_code(run.stopped_because, _count_rows(run.stats))
 
 
-def _counts(facts: Mapping[str, Any]) -> dict[str, int]:
+def _count_rows(facts: Mapping[str, Any]) -> dict[str, int]:
     from speechframe.store.schema import STATUSES
 
     return {name: facts[name] for name in STATUSES if name in facts}
 
 
 def report(run: "Run", options: argparse.Namespace) -> int:
-    """Print the result and the folder of a run. Return the exit code."""
-    from speechframe.batch.progress import warnings_in_words
+    """Print the result of a run, or the plan of a dry run, and its folder. Return the exit code."""
+    from speechframe.batch.progress import describe_warnings
     from speechframe.cli import declared
 
     progress, facts = run.progress, run.stats
     if progress is None:
         return _report_plan(run, options)
-    counts = _counts(facts)
-    code = exits.code_of_run(run.stopped_because, counts)
+    counts = _count_rows(facts)
+    code = exits.find_run_code(run.stopped_because, counts)
     if options.json:
         speed = {
             "calls": progress.ended, "seconds": round(progress.seconds, 3), "balance": progress.balance,
             "warnings": progress.warned.total(),
         }  # fmt: skip
-        show.print_json({**_identity(run), **facts, **speed, "exit_code": code})
+        show.print_json({**_describe_identity(run), **facts, **speed, "exit_code": code})
         return code
-    for line in _lines(run, progress, facts, counts):
-        show.write(line)
-    if not declared.values(options).get("progress", True):
+    for line in _make_lines(run, progress, facts, counts):
+        show.write_line(line)
+    if not declared.collect_values(options).get("progress", True):
         # With progress, the warnings were already printed.
-        warned = warnings_in_words(progress.warned, progress.examples)
+        warned = describe_warnings(progress.warned, progress.examples)
         for words in filter(None, (run.stopped_by, warned)):
-            show.write(words)
+            show.write_line(words)
     if code != exits.OK:
         _show_failures(run)
-        show.write(f"continue with: {resume_command(run, options)}")
+        show.write_line(f"continue with: {make_resume_command(run, options)}")
     if suspect := counts.get("suspect"):
-        # Suspect rows have an answer, so the run may be finished. No later message would mention the rows.
+        # Suspect rows (with answers that a check doubts) do not stop a run, so no other message names them.
         words = f"{suspect:,} suspect; the column error_message gives the reason"
         if "audio_seconds" in facts:
-            words += f". Make another take with: {_resume(run, ' --redo suspect', options)}"
-        show.write(words)
+            words += f". Make another take with: {_join_resume_command(run, ' --redo suspect', options)}"
+        show.write_line(words)
     return code
 
 
@@ -134,30 +139,30 @@ def _report_plan(run: "Run", options: argparse.Namespace) -> int:
     estimate = run.estimate
     assert estimate is not None  # noqa: S101 - a dry run always has one
     if options.json:
-        plan = {name: getattr(estimate, name) for name in _PLAN}
-        show.print_json({**_identity(run), **plan, "problems": run.problems, "exit_code": exits.OK})
+        plan = {name: getattr(estimate, name) for name in _PLAN_FIELDS}
+        show.print_json({**_describe_identity(run), **plan, "problems": run.problems, "exit_code": exits.OK})
         return exits.OK
-    show.write(f"{estimate.line()}: nothing was sent")
+    show.write_line(f"{estimate.line()}: nothing was sent")
     if run.problems:
-        show.write(show.problems_table(run.problems, len(run.problems)))
-    show.write(f"run folder: {run.short_path}")
-    show.write(f"start it with: {resume_command(run, options)}")
+        show.write_line(show.format_problems(run.problems, len(run.problems)))
+    show.write_line(f"run folder: {run.short_path}")
+    show.write_line(f"start it with: {make_resume_command(run, options)}")
     return exits.OK
 
 
-def resume_command(run: "Run", options: argparse.Namespace) -> str:
-    """Return the command that continues a run."""
-    return _resume(run, _higher_budget(run, options), options)
+def make_resume_command(run: "Run", options: argparse.Namespace) -> str:
+    """Return the command that continues a run, with a higher budget if the run needs it."""
+    return _join_resume_command(run, _suggest_budget(run, options), options)
 
 
-def _resume(run: "Run", more: str, options: argparse.Namespace) -> str:
-    return f"speechframe resume {shlex.quote(run.short_path)}{more}{selection.again(options)}"
+def _join_resume_command(run: "Run", more: str, options: argparse.Namespace) -> str:
+    return f"speechframe resume {shlex.quote(run.short_path)}{more}{selection.repeat_options(options)}"
 
 
-def _higher_budget(run: "Run", options: argparse.Namespace) -> str:
-    """Return the option without which a run that was stopped by its own budget would stop again.
+def _suggest_budget(run: "Run", options: argparse.Namespace) -> str:
+    """Return the option ``--max-credits`` with a limit that lets the next call through.
 
-    Return an empty text if another limit stopped the run, or may be the next to stop it.
+    Return an empty text if the budget of the run did not stop it, or if another limit may stop it next.
     """
     from speechframe.errors import BudgetExceeded
 
@@ -165,10 +170,10 @@ def _higher_budget(run: "Run", options: argparse.Namespace) -> str:
     if not isinstance(by, BudgetExceeded) or by.limit != "run":
         return ""
     from speechframe import settings
-    from speechframe.settings.spending import spending_rules
+    from speechframe.settings.spending import read_spending_rules
 
     needed = by.spent_credits + by.needed_credits
-    rules = spending_rules(settings.read(profile=options.profile))
+    rules = read_spending_rules(settings.read_settings(profile=options.profile))
     most = rules.max_credits_per_run
     is_one_of_many = rules.max_credits_per_month is not None or rules.budgets
     if is_one_of_many or (most is not None and needed > most):
@@ -176,7 +181,7 @@ def _higher_budget(run: "Run", options: argparse.Namespace) -> str:
     return f" --max-credits {needed:.15g}"
 
 
-def _identity(run: "Run") -> dict[str, Any]:
+def _describe_identity(run: "Run") -> dict[str, Any]:
     return {
         "run_dir": run.short_path, "run_id": run.run_id, "operation": run.operation, "service": run.service,
         "status": run.status, "stopped_because": run.stopped_because,
@@ -184,45 +189,45 @@ def _identity(run: "Run") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _lines(
+def _make_lines(
     run: "Run", progress: "Progress", facts: Mapping[str, Any], counts: Mapping[str, int]
 ) -> Iterator[str]:
-    from speechframe.batch.live import result_of
-    from speechframe.batch.progress import left_on_key
-    from speechframe.writing.words import counted
+    from speechframe.batch.live import describe_results
+    from speechframe.batch.progress import describe_balance
+    from speechframe.writing.words import format_count
 
-    # Avoid "stopped (stopped)" after Ctrl-C.
+    # After Ctrl-C the status and the reason are both "stopped". Print the word once.
     because = f" ({run.stopped_because})" if run.stopped_because not in {None, run.status} else ""
     rows = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
-    yield f"{run.operation}: {run.status}{because}; {counted(facts['rows'], 'row')}: {rows or 'none'}"
-    yield f"{result_of(facts)}; {show.counted(facts['credits'], 'credit')} in all on {run.service}"
-    left = "" if progress.balance is None else f"; {left_on_key(progress.balance)}"
-    yield f"{counted(progress.ended, progress.unit)} in {progress.seconds:,.1f} s{left}"
+    yield f"{run.operation}: {run.status}{because}; {format_count(facts['rows'], 'row')}: {rows or 'none'}"
+    yield f"{describe_results(facts)}; {show.format_count(facts['credits'], 'credit')} in all on {run.service}"
+    left = "" if progress.balance is None else f"; {describe_balance(progress.balance)}"
+    yield f"{format_count(progress.ended, progress.unit)} in {progress.seconds:,.1f} s{left}"
     yield f"run folder: {run.short_path}"
 
 
 def _show_failures(run: "Run") -> None:
-    """Print the first rows without audio and why."""
+    """Print the first rows that have no answer, with their errors."""
     count = 0
     rows: list[tuple[Any, ...]] = []
-    for some in _failures(run):
-        first = some.slice(0, max(0, _FAILURES_SHOWN - count))
+    for some in _read_failures(run):
+        first = some.slice(0, max(0, _MAX_SHOWN_FAILURES - count))
         rows += zip(*(column.to_pylist() for column in first.columns), strict=True)
         count += some.num_rows
     if not count:
         return
-    show.write(show.table(["row", *_WHY], rows, width=show.terminal_width()))
+    show.write_line(show.format_table(["row", *_REASON_COLUMNS], rows, width=show.get_terminal_width()))
     if count > len(rows):
-        show.write(f"... and {count - len(rows):,} more")
+        show.write_line(f"... and {count - len(rows):,} more")
 
 
-def _failures(run: "Run") -> "Iterator[pa.RecordBatch]":
-    """Yield id, status and reason of the rows in `run.failed`, a batch at a time."""
+def _read_failures(run: "Run") -> "Iterator[pa.RecordBatch]":
+    """Yield batches with id, status and error of the rows that are neither finished nor pending."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from speechframe.store.schema import FINISHED, PENDING
+    from speechframe.store.schema import FINISHED_STATUSES, PENDING
 
-    others = pa.array([*FINISHED, PENDING])
-    for batch in run.batches([run.name_of(name) for name in ("row_id", *_WHY)]):
+    others = pa.array([*FINISHED_STATUSES, PENDING])
+    for batch in run.batches([run.name_of(name) for name in ("row_id", *_REASON_COLUMNS)]):
         yield batch.filter(pc.invert(pc.is_in(batch.column(1), value_set=others)))

@@ -1,4 +1,4 @@
-"""Choose the service of a command, with options for its address and the environment for its key."""
+"""Choose the service of a command. Options set the address, and environment variables set the key."""
 
 import argparse
 import shlex
@@ -17,17 +17,17 @@ _DESCRIPTION = (
 
 
 def _refuse_key(_: str) -> NoReturn:
-    """Refuse a key without repeating it, and name the variable for keys."""
+    """Refuse a key on the command line. The message does not repeat the key."""
     raise argparse.ArgumentTypeError(
         "a key on the command line is refused, because every user of this machine can read it. "
         f"Set {KEY_VARIABLE} instead. This key is no longer secret, so replace it"
     )
 
 
-def _address(words: str) -> str:
-    from speechframe.settings.hidden import without_keys
+def _mask_address(words: str) -> str:
+    from speechframe.settings.hidden import mask_address
 
-    masked: str = without_keys(words)
+    masked: str = mask_address(words)
     return masked
 
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a service."""
     group = parser.add_argument_group("service", _DESCRIPTION)
     words = "the service's address (SPEECHFRAME_BASE_URL)"
-    group.add_argument("--base-url", type=_address, metavar="URL", help=words)
+    group.add_argument("--base-url", type=_mask_address, metavar="URL", help=words)
     group.add_argument(
         "--region",
         action="append",
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--api-key", "--key", nargs="?", const="", type=_refuse_key, help=argparse.SUPPRESS)
 
 
-def service(options: argparse.Namespace) -> "Settings | None":
-    """Return the settings of the chosen service. None stands for the embedded local service.
+def choose_service(options: argparse.Namespace) -> "Settings | None":
+    """Return the settings of the chosen service, or None for the embedded local service.
 
     Raises
     ------
@@ -59,12 +59,14 @@ def service(options: argparse.Namespace) -> "Settings | None":
     """
     from speechframe import settings
 
-    found = settings.resolve(base_url=options.base_url, regions=options.regions, profile=options.profile)
+    found = settings.resolve_settings(
+        base_url=options.base_url, regions=options.regions, profile=options.profile
+    )
     return None if found.is_local else found
 
 
-def again(options: argparse.Namespace) -> str:
-    """Return the given options in the form in which the user typed them, for a suggested command."""
+def repeat_options(options: argparse.Namespace) -> str:
+    """Return the service options of this command line as text, to be added to a suggested command."""
     words = []
     for name, value in (("--base-url", options.base_url), ("--profile", options.profile)):
         words += [name, value] if value is not None else []

@@ -1,4 +1,4 @@
-"""Print aligned tables to standard output and notes to standard error."""
+"""Print tables, lines and JSON to standard output, and notes to standard error."""
 
 import contextlib
 import io
@@ -12,126 +12,139 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from speechframe.cli.docstrings import with_options
-from speechframe.writing.words import counted as counted  # noqa: PLC0414 - the commands use it from here
-from speechframe.writing.words import escaped, printable
+from speechframe.cli.docstrings import replace_columns
+from speechframe.writing.words import escape_unprintable, replace_unprintable
+from speechframe.writing.words import format_count as format_count  # noqa: PLC0414 - the commands use it from here
 
-_GAP = "  "
-_SHORTEST = 8
-_PROBLEMS_SHOWN = 20
-_VALUE_WIDTH = 40
-_UNIT = 1024
+_COLUMN_GAP = "  "
+"""Space between two columns of a table."""
+_MIN_LAST_WIDTH = 8
+"""Smallest width of the last column of a table, in columns of the terminal."""
+_MAX_SHOWN_PROBLEMS = 20
+"""Number of problems that `format_problems` shows."""
+_MAX_VALUE_WIDTH = 40
+"""Largest number of characters of a value in `format_problems`."""
+_UNIT_STEP = 1024
+"""Number of bytes in a KB, and of KB in an MB."""
 
 
-def write(words: object = "") -> None:
-    """Write a line to standard output, without control characters of a terminal."""
-    print(printable(str(words)), flush=True)
+def write_line(words: object = "") -> None:
+    """Write a line to standard output. Control characters of a terminal become U+FFFD."""
+    print(replace_unprintable(str(words)), flush=True)
 
 
-def note(words: str) -> None:
-    """Write a line to standard error like :func:`write`. Ignore a closed pipe."""
+def write_note(words: str) -> None:
+    """Write a line to standard error like :func:`write_line`, but ignore a closed pipe."""
     with contextlib.suppress(BrokenPipeError):
-        sys.stderr.write(printable(words) + "\n")
+        sys.stderr.write(replace_unprintable(words) + "\n")
         sys.stderr.flush()
 
 
 def print_json(facts: Any) -> None:
-    """Write values as one line of JSON."""
+    """Write values to standard output as one line of JSON."""
     write_json(json.dumps(facts, default=str, ensure_ascii=False))
 
 
 def write_json(text: str) -> None:
-    """Write JSON. Control characters of a terminal are escaped, so no value changes."""
-    print(escaped(text), flush=True)
+    """Write JSON to standard output. Control characters become escapes of JSON, so no value changes."""
+    print(escape_unprintable(text), flush=True)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: int | None = None) -> str:
-    """Return rows as aligned columns.
+def format_table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: int | None = None) -> str:
+    """Return rows as a text with aligned columns.
 
     Parameters
     ----------
     head
         Names of the columns.
     rows
-        Values. None becomes an empty cell. Line breaks become spaces.
+        Values of each row. None becomes an empty cell. Line breaks become spaces.
     width
-        Width of a line in columns of the terminal. The last column is cut to fit, but not below 8. None cuts
-        nothing.
+        Width of a line in columns of the terminal. The last column is shortened to fit, but not to less than
+        8 columns. With None (default) nothing is shortened.
 
     Examples
     --------
-    >>> print(table(["voice", "locale"], [["nora", "en-US"], ["mei", "zh-CN"]]))
+    >>> print(format_table(["voice", "locale"], [["nora", "en-US"], ["mei", "zh-CN"]]))
     VOICE  LOCALE
     nora   en-US
     mei    zh-CN
     """
-    lines = [[name.upper().replace("_", " ") for name in head], *([_cell(v) for v in row] for row in rows)]
-    widths = [max(map(_columns, column)) for column in zip(*lines, strict=True)]
+    lines = [
+        [name.upper().replace("_", " ") for name in head],
+        *([_format_cell(v) for v in row] for row in rows),
+    ]
+    widths = [max(map(_count_columns, column)) for column in zip(*lines, strict=True)]
     if width is not None:
-        widths[-1] = max(_SHORTEST, min(widths[-1], width - sum(widths[:-1]) - len(_GAP) * (len(head) - 1)))
-    return "\n".join(_GAP.join(map(_fit, line, widths)).rstrip() for line in lines)
+        widths[-1] = max(
+            _MIN_LAST_WIDTH, min(widths[-1], width - sum(widths[:-1]) - len(_COLUMN_GAP) * (len(head) - 1))
+        )
+    return "\n".join(_COLUMN_GAP.join(map(_fit, line, widths)).rstrip() for line in lines)
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if isinstance(value, (list, tuple)) or hasattr(value, "tolist"):
         return ", ".join(map(str, value))
     return "" if value is None else " ".join(str(value).split())
 
 
-def _columns(words: str) -> int:
+def _count_columns(words: str) -> int:
     # Chinese, Japanese and Korean characters take two columns. Combining marks take none.
     shown = [c for c in words if not unicodedata.combining(c)]
     return sum(1 + (unicodedata.east_asian_width(c) in {"W", "F"}) for c in shown)
 
 
 def _fit(words: str, width: int) -> str:
-    if _columns(words) <= width:
-        return words + " " * (width - _columns(words))
-    while words and _columns(words) >= width:
+    if _count_columns(words) <= width:
+        return words + " " * (width - _count_columns(words))
+    while words and _count_columns(words) >= width:
         words = words[:-1]
     return words + "…"
 
 
-def size(number: float) -> str:
-    """Return a number of bytes in a readable unit.
+def format_size(number: float) -> str:
+    """Return a number of bytes as text in B, KB, MB or GB. Infinity is "no limit".
 
     Examples
     --------
-    >>> size(900), size(61_440), size(10 * 2**30), size(float("inf"))
+    >>> format_size(900), format_size(61_440), format_size(10 * 2**30), format_size(float("inf"))
     ('900 B', '60.0 KB', '10.0 GB', 'no limit')
     """
     if number == float("inf"):
         return "no limit"
     for unit in ("B", "KB", "MB"):
-        if number < _UNIT:
+        if number < _UNIT_STEP:
             return f"{number:,.0f} B" if unit == "B" else f"{number:,.1f} {unit}"
-        number /= _UNIT
+        number /= _UNIT_STEP
     return f"{number:,.1f} GB"
 
 
-def seconds(number: float | None) -> str | None:
-    """Return a length of audio as text.
+def format_seconds(number: float | None) -> str | None:
+    """Return a length in seconds as text, or None for None.
 
     Examples
     --------
-    >>> seconds(2.345), seconds(None)
+    >>> format_seconds(2.345), format_seconds(None)
     ('2.3 s', None)
     """
     return None if number is None else f"{number:,.1f} s"
 
 
-def when(time: datetime) -> str:
-    """Return a time in the local time zone."""
+def format_time(time: datetime) -> str:
+    """Return a time as text in the local time zone, such as ``2026-03-01 14:05``."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def terminal_width() -> int | None:
-    """Return the width of the terminal. Return None if standard output is not a terminal."""
+def get_terminal_width() -> int | None:
+    """Return the width of the terminal in columns. Return None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def problems_table(problems: Sequence[Mapping[str, Any]], total: int) -> str:
-    """Return the first problems as a table. Their words name options of the command line."""
+def format_problems(problems: Sequence[Mapping[str, Any]], total: int) -> str:
+    """Return the first problems of invalid rows as a table. It names options instead of Python arguments.
+
+    `total` is the number of all problems, of which `problems` may contain only the first.
+    """
     has_rows = any(p.get("row_id") is not None for p in problems)
     head = [*(["row"] if has_rows else []), "field", "problem", "value", "allowed"]
     rows = [
@@ -139,29 +152,30 @@ def problems_table(problems: Sequence[Mapping[str, Any]], total: int) -> str:
             *([p.get("row_id")] if has_rows else []),
             p.get("field"),
             _as_options(p, "problem"),
-            _short(p.get("value")),
+            _shorten_value(p.get("value")),
             _as_options(p, "allowed"),
         ]
-        for p in problems[:_PROBLEMS_SHOWN]
+        for p in problems[:_MAX_SHOWN_PROBLEMS]
     ]
     more = f"\n... and {total - len(rows):,} more" if total > len(rows) else ""
-    return table(head, rows) + more
+    return format_table(head, rows) + more
 
 
 def _as_options(problem: Mapping[str, Any], name: str) -> str:
-    return with_options(str(problem.get(name) or ""), str(problem.get("field") or ""))
+    return replace_columns(str(problem.get(name) or ""), str(problem.get("field") or ""))
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     words = "" if value is None else " ".join(str(value).split())
-    return words if len(words) <= _VALUE_WIDTH else words[: _VALUE_WIDTH - 1] + "…"
+    return words if len(words) <= _MAX_VALUE_WIDTH else words[: _MAX_VALUE_WIDTH - 1] + "…"
 
 
-def settle_output() -> None:
-    """Make both outputs accept every character. Otherwise a character could end a command with an error.
+def prepare_output() -> None:
+    """Prepare standard output and standard error, so that printing any character works.
 
-    Standard output then escapes characters that its encoding lacks, as standard error does. The null device
-    replaces a closed output (``2>&-``). Otherwise the next open file would get its descriptor and its text.
+    Standard output then escapes characters that its encoding lacks, as standard error always does. The null
+    device replaces an output that is closed (``2>&-``). Otherwise the next file that is opened would get the
+    descriptor of that output, and messages would end up in the file.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -171,14 +185,17 @@ def settle_output() -> None:
 
 
 def redirect_output(number: int = 1) -> None:
-    """Redirect an output to the null device after its reader has closed the pipe. Python can then exit."""
+    """Redirect the output with descriptor `number` (default 1) to the null device.
+
+    After a reader closed the pipe, Python can exit without an error only if the output is redirected.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
     os.close(nowhere)
 
 
-def end_error_output() -> None:
-    """Flush standard error. A closed pipe does not change the exit code."""
+def flush_error_output() -> None:
+    """Flush standard error. If its pipe is closed, redirect it, so that the exit code stays the same."""
     try:
         sys.stderr.flush()
     except BrokenPipeError:

@@ -4,15 +4,16 @@ A call passes these modules in this order:
 
 - `client` has a method for each endpoint. `sync` has the same methods without ``await``.
 - `calls` checks the request, sets its limits and decodes its answer. `upload` reads the clip in a request.
-- `caller` makes one attempt (``send_once``), or retries (``call``). It chooses the region and the wait.
+- `caller` makes one attempt (``send_once``), or retries (``call``). It also chooses the region and the wait.
 - `exchange` sends one request over aiohttp. `download` fetches audio behind a URL.
-- `answers` reads audio, words and translations. `masking` makes errors, and hides keys in them.
+- `answers` reads audio, words and translations. `masking` makes errors, and masks keys in these errors.
 
-`dubbing` makes the calls of section 4.5, waits for jobs and fetches their files. `webhooks` receives the end
-of a job. `stream` plays speech while it is made, over HTTP. `session` does so over the WebSocket.
+`dubbing` makes the calls of section 4.5 of the service document, waits for jobs and fetches their files.
+`webhooks` receives the reports on finished jobs. `stream` returns speech while it is made, over HTTP.
+`session` does so over a WebSocket.
 """
 
-from speechframe.client.answers import Raw, Spoken, Translated
+from speechframe.client.answers import RawAnswer, Spoken, Translated
 from speechframe.client.caller import Patience
 from speechframe.client.calls import Bounds, PreparedCall, Timeouts
 from speechframe.client.client import Client
@@ -33,7 +34,7 @@ __all__ = [
     "Dubbing",
     "Patience",
     "PreparedCall",
-    "Raw",
+    "RawAnswer",
     "Spoken",
     "Stream",
     "StreamContext",

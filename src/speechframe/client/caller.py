@@ -16,11 +16,11 @@ from multidict import CIMultiDict
 from pydantic import SecretStr
 from yarl import URL
 
-from speechframe.client.answers import Raw, explain
+from speechframe.client.answers import RawAnswer, complete_error
 from speechframe.client.calls import MIB, Bounds, PreparedCall, Timeouts
-from speechframe.client.download import fetch
-from speechframe.client.exchange import Admit, CutOffError, Exchange, Progress, ignore
-from speechframe.client.masking import Redactor, refusal, without_secrets
+from speechframe.client.download import fetch_audio
+from speechframe.client.exchange import Admit, CutOffError, Exchange, Progress, ignore_progress
+from speechframe.client.masking import Redactor, decode_refusal, remove_secrets
 from speechframe.client.upload import Body
 from speechframe.errors import (
     BadAnswer,
@@ -30,8 +30,8 @@ from speechframe.errors import (
     SpeechframeError,
     Unavailable,
 )
-from speechframe.settings import Settings, resolve
-from speechframe.settings.hidden import header_text, hidden_key, without_keys
+from speechframe.settings import Settings, resolve_settings
+from speechframe.settings.hidden import make_header_text, mask_address, wrap_key
 from speechframe.spec.chosen import (
     API_KEY_HEADER,
     IDEMPOTENCY_HEADER,
@@ -40,18 +40,20 @@ from speechframe.spec.chosen import (
     TRACE_HEADER,
 )
 from speechframe.spec.codes import HttpErrorCode, Status
-from speechframe.spec.endpoints import by_name
-from speechframe.wire.answers import MAX_TRACE_CHARACTERS, decode_object, loaded, one_line
+from speechframe.spec.endpoints import get_endpoint
+from speechframe.wire.answers import MAX_TRACE_CHARACTERS, decode_json, decode_object, shorten_to_line
 
 T = TypeVar("T")
 
-JSON = "application/json"
-_AUDIO_INSIDE = re.compile(rb'"encoded(?:Audio|_audio)"\s*:\s*"[^"]')
+JSON_TYPE = "application/json"
+# Matches a field of a JSON answer that contains audio in Base64.
+_BASE64_AUDIO = re.compile(rb'"encoded(?:Audio|_audio)"\s*:\s*"[^"]')
 # Larger answers are decoded in a thread, so that other calls go on meanwhile.
-_LARGE_BYTES = 4 * MIB
-# A region that failed is tried after the other regions for this many seconds.
-COOL_S = 30.0
-_MOST_URLS = 256
+_MIN_THREAD_BYTES = 4 * MIB
+# For this many seconds after a failure of a region, the other regions are tried first.
+REGION_PAUSE_S = 30.0
+# Number of endpoint URLs that a client caches.
+_MAX_CACHED_URLS = 256
 
 _log = logging.getLogger("speechframe")
 
@@ -63,17 +65,18 @@ class Patience:
     Parameters
     ----------
     attempts
-        Largest number of attempts, including the first. An immediate retry in another region is not counted.
+        Largest number of attempts, including the first. Immediate retries in other regions do not count.
     patience_s
         No attempt starts later than this many seconds after the first. If a service requests a longer wait,
         its error is raised at once, with ``retry_after_s``.
     first_wait_s, longest_wait_s
-        Each wait is random between 0 and a bound, so that callers spread. The bound doubles with each retry,
-        from `first_wait_s` to `longest_wait_s`. A wait requested by the service is kept in full.
+        Each wait is random between 0 and a bound in seconds, so that many callers do not retry together. The
+        bound doubles with each retry, from `first_wait_s` to `longest_wait_s`. A wait that the service
+        requests is always kept in full.
     repeat_unknown
-        Also retry calls that may have been billed. Such a request was sent without an answer, or its answer
-        cannot be used. Set True for calls that cost nothing. Set it too for calls with an idempotency key,
-        if the service honours the key.
+        True also retries calls that may have been billed. The service did not answer such a call, or its
+        answer cannot be used. Set True for calls that cost nothing, and for calls with an idempotency key if
+        the service honours the key. Default False.
     """
 
     attempts: int = 5
@@ -82,21 +85,21 @@ class Patience:
     longest_wait_s: float = 30.0
     repeat_unknown: bool = False
 
-    def allows(self, error: BaseException) -> bool:
+    def may_retry(self, error: BaseException) -> bool:
         """Return whether the same request may be sent again after `error`."""
         if isinstance(error, ServiceError):
             # A gateway may have lost the answer to a call that was billed.
-            return error.retryable or (self.repeat_unknown and Status.is_gateways(error.status))
+            return error.retryable or (self.repeat_unknown and Status.is_from_gateway(error.status))
         if isinstance(error, ConnectionFailed):
             return self.repeat_unknown or not error.sent
         return self.repeat_unknown and isinstance(error, BadAnswer)
 
-    def wait_s(self, error: BaseException | None, attempt: int) -> float:
+    def draw_wait_s(self, error: BaseException | None, attempt: int) -> float:
         """Return the seconds to wait after the `attempt`-th attempt failed with `error`."""
         bound_s = min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(attempt - 1, 30))
         drawn_s = random.uniform(0.0, bound_s)  # noqa: S311 - spreads callers, keeps no secret
         required_s = error.retry_after_s if isinstance(error, ServiceError) else None
-        # Callers refused together got the same Retry-After. A random part spreads their retries.
+        # Add a random part, because callers that were refused together got the same Retry-After.
         return drawn_s if required_s is None else required_s + min(drawn_s, self.first_wait_s)
 
 
@@ -121,12 +124,12 @@ class Caller:
         max_connections: int = 256,
     ) -> None:
         # Hide the keys first. A detailed traceback of any error below shows these locals.
-        api_key, base_url = hidden_key(api_key), without_keys(base_url)
+        api_key, base_url = wrap_key(api_key), mask_address(base_url)
         if api_key is not None:
-            header_text(api_key, "the api key")
+            make_header_text(api_key, "the api key")
         given: dict[str, Any] = {"api_key": api_key, "base_url": base_url, "regions": regions}
         given = {name: value for name, value in given.items() if value is not None}
-        settings = resolve(**given) if settings is None else replace(settings, **given)
+        settings = resolve_settings(**given) if settings is None else replace(settings, **given)
         addresses = settings.addresses()
         if settings.api_key is None or not addresses:
             raise SettingsError(
@@ -134,8 +137,8 @@ class Caller:
                 "pass base_url and api_key. Without an account, speechframe.local_service() provides both"
             )
         self.settings, self.regions = settings, tuple(addresses)
-        key = header_text(settings.api_key, "the api key")
-        dub_key = header_text(settings.dub_api_key or settings.api_key, "the dub api key")
+        key = make_header_text(settings.api_key, "the api key")
+        dub_key = make_header_text(settings.dub_api_key or settings.api_key, "the dub api key")
         self.timeouts, self.bounds = timeouts or Timeouts(), bounds or Bounds()
         self.patience = patience or Patience()
         self.redactor = Redactor(*{key, dub_key})
@@ -143,15 +146,16 @@ class Caller:
         self.addresses = addresses
         # `url(region, endpoint, id)` returns the URL of an endpoint. It raises SettingsError if the region
         # does not exist.
-        self.url = lru_cache(_MOST_URLS)(partial(_url, addresses))
-        self._down_until_s: dict[str, float] = {}  # by region, until when the others come first
+        self.url = lru_cache(_MAX_CACHED_URLS)(partial(_make_url, addresses))
+        # Failed region to the time (of `time.monotonic`) until which the other regions are tried first.
+        self._down_until_s: dict[str, float] = {}
         self.exchange = Exchange(
             connect_s=self.timeouts.connect_s,
             max_connections=max_connections,
             trust_env=settings.trust_env,
             ca_file=settings.ca_file,
         )
-        # Streams and sessions that are closed with the client.
+        # Streams and sessions, which `close` closes.
         self.opened: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __repr__(self) -> str:
@@ -169,16 +173,16 @@ class Caller:
 
     async def close(self) -> None:
         """Close every stream, session and connection. Further calls raise RuntimeError."""
-        for one in list(self.opened):
-            await one.close()
+        for closable in list(self.opened):
+            await closable.close()
         await self.exchange.close()
 
     async def call(self, call: PreparedCall[Any]) -> Any:
         """Return the :class:`Spoken` or :class:`Translated` answer of a call, with retries.
 
         The statuses 408, 429, 500 and 503 are retried, within this client's :class:`Patience`. So is a
-        connection that failed before the request was sent. After a 503 and after such a failed connection,
-        the other regions are tried at once. A call that may have been billed is retried only with
+        connection that failed before the request was sent. After a 503 or such a failed connection, the
+        other regions are tried at once. A call that may have been billed is retried only with
         ``Patience(repeat_unknown=True)``.
 
         Raises
@@ -187,39 +191,43 @@ class Caller:
             The error of the last attempt, see :meth:`send_raw`. A :class:`ServiceError` has the number of
             ``attempts``.
         """
-        answer, attempts = await self.persist(lambda region: self.send_once(call, region=region))
+        answer, attempts = await self.send_with_retries(lambda region: self.send_once(call, region=region))
         return answer if attempts == 1 else replace(answer, attempts=attempts)
 
-    async def persist(
+    async def send_with_retries(
         self, send: Callable[[str], Awaitable[T]], patience: Patience | None = None
     ) -> tuple[T, int]:
-        """Return the result of `send`, called with a region, and the number of attempts made."""
+        """Call `send` with a region, again after failures that `patience` allows.
+
+        Return the result of `send` and the number of attempts, or raise the error of the last attempt. The
+        default of `patience` is the client's own.
+        """
         patience = patience or self.patience
-        began_s, order, made, rounds = time.monotonic(), list[str](), 0, 0
+        began_s, order, attempts, rounds = time.monotonic(), list[str](), 0, 0
         while True:
             if not order:
-                # Sort by preference. Regions that failed come last, in the order in which their pauses end.
+                # Keep the order of preference, but put regions that failed in the last `REGION_PAUSE_S` at the end.
                 now_s, down_s = time.monotonic(), self._down_until_s
                 order = sorted(self.regions, key=lambda name: max(now_s, down_s.get(name, now_s)))
-            region, made = order[0], made + 1
+            region, attempts = order[0], attempts + 1
             try:
-                return await send(region), made
+                return await send(region), attempts
             except SpeechframeError as error:
                 if isinstance(error, ServiceError):
-                    error.attempts = made
-                if not patience.allows(error):
+                    error.attempts = attempts
+                if not patience.may_retry(error):
                     raise
                 wait_s, words = 0.0, str(error)
                 # Try each other region once without a wait, before a new round of all regions.
                 if elsewhere := isinstance(error, Unavailable) or not getattr(error, "sent", True):
-                    self._down_until_s[region] = time.monotonic() + COOL_S
+                    self._down_until_s[region] = time.monotonic() + REGION_PAUSE_S
                     order = order[1:]
                 if not elsewhere or not order:
                     rounds += 1
-                    wait_s = patience.wait_s(error, rounds)
+                    wait_s = patience.draw_wait_s(error, rounds)
                 if rounds >= patience.attempts or time.monotonic() + wait_s >= began_s + patience.patience_s:
                     raise
-            _log.info("attempt %d failed at %s, again in %.2f s: %s", made, region, wait_s, words)
+            _log.info("attempt %d failed at %s, again in %.2f s: %s", attempts, region, wait_s, words)
             await asyncio.sleep(wait_s)
 
     async def send_once(
@@ -232,8 +240,8 @@ class Caller:
         region
             One of :attr:`regions`. The default is the first.
         timeout_s
-            Limit of the exchange in seconds. It replaces the limit of :class:`Timeouts`, which grows with the
-            text.
+            Time limit from the request to the end of the answer, in seconds. The default is the limit of
+            :class:`Timeouts`, which grows with the text.
 
         Raises
         ------
@@ -242,14 +250,14 @@ class Caller:
         """
         began_s = time.perf_counter()
         raw = await self.send_raw(call, region=region, deadline_s=timeout_s)
-        url, audio = call.audio_url(raw), None
+        url, audio = call.read_audio_url(raw), None
         if url is not None:
-            most_bytes = call.limits(self.timeouts, self.bounds)[2]
+            most_bytes = call.compute_limits(self.timeouts, self.bounds)[2]
             try:
                 audio = await self.fetch(url, max_bytes=most_bytes, region=raw.region)
             except BadAnswer as error:
-                raise explain(error, raw) from None
-        if len(raw.body) < _LARGE_BYTES:
+                raise complete_error(error, raw) from None
+        if len(raw.body) < _MIN_THREAD_BYTES:
             answer = call.decode(raw, audio=audio)
         else:
             answer = await asyncio.to_thread(call.decode, raw, audio=audio)
@@ -264,16 +272,16 @@ class Caller:
         deadline_s: float | None = None,
         max_bytes: int | None = None,
         admit: Admit | None = None,
-        progress: Progress = ignore,
+        progress: Progress = ignore_progress,
         hold: bool = False,
-    ) -> Awaitable[Raw]:
+    ) -> Awaitable[RawAnswer]:
         """Make one attempt and return the answer undecoded, for :meth:`PreparedCall.decode`.
 
         `deadline_s` and `max_bytes` replace the limits of :class:`Timeouts` and :class:`Bounds`. `admit` is
-        awaited with the number of further bytes before they are read. The service may report that the call
-        is queued or in work. Without `deadline_s`, each such report restarts the time limit and calls
-        `progress`. With `hold`, no other call gets the connection before ``raw.reply.close()``. Call
-        ``raw.reply.drop()`` first if the answer belongs to another call.
+        awaited with the number of further bytes before these bytes are read into memory. The service may
+        report that the call is queued or in work. Without `deadline_s`, each such report restarts the time
+        limit and calls `progress`. With `hold`, no other call gets the connection before
+        ``raw.reply.close()``. Call ``raw.reply.drop()`` before that if the answer belongs to another call.
 
         Raises
         ------
@@ -286,12 +294,12 @@ class Caller:
         AudioError
             The file of a clip cannot be read, or has changed. The request was not completed.
         """
-        limit_s, most_bytes, _ = call.limits(self.timeouts, self.bounds)
+        limit_s, most_bytes, _ = call.compute_limits(self.timeouts, self.bounds)
         return self.ask(
             "POST",
             call.operation,
             region or self.regions[0],
-            self.headers_of(call),
+            self.make_headers(call),
             body=call.body,
             timeout_s=limit_s if deadline_s is None else deadline_s,
             max_bytes=most_bytes if max_bytes is None else max_bytes,
@@ -311,11 +319,11 @@ class Caller:
         place: str = "",
         redactor: Redactor | None = None,
         **how: Any,
-    ) -> Raw:
-        """Send one request and return a good answer, with keys masked in its headers and texts.
+    ) -> RawAnswer:
+        """Send one request and return an answer with a status from 200 to 299, without keys in its texts.
 
-        Any other answer is raised as an error without secrets. `place` is the id in the endpoint's path.
-        `how` contains further arguments of :meth:`Exchange.ask`.
+        Any other status raises an error. Errors contain no secrets. `place` is the id in the endpoint's path,
+        such as a job id. `how` contains further arguments of :meth:`Exchange.ask`.
         """
         began_s, redactor = time.perf_counter(), redactor or self.redactor
         url = self.url(region, endpoint, place)
@@ -328,20 +336,20 @@ class Caller:
                 joined = "\n".join(headers.values())
                 if redactor.clean(joined) is not joined:
                     headers = CIMultiDict((name, redactor.clean(value)) for name, value in headers.items())
-                has_audio = endpoint == "stream" or _AUDIO_INSIDE.search(body) is not None
+                has_audio = endpoint == "stream" or _BASE64_AUDIO.search(body) is not None
                 if not has_audio:
                     text = body.decode("utf-8", "surrogateescape")
                     body = redactor.content.clean(text).encode("utf-8", "surrogateescape")
                 spent_ms = (time.perf_counter() - began_s) * 1000
-                trace_id = one_line(headers.get(TRACE_HEADER, ""), MAX_TRACE_CHARACTERS) or None
-                return Raw(body, headers, trace_id, spent_ms, region, has_audio, redactor, reply)
-            error: SpeechframeError = refusal(reply.status, reply.headers, reply.body, redactor)
+                trace_id = shorten_to_line(headers.get(TRACE_HEADER, ""), MAX_TRACE_CHARACTERS) or None
+                return RawAnswer(body, headers, trace_id, spent_ms, region, has_audio, redactor, reply)
+            error: SpeechframeError = decode_refusal(reply.status, reply.headers, reply.body, redactor)
         except CutOffError as cut:
             balance = cut.remaining_characters
             error = BadAnswer(str(cut), trace_id=cut.trace_id, remaining_characters=balance)
         except SpeechframeError as raised:
             error = raised
-        raise without_secrets(error, redactor)
+        raise remove_secrets(error, redactor)
 
     async def fetch(
         self,
@@ -352,10 +360,10 @@ class Caller:
         admit: Admit | None = None,
         region: str | None = None,
     ) -> bytes:
-        """Return the audio behind a URL in an answer. The base of a relative URL is that `region`.
+        """Return the audio behind a URL in an answer. A relative URL begins at the address of `region`.
 
-        Failures that may pass are retried within the time limit. Limits and `admit` are those of
-        :meth:`send_raw`.
+        Failures that may pass are retried within the time limit. `deadline_s`, `max_bytes` and `admit` are as
+        in :meth:`send_raw`.
 
         Raises
         ------
@@ -364,7 +372,7 @@ class Caller:
             plain http to another host.
         """
         try:
-            return await fetch(
+            return await fetch_audio(
                 self.exchange,
                 self.addresses.values(),
                 url,
@@ -374,15 +382,15 @@ class Caller:
                 admit=admit,
             )
         except SpeechframeError as error:
-            raise without_secrets(error, self.redactor) from None
+            raise remove_secrets(error, self.redactor) from None
 
     async def limits(self) -> dict[str, Any] | None:
         """Return the limits page of a speechframe service (our addition), or None from any other service."""
         try:
             page = await self.get("limits", decode_object)
         except ServiceError as error:
-            # Other services may answer anything at this address. Only the code shows that a 403 is about the
-            # key.
+            # Other services may return any status at this address. A 403 is about the key only if the error
+            # code says so.
             if error.retryable or error.code == HttpErrorCode.INVALID_KEY:
                 raise
             return None
@@ -397,7 +405,7 @@ class Caller:
         query: Mapping[str, str] | None = None,
         secret: Mapping[str, str] | None = None,
     ) -> T:
-        """Return the decoded content of a listing. The header `secret`, if any, replaces the key."""
+        """Return the decoded answer of a GET endpoint. The header `secret`, if given, replaces the key."""
         redactor = Redactor(*self.key_header.values(), *secret.values()) if secret else None
         return await self.read(endpoint, decode, secret or self.key_header, query=query, redactor=redactor)
 
@@ -413,35 +421,35 @@ class Caller:
         timeout_s: float | None = None,
         **how: Any,
     ) -> T:
-        """Return the decoded content of a JSON answer, from one attempt (`once`) or with retries.
+        """Return the decoded JSON answer of an endpoint, from one attempt (`once`) or with retries.
 
-        A GET costs nothing, so it is retried even if the service may have received it. `how` contains
+        A GET costs nothing, so a GET is retried even if the service may have received it. `how` contains
         further arguments of :meth:`ask`.
         """
-        method = by_name(endpoint).method
-        headers = {"Accept": JSON, "Accept-Encoding": "gzip, deflate", **headers}
+        method = get_endpoint(endpoint).method
+        headers = {"Accept": JSON_TYPE, "Accept-Encoding": "gzip, deflate", **headers}
         how |= {"timeout_s": timeout_s or self.timeouts.base_s, "max_bytes": self.bounds.listing_bytes}
 
-        def send(any_region: str) -> Awaitable[Raw]:
+        def send(any_region: str) -> Awaitable[RawAnswer]:
             return self.ask(method, endpoint, region or any_region, headers, **how)
 
         if once:
             raw = await send(self.regions[0])
         else:
             usual = replace(self.patience, repeat_unknown=method == "GET")
-            raw, _ = await self.persist(send, patience or usual)
+            raw, _ = await self.send_with_retries(send, patience or usual)
         try:
             return decode(raw.body)
         except BadAnswer as error:
-            raise explain(error, raw, loaded) from None
+            raise complete_error(error, raw, decode_json) from None
 
-    def headers_of(self, call: PreparedCall[Any]) -> dict[str, str]:
-        """Return the headers of a call."""
+    def make_headers(self, call: PreparedCall[Any]) -> dict[str, str]:
+        """Return the HTTP headers of a call, including the key."""
         headers = {
-            "Accept": "*/*" if call.operation == "stream" else JSON,
+            "Accept": "*/*" if call.operation == "stream" else JSON_TYPE,
             # Request no compression. Base64 audio does not shrink, and compression costs both ends time.
             "Accept-Encoding": "identity",
-            "Content-Type": call.body.form.content_type if isinstance(call.body, Body) else JSON,
+            "Content-Type": call.body.form.content_type if isinstance(call.body, Body) else JSON_TYPE,
             PROGRESS_HEADER: "102",
             **self.key_header,
         }
@@ -452,9 +460,9 @@ class Caller:
         return headers
 
 
-def _url(addresses: Mapping[str, str], region: str, endpoint: str, place: str = "") -> URL:
+def _make_url(addresses: Mapping[str, str], region: str, endpoint: str, place: str = "") -> URL:
     if region not in addresses:
         raise SettingsError(f"the region {region!r} is not configured; allowed: {', '.join(addresses)}")
-    found = by_name(endpoint)
+    found = get_endpoint(endpoint)
     path = found.path.format(**dict.fromkeys(found.path_fields, quote(place, safe="")))
     return URL(addresses[region] + path)

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
 
-from speechframe.client.answers import Raw, explain, spoken_of, translated_of
-from speechframe.client.upload import Body, upload_of
+from speechframe.client.answers import RawAnswer, complete_error, decode_spoken, decode_translated
+from speechframe.client.upload import Body, read_clip
 from speechframe.errors import AudioError, BadAnswer, InvalidRows
 from speechframe.spec import locales
 from speechframe.spec.changer import ConvertRequest
-from speechframe.spec.check import Checked, FieldProblem, check
-from speechframe.spec.chosen import MAX_IDEMPOTENCY_CHARACTERS, PAUSE_SECONDS, SLOWEST_READER_BYTES_S
+from speechframe.spec.check import CheckResult, FieldProblem, check
+from speechframe.spec.chosen import MAX_IDEMPOTENCY_CHARACTERS, MIN_READER_BYTES_PER_S, PAUSE_SECONDS_RANGE
 from speechframe.spec.deprecation import warn_deprecated
 from speechframe.spec.fields._model import DocumentModel
 from speechframe.spec.speech import ChannelType, GenerateRequest, StreamRequest
@@ -18,29 +18,36 @@ from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.answers import decode_object
 from speechframe.wire.changer import encode_convert
 from speechframe.wire.requests import encode_request
-from speechframe.wire.translate import longest_translation
+from speechframe.wire.translate import get_max_translation_characters
 
 R = TypeVar("R", bound=DocumentModel)
 
-# Fields of requests whose arguments have another name.
-_OTHER_NAMES = frozenset({"text", "voice_id", "model_version", "file", "file_url", "multi_native_locale"})
+# Fields of requests that messages do not offer, because the arguments for them have another name.
+_RENAMED_FIELDS = frozenset({"text", "voice_id", "model_version", "file", "file_url", "multi_native_locale"})
 
 KIB = 1024
 MIB = 1024 * KIB
 
-# Speech takes about 0.07 s a character. Slow speech in a script with one word per character takes perhaps
-# 0.6 s.
-_SECONDS_A_CHARACTER = 0.4
-_GRACE_S = 10.0
-_LONGEST_S = 86_400.0
-# Speech changed to the lowest rate takes perhaps 1.5 times as long as the clip. Some services are slower.
-_SLOWEST = 4.0
-_FRAME_BYTES = ChannelType.STEREO.channels * 2
-_USUAL_RATE_HZ = float(GenerateRequest.model_fields["sample_rate"].get_default())
-# JSON for each character of a text (words with times), and for each second of a clip (transcription).
-_JSON_BYTES = 1000
+# Longest speech that a text may give, in seconds a character. Usual speech takes about 0.07 s. Slow speech
+# in a script with one word per character takes perhaps 0.6 s. Such speech in mono still fits in a bound in
+# bytes, because these bounds count stereo.
+_MAX_SECONDS_A_CHARACTER = 0.4
+# Seconds added to each longest speech, mainly for short texts.
+_EXTRA_SPEECH_S = 10.0
+# A requested length counts only up to one day, in seconds.
+_MAX_REQUESTED_S = 86_400.0
+# Longest changed clip, as a multiple of the clip's length. At the lowest rate, changed speech takes perhaps
+# 1.5 times as long. Some services are slower.
+_MAX_CHANGED_RATIO = 4.0
+# Size of a frame (one sample of each channel) in stereo with 16 bits.
+_STEREO_FRAME_BYTES = ChannelType.STEREO.channels * 2
+# Default sample rate. A bound counts at least this rate, even if the request has a lower one.
+_DEFAULT_RATE_HZ = float(GenerateRequest.model_fields["sample_rate"].get_default())
+# Bytes of JSON for each character of a text (words with times) and each second of a clip (transcription).
+_JSON_BYTES_A_CHARACTER_OR_SECOND = 1000
+# Bytes of JSON for each translated text, beside the two texts.
 _JSON_BYTES_A_TEXT = 200
-# A character outside the basic plane takes two escapes of six bytes.
+# A character outside Unicode's basic plane may be written as two escapes of six bytes.
 _JSON_BYTES_A_TRANSLATED_CHARACTER = 12
 
 
@@ -51,7 +58,7 @@ class Timeouts:
     Parameters
     ----------
     connect_s
-        TCP and TLS together. Name lookup and the wait for a free connection count only towards the attempt.
+        TCP and TLS together. The time of the attempt also covers name lookup and waiting for a connection.
     base_s, per_character_s
         An attempt may take ``base_s + per_character_s * characters``. Speech takes about 0.07 s a character,
         so a service may synthesise three times as slowly as it speaks.
@@ -62,15 +69,15 @@ class Timeouts:
         A translation may take ``base_s`` and this time for each character. A small machine that translates
         through a third language takes a few milliseconds a character.
     download_s
-        Longest download of audio behind a URL. The limit of the attempt leaves out the download, because the
-        call was billed by then. A dubbed file may take longer, but its first byte must come within this time.
+        Longest download of audio behind a URL. The limit of the attempt does not cover the download, because
+        the call was billed by then. A dubbed file may take longer, if its first byte comes within this time.
     download_bytes_a_second
         Lowest speed of a dubbed file's download over each `download_s`. A slower download fails and is
         retried.
 
     Examples
     --------
-    >>> round(Timeouts().attempt_s(5000))
+    >>> round(Timeouts().compute_attempt_limit_s(5000))
     1280
     """
 
@@ -81,19 +88,19 @@ class Timeouts:
     upload_bytes_a_second: float = 64 * KIB
     per_translated_character_s: float = 0.02
     download_s: float = 60.0
-    download_bytes_a_second: float = float(SLOWEST_READER_BYTES_S)
+    download_bytes_a_second: float = float(MIN_READER_BYTES_PER_S)
 
-    def attempt_s(self, characters: int) -> float:
+    def compute_attempt_limit_s(self, characters: int) -> float:
         """Return the time limit of an attempt for a text of `characters`, without a download."""
         return self.base_s + self.per_character_s * characters
 
-    def message_s(self, size_bytes: int) -> float:
+    def compute_message_limit_s(self, size_bytes: int) -> float:
         """Return the time limit for the upload of a message or file of this size."""
         return self.base_s + size_bytes / self.upload_bytes_a_second
 
-    def speech_s(self, text: str) -> float:
+    def compute_speech_limit_s(self, text: str) -> float:
         """Return the time limit of all waits together for the audio of a text."""
-        return self.base_s + _longest_s(text, 0.0)
+        return self.base_s + _estimate_longest_s(text, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +114,12 @@ class Bounds:
     Parameters
     ----------
     answer_bytes, listing_bytes
-        The first is for answers with translations or audio (Base64 included). The second is for all other
-        bodies with status 200.
+        `answer_bytes` is for answers with translations or audio (Base64 included), `listing_bytes` for all
+        other bodies with status 200.
     error_bytes
         The body of an error answer. The rest of a longer body is left unread.
     download_bytes
-        Audio that is not in Base64.
+        Audio that is not in Base64, so a download or a stream that is read to its end.
     dubbed_bytes
         A dubbed media file, which goes to disk piece by piece.
     """
@@ -123,39 +130,44 @@ class Bounds:
     download_bytes: int = 512 * MIB
     dubbed_bytes: int = 4096 * MIB
 
-    def spoken_bytes_for(self, request: GenerateRequest | StreamRequest) -> tuple[int, int]:
-        """Return the sizes of the largest JSON answer and the largest audio for a request for speech."""
-        longest_s = _longest_s(request.text, getattr(request, "audio_duration", None))
-        audio_bytes = MIB + _pcm_bytes(longest_s, request.sample_rate)
-        answer_bytes = _JSON_BYTES * len(request.text) + audio_bytes * 4 // 3
+    def compute_max_speech_bytes(self, request: GenerateRequest | StreamRequest) -> tuple[int, int]:
+        """Return the largest JSON answer and the largest audio of a request for speech, in bytes."""
+        longest_s = _estimate_longest_s(request.text, getattr(request, "audio_duration", None))
+        audio_bytes = MIB + _calculate_pcm_bytes(longest_s, request.sample_rate)
+        answer_bytes = _JSON_BYTES_A_CHARACTER_OR_SECOND * len(request.text) + audio_bytes * 4 // 3
         return min(self.answer_bytes, answer_bytes), min(self.download_bytes, audio_bytes)
 
-    def speech_bytes_for(self, text: str, rate_hz: float) -> int:
-        """Return the largest size of the spoken audio of a text."""
-        return min(self.download_bytes, MIB + _pcm_bytes(_longest_s(text, 0.0), rate_hz))
+    def compute_max_audio_bytes(self, text: str, rate_hz: float) -> int:
+        """Return the largest audio of a text at a sample rate, in bytes."""
+        return min(self.download_bytes, MIB + _calculate_pcm_bytes(_estimate_longest_s(text, 0.0), rate_hz))
 
-    def changed_bytes_for(self, request: ConvertRequest, audio_seconds: float) -> tuple[int, int]:
-        """Return the sizes of the largest answer and the largest audio for a clip of this length."""
-        longest_s = max(min(request.audio_duration or 0.0, _LONGEST_S), _SLOWEST * audio_seconds) + _GRACE_S
-        audio_bytes = _pcm_bytes(longest_s, request.sample_rate)
-        answer_bytes = MIB + int(_JSON_BYTES * audio_seconds) + audio_bytes * 4 // 3
+    def compute_max_change_bytes(self, request: ConvertRequest, audio_seconds: float) -> tuple[int, int]:
+        """Return the largest answer and the largest audio of a changed clip, in bytes."""
+        longest_s = (
+            max(min(request.audio_duration or 0.0, _MAX_REQUESTED_S), _MAX_CHANGED_RATIO * audio_seconds)
+            + _EXTRA_SPEECH_S
+        )
+        audio_bytes = _calculate_pcm_bytes(longest_s, request.sample_rate)
+        answer_bytes = MIB + int(_JSON_BYTES_A_CHARACTER_OR_SECOND * audio_seconds) + audio_bytes * 4 // 3
         return min(self.answer_bytes, answer_bytes), min(self.download_bytes, MIB + audio_bytes)
 
-    def translated_bytes_for(self, request: TranslateRequest) -> int:
-        """Return the size of the largest answer, with each text and its longest possible translation."""
-        characters = sum(len(text) + longest_translation(text) for text in request.texts)
+    def compute_max_translation_bytes(self, request: TranslateRequest) -> int:
+        """Return the largest answer in bytes. It has each text and its longest possible translation."""
+        characters = sum(len(text) + get_max_translation_characters(text) for text in request.texts)
         texts_bytes = _JSON_BYTES_A_TEXT * len(request.texts)
         answer_bytes = 64 * KIB + texts_bytes + _JSON_BYTES_A_TRANSLATED_CHARACTER * characters
         return min(self.answer_bytes, answer_bytes)
 
 
-def _longest_s(text: str, duration_s: float | None) -> float:
-    spoken_s = max(_SECONDS_A_CHARACTER * len(text), min(duration_s or 0.0, _LONGEST_S))
-    return spoken_s + PAUSE_SECONDS.high * text.count("[") + _GRACE_S
+def _estimate_longest_s(text: str, duration_s: float | None) -> float:
+    """Return the longest speech of a text with its pauses in seconds. `duration_s` is a requested length."""
+    spoken_s = max(_MAX_SECONDS_A_CHARACTER * len(text), min(duration_s or 0.0, _MAX_REQUESTED_S))
+    return spoken_s + PAUSE_SECONDS_RANGE.high * text.count("[") + _EXTRA_SPEECH_S
 
 
-def _pcm_bytes(seconds: float, rate_hz: float | None) -> int:
-    return int(seconds * max(_USUAL_RATE_HZ, rate_hz or 0.0) * _FRAME_BYTES)
+def _calculate_pcm_bytes(seconds: float, rate_hz: float | None) -> int:
+    """Return the size of uncompressed stereo, at the default sample rate at least."""
+    return int(seconds * max(_DEFAULT_RATE_HZ, rate_hz or 0.0) * _STEREO_FRAME_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,17 +182,17 @@ class PreparedCall(Generic[R]):
     request
         The checked request. Its format and channels determine how raw audio is read.
     body
-        The bytes on the wire. For a call with a clip, the clip's upload and the form around the clip.
+        The bytes of the HTTP body. For a call with a clip, the clip's upload and the form around the clip.
     idempotency_key
-        Sent as ``Idempotency-Key`` if given. A service that supports the header bills repeats of the same key
-        and body once.
+        Sent as ``Idempotency-Key`` if given. A service that supports the header bills several calls with the
+        same key and body once.
     take
         Sent as ``X-Take`` if above 0. A service that supports the header then returns another reading of the
         same request.
 
     Examples
     --------
-    >>> call = PreparedCall.of(GenerateRequest(text="Hello", voice_id="nora"))
+    >>> call = PreparedCall.from_request(GenerateRequest(text="Hello", voice_id="nora"))
     >>> call.body
     b'{"text":"Hello","voiceId":"nora"}'
     """
@@ -193,35 +205,40 @@ class PreparedCall(Generic[R]):
 
     def __post_init__(self) -> None:
         """Raise ValueError if the key or the take cannot be sent."""
-        key, most = self.idempotency_key, MAX_IDEMPOTENCY_CHARACTERS
-        if key is not None and not (0 < len(key) <= most and key.isascii() and key.isprintable()):
-            raise ValueError(f"an idempotency key is 1 to {most} printable ASCII characters")
+        key, max_characters = self.idempotency_key, MAX_IDEMPOTENCY_CHARACTERS
+        if key is not None and not (0 < len(key) <= max_characters and key.isascii() and key.isprintable()):
+            raise ValueError(
+                f"the idempotency key must have 1 to {max_characters} printable ASCII characters"
+            )
         if self.take < 0:
-            raise ValueError(f"a take is 0 or above, not {self.take}")
+            raise ValueError(f"the take is {self.take}; allowed: 0 or above")
 
     @classmethod
-    def of(
+    def from_request(
         cls, request: GenerateRequest, *, idempotency_key: str | None = None, take: int = 0
     ) -> "PreparedCall[GenerateRequest]":
         """Return the call of a request for speech, with its body encoded."""
         return PreparedCall("generate", request, encode_request(request), idempotency_key, take)
 
-    def limits(self, timeouts: Timeouts, bounds: Bounds) -> tuple[float, int, int]:
-        """Return the time limit of one attempt, the largest answer, and the largest audio behind a URL."""
+    def compute_limits(self, timeouts: Timeouts, bounds: Bounds) -> tuple[float, int, int]:
+        """Return the limit of one attempt in seconds, and the largest answer and download in bytes."""
         request: Any = self.request
         if isinstance(self.body, Body):
             clip = self.body.upload
-            limit_s = timeouts.message_s(clip.size_bytes) + timeouts.per_clip_second_s * clip.audio_seconds
-            return limit_s, *bounds.changed_bytes_for(request, clip.audio_seconds)
+            limit_s = (
+                timeouts.compute_message_limit_s(clip.size_bytes)
+                + timeouts.per_clip_second_s * clip.audio_seconds
+            )
+            return limit_s, *bounds.compute_max_change_bytes(request, clip.audio_seconds)
         if self.operation == "translate":
             characters = sum(map(len, request.texts))
             limit_s = timeouts.base_s + timeouts.per_translated_character_s * characters
-            return limit_s, bounds.translated_bytes_for(request), 0
-        answer_bytes, audio_bytes = bounds.spoken_bytes_for(request)
-        limit_s = timeouts.attempt_s(len(request.text))
+            return limit_s, bounds.compute_max_translation_bytes(request), 0
+        answer_bytes, audio_bytes = bounds.compute_max_speech_bytes(request)
+        limit_s = timeouts.compute_attempt_limit_s(len(request.text))
         return limit_s, audio_bytes if self.operation == "stream" else answer_bytes, audio_bytes
 
-    def audio_url(self, raw: Raw) -> str | None:
+    def read_audio_url(self, raw: RawAnswer) -> str | None:
         """Return the URL of the audio in an answer, or None if the answer contains no such URL."""
         if raw.has_audio or self.operation == "translate":
             return None
@@ -231,10 +248,10 @@ class PreparedCall(Generic[R]):
             return None  # `decode` raises the error
         return url if isinstance(url, str) and url.strip() else None
 
-    def decode(self, raw: Raw, *, audio: bytes | None = None) -> Any:
+    def decode(self, raw: RawAnswer, *, audio: bytes | None = None) -> Any:
         """Decode an answer to a :class:`Spoken` or a :class:`Translated`. Any thread may call this.
 
-        `raw` is the result of ``Client.send_raw``, and `audio` the bytes behind its :meth:`audio_url`.
+        `raw` is the result of ``Client.send_raw``, and `audio` the bytes behind its :meth:`read_audio_url`.
 
         Raises
         ------
@@ -245,66 +262,70 @@ class PreparedCall(Generic[R]):
         request: Any = self.request
         try:
             if self.operation == "translate":
-                return translated_of(raw, request)
+                return decode_translated(raw, request)
             clip_seconds = self.body.upload.audio_seconds if isinstance(self.body, Body) else None
-            return spoken_of(raw, audio, request, clip_seconds)
+            return decode_spoken(raw, audio, request, clip_seconds)
         except BadAnswer as error:
             load = None if self.operation == "stream" else decode_object
-            raise explain(error, raw, load) from None
+            raise complete_error(error, raw, load) from None
 
 
-def generate_call(
+def prepare_generate(
     text: str, *, voice: str, model: str = "gen2", **given: Any
 ) -> PreparedCall[GenerateRequest]:
-    """Return a checked call for speech. A DeprecationWarning points to the line of `stacklevel`."""
+    """Return a checked call for speech. `stacklevel` selects the line that a DeprecationWarning names."""
     given = {"text": text, "voice_id": voice, "model_version": model.upper(), "stacklevel": 2, **given}
-    return _call("generate", GenerateRequest, **given)
+    return _prepare_call("generate", GenerateRequest, **given)
 
 
-def stream_call(
+def prepare_stream(
     text: str, *, voice: str, model: str | None = None, **given: Any
 ) -> PreparedCall[StreamRequest]:
     """Return a checked call for a stream (section 2.2), see :meth:`Client.stream`."""
     given = {"text": text, "voice_id": voice, "model": model, "stacklevel": 2, **given}
-    return _call("stream", StreamRequest, **given)
+    return _prepare_call("stream", StreamRequest, **given)
 
 
-def change_call(
+def prepare_change(
     audio: Any, *, voice: str, locale: str | None = None, **given: Any
 ) -> PreparedCall[ConvertRequest]:
-    """Return a checked call of the voice changer. Blocks while the clip is read."""
+    """Return a checked call of the voice changer. Blocks the thread while the clip is read."""
 
-    def body(request: ConvertRequest) -> Body:
+    def encode_clip(request: ConvertRequest) -> Body:
         try:
-            clip = upload_of(audio)
+            clip = read_clip(audio)
         except AudioError as error:
             line = {"field": "audio", "problem": str(error), "value": "", "allowed": "an audio file"}
             raise InvalidRows([line]) from None
-        # Request Base64 beside the URL, so that the answer needs no second exchange.
+        # Request Base64 beside the URL, so that no download follows the answer.
         _, form = encode_convert(
             request, clip.sha256, name=clip.name, media_type=clip.media_type, as_base64=True
         )
         return Body(clip, form)
 
     given = {"voice_id": voice, "multi_native_locale": locale, **given, "file": b""}
-    return _call("convert", ConvertRequest, encode=body, **given)
+    return _prepare_call("convert", ConvertRequest, encode=encode_clip, **given)
 
 
-def translate_call(
+def prepare_translate(
     texts: Any, *, target: str, source: str | None = None, idempotency_key: str | None = None
 ) -> PreparedCall[TranslateRequest]:
     """Return a checked call of the translation, see :meth:`Client.translate`."""
     fields: dict[str, Any] = {"texts": [texts] if isinstance(texts, str) else list(texts)}
-    for name, tag in (("target_language", target), ("source_language", source)):
+    for name, given_tag in (("target_language", target), ("source_language", source)):
         try:
-            fields[name] = None if tag is None and name == "source_language" else locales.normalise(tag or "")
+            fields[name] = (
+                None
+                if given_tag is None and name == "source_language"
+                else locales.normalise(given_tag or "")
+            )
         except (ValueError, AttributeError) as error:
-            line = {"field": name, "problem": str(error), "value": str(tag)[:80], "allowed": ""}
-            raise InvalidRows([line]) from None
-    return _call("translate", TranslateRequest, idempotency_key=idempotency_key, **fields)
+            problem = {"field": name, "problem": str(error), "value": str(given_tag)[:80], "allowed": ""}
+            raise InvalidRows([problem]) from None
+    return _prepare_call("translate", TranslateRequest, idempotency_key=idempotency_key, **fields)
 
 
-def _call(
+def _prepare_call(
     operation: str,
     kind: type[R],
     /,
@@ -315,6 +336,7 @@ def _call(
     stacklevel: int | None = None,
     **fields: Any,
 ) -> PreparedCall[R]:
+    """Return the call of a request with these `fields`. InvalidRows if a field is unknown or wrong."""
     checked = check(kind, fields)
     request = require_valid(checked, kind)
     if stacklevel is not None:
@@ -322,9 +344,9 @@ def _call(
     return PreparedCall(operation, request, encode(request), idempotency_key, take)
 
 
-def require_valid(checked: Checked[R], model: type[R]) -> R:
-    """Return the request of a check, or raise InvalidRows with every problem and unknown field."""
-    known = ", ".join(name for name in model.model_fields if name not in _OTHER_NAMES)
+def require_valid(checked: CheckResult[R], model: type[R]) -> R:
+    """Return the request that a check found valid, or raise InvalidRows with all problems."""
+    known = ", ".join(name for name in model.model_fields if name not in _RENAMED_FIELDS)
     unknown = [FieldProblem(name, "is not a field of a request", "", known) for name in checked.unknown]
     if checked.problems or unknown or checked.value is None:
         raise InvalidRows([asdict(problem) for problem in (*checked.problems, *unknown)])

@@ -1,4 +1,4 @@
-"""The client, which has a method for each endpoint of the document. `dubbing` has those of dubbing."""
+"""The client, with a method for each endpoint of the service document except those of dubbing."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from pydantic import SecretStr
 
 from speechframe.client.answers import Spoken, Translated
 from speechframe.client.caller import Caller
-from speechframe.client.calls import change_call, generate_call, stream_call, translate_call
+from speechframe.client.calls import prepare_change, prepare_generate, prepare_stream, prepare_translate
 from speechframe.client.dubbing import Dubbing
 from speechframe.client.session import StreamSession
-from speechframe.client.stream import Stream, start
-from speechframe.settings.hidden import header_text, hidden_key
+from speechframe.client.stream import Stream, start_stream
+from speechframe.settings.hidden import make_header_text, wrap_key
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.chosen import TOKEN_HEADER
 from speechframe.spec.speech import Voice
@@ -28,8 +28,8 @@ class Client(Caller):
     """Calls to one service, with one key, from one event loop.
 
     If a field is unknown or out of range, every method raises :class:`InvalidRows` before anything is sent.
-    Other errors are those of :meth:`call`. :class:`Call` describes `take` and `idempotency_key`. Methods
-    issue a DeprecationWarning for fields that the document calls deprecated.
+    Other errors are those of :meth:`call`. :class:`PreparedCall` describes `take` and `idempotency_key`.
+    Methods issue a DeprecationWarning for fields that the service document calls deprecated.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Client(Caller):
     _takes_source: bool | None = None
     """True if the service accepts the language of texts to translate. None until its limits were read."""
     _slots: TurnSlots | None = None
-    """The active turns of all sessions. None before the first session. A cap of 0 means an unknown cap."""
+    """Counts the active turns of all sessions. None before the first session. A cap of 0 is unknown."""
 
     async def generate(
         self,
@@ -78,7 +78,7 @@ class Client(Caller):
         idempotency_key: str | None = None,
         **fields: Any,
     ) -> Spoken:
-        """Return `text` spoken (sections 2.1 and 4.1).
+        """Return `text` as speech, when all of it has arrived (sections 2.1 and 4.1 of the service document).
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ class Client(Caller):
             Any other field of :class:`speechframe.spec.speech.GenerateRequest` by its Python name:
             ``locale``, ``style``, ``rate``, ``pronunciation_dictionary`` ...
         """
-        made = generate_call(
+        made = prepare_generate(
             text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
         )
         spoken: Spoken = await self.call(made)
@@ -130,15 +130,15 @@ class Client(Caller):
         >>> async for chunk in stream:  # doctest: +SKIP
         ...     player.write(chunk)
         """
-        call = stream_call(
+        call = prepare_stream(
             text, voice=voice, model=model, take=take, idempotency_key=idempotency_key, stacklevel=3, **fields
         )
-        return await start(self, call)
+        return await start_stream(self, call)
 
     def stream_session(
         self, /, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
     ) -> StreamSession:
-        """Return a session for many turns of speech over the WebSocket (sections 3 and 6).
+        """Return a session for many turns, a text with its speech each, over a WebSocket (sections 3 and 6).
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class Client(Caller):
         session = StreamSession(self, slots, {"voice_id": voice, **fields})
         if max_contexts is not None:
             if max_contexts < 1:
-                raise ValueError(f"max_contexts is 1 or more, not {max_contexts}")
+                raise ValueError(f"max_contexts is {max_contexts}; allowed: 1 or more")
             slots.cap = max_contexts
         return session
 
@@ -188,7 +188,7 @@ class Client(Caller):
         voice
             Full voice id or bare name.
         locale
-            Language of the output, the field ``multi_native_locale``.
+            Language of the output, sent as the field ``multi_native_locale``.
         **fields
             Any other field of :class:`speechframe.spec.changer.ConvertRequest` by its name: ``pitch``,
             ``retain_accent``, ``return_transcription``, ``format`` ...
@@ -196,10 +196,10 @@ class Client(Caller):
         Raises
         ------
         AudioError
-            If the file is unusable, or changed before it was sent.
+            If the file cannot be read any more, or has changed since its check.
         """
         given = {"voice": voice, "locale": locale, "take": take, "idempotency_key": idempotency_key, **fields}
-        changed: Spoken = await self.call(await asyncio.to_thread(change_call, audio, **given))
+        changed: Spoken = await self.call(await asyncio.to_thread(prepare_change, audio, **given))
         return changed
 
     async def translate(
@@ -219,8 +219,8 @@ class Client(Caller):
         target
             The language of the translations, as a code or locale in any spelling (``"fr-FR"``, ``"fr_fr"``).
         source
-            The language of the texts. The document lacks this field, so it is sent only to services whose
-            limits list it.
+            The language of the texts. The service document lacks this field, so it is sent only to services
+            whose published limits list it.
 
         Raises
         ------
@@ -235,23 +235,23 @@ class Client(Caller):
         >>> answer.translations, answer.routes  # doctest: +SKIP
         (('Bom dia.',), ('en>pt-BR',))
         """
-        made = translate_call(texts, target=target, source=source, idempotency_key=idempotency_key)
+        made = prepare_translate(texts, target=target, source=source, idempotency_key=idempotency_key)
         if source is not None:
             if self._takes_source is None:
                 self._takes_source = (await self.limits() or {}).get("source_language") is True
             if not self._takes_source:
-                made = translate_call(texts, target=target, idempotency_key=idempotency_key)
+                made = prepare_translate(texts, target=target, idempotency_key=idempotency_key)
         found: Translated = await self.call(made)
         return found
 
     async def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
         """Return the voices in the catalogue of a model, ``"gen2"`` or ``"falcon-2"`` (sections 2.4 and 4.1).
 
-        A `token` from :meth:`token` is sent instead of the key. Listing is free, so dropped connections are
-        retried, too.
+        A `token` from :meth:`token`, if given, is sent instead of the key. A listing is free, so it is
+        retried even if a connection fails after the request was sent.
         """
-        token = hidden_key(token)
-        secret = None if token is None else {TOKEN_HEADER: header_text(token, "the token")}
+        token = wrap_key(token)
+        secret = None if token is None else {TOKEN_HEADER: make_header_text(token, "the token")}
         return await self.get("voices", decode_voices, {"model": model}, secret)
 
     async def token(self) -> AuthToken:

@@ -2,12 +2,12 @@
 
 The same rules apply to the URL and to each redirect:
 
-- The key is sent to none of these hosts.
+- The key is not sent.
 - The service's own host is allowed. Plain http is allowed only if the service itself uses plain http.
-- Any other host needs https. It must not be on this machine or in a private network.
+- Any other host needs https, and must not be on this machine or in a private network.
 - The scheme is http or https, the address has no user name, and there are at most 5 redirects.
 
-``localhost``, ``127.0.0.1`` and ``::1`` count as one host. ``127.0.0.2`` counts as another one.
+``localhost``, ``127.0.0.1`` and ``::1`` count as the same host. ``127.0.0.2`` counts as another host.
 """
 
 import asyncio
@@ -27,42 +27,48 @@ from speechframe.client.exchange import Admit, CutOffError, Exchange, HttpReply
 from speechframe.errors import BadAnswer, ConnectionFailed
 from speechframe.network.addresses import is_public
 from speechframe.spec.codes import Status
-from speechframe.store.folder import sync
+from speechframe.store.folder import sync_to_disk
 
 T = TypeVar("T")
 
 MAX_REDIRECTS = 5
-# Seconds before each attempt. A file gets more attempts, because a short failure must not cost a dub.
+# Seconds to wait before each attempt. A dubbed file gets more attempts, because the paid dub must not be lost
+# by a short failure.
 WAITS_S = (0.0, 0.2, 0.4)
 _FILE_WAITS_S = (*WAITS_S, 2.0, 10.0)
 _MAX_URL_CHARACTERS = 8000
-_MAX_HOST_CHARACTERS = 253
+_MAX_HOST_CHARACTERS = 253  # the limit of DNS
+# Largest part of an error's body that is read.
 _MAX_ERROR_BYTES = 64 * KIB
 
-# 203 is a 200 that a proxy changed. 206 contains a part of the audio. 202, 204 and 205 contain none.
-_WHOLE = frozenset({200, 203})
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity"}
-_ONE_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
-_NUMBER = r"(?:0x[0-9a-f]*|[0-9]+)"
-# The C library reads 2130706433, 0x7f.1 and 0177.1 as addresses too.
-_DISGUISED = re.compile(rf"{_NUMBER}(?:\.{_NUMBER}){{0,3}}")
+# Statuses of an answer with the whole file. 203 is a 200 that a proxy changed. 206 contains a part of the
+# file. 202, 204 and 205 contain no file.
+_COMPLETE_STATUSES = frozenset({200, 203})
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+_REQUEST_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity"}
+_LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+_NUMBER_PATTERN = r"(?:0x[0-9a-f]*|[0-9]+)"
+# Matches a host that is made of numbers. The C library also reads 2130706433, 0x7f.1 and 0177.1 as 127.0.0.1.
+_NUMERIC_HOST = re.compile(rf"{_NUMBER_PATTERN}(?:\.{_NUMBER_PATTERN}){{0,3}}")
 
 
 @dataclass(frozen=True, slots=True)
 class _AudioAddress:
-    """An address in an answer from `base`. The service's own addresses are in `service`."""
+    """An address in an answer from the URL `base`, with the limits of its download.
+
+    `service` contains the service's own addresses, and `what` is the word for the file in messages.
+    """
 
     exchange: Exchange
     service: Collection[str]
     address: str
     base: URL
     what: str = "audio"
-    head_s: float = math.inf  # longest wait for the beginning of an answer
-    waits_s: tuple[float, ...] = WAITS_S
+    head_s: float = math.inf  # longest wait in seconds for the beginning of an answer
+    waits_s: tuple[float, ...] = WAITS_S  # wait in seconds before each attempt
 
 
-async def fetch(
+async def fetch_audio(
     exchange: Exchange,
     service: Collection[str],
     address: str,
@@ -72,20 +78,20 @@ async def fetch(
     max_bytes: int,
     admit: Admit | None = None,
 ) -> bytes:
-    """Return the bytes behind an address in an answer from `base`. The service's addresses are in `service`.
+    """Return the bytes at an address in an answer from the URL `base`, or raise BadAnswer with the reason.
 
-    A dropped connection, a truncated body, a 5xx, a 408 and a 429 lead to another attempt, because downloads
-    are free and the call is paid. BadAnswer contains the reason of a failure.
+    `service` contains the service's own addresses. A lost connection, a truncated body, a 5xx, a 408 and a
+    429 lead to another attempt within `timeout_s`, because downloads are free and the call is paid.
     """
 
-    async def body(reply: HttpReply) -> bytes:
+    async def get_body(reply: HttpReply) -> bytes:
         return reply.body
 
     source = _AudioAddress(exchange, service, address, base)
-    return await _retry(source, body, timeout_s, max_bytes=max_bytes, admit=admit)
+    return await _request_with_retries(source, get_body, timeout_s, max_bytes=max_bytes, admit=admit)
 
 
-async def save(
+async def save_file(
     exchange: Exchange,
     service: Collection[str],
     address: str,
@@ -97,11 +103,11 @@ async def save(
     slowest_bytes_s: float,
     max_bytes: int,
 ) -> None:
-    """Download from an address, as :func:`fetch` does, into a file that is whole or absent.
+    """Download from an address, as :func:`fetch_audio` does, into a file that is complete or absent.
 
-    The file is written piece by piece and survives a power cut afterwards. All pieces may take `timeout_s`.
-    Each `window_s` must bring `slowest_bytes_s` at least. A slower download fails and is tried again. Errors
-    are those of :func:`fetch`, and OSError if the file cannot be written.
+    The file is written piece by piece, and synced to the disk at the end. The whole download may take
+    `timeout_s`. In each `window_s`, the mean speed must be at least `slowest_bytes_s`. A slower download
+    fails and is tried again. Errors are those of :func:`fetch_audio`, and OSError if the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.tmp")
 
@@ -121,24 +127,24 @@ async def save(
                 if size > max_bytes:
                     raise BadAnswer(f"the file is too large: more than {max_bytes / 1e6:,.0f} MB")
                 await asyncio.to_thread(file.write, piece)
-        await asyncio.to_thread(sync, temporary)
+        await asyncio.to_thread(sync_to_disk, temporary)
 
     try:
         source = _AudioAddress(exchange, service, address, base, "file", window_s, _FILE_WAITS_S)
-        await _retry(source, write, timeout_s, max_bytes=None)
+        await _request_with_retries(source, write, timeout_s, max_bytes=None)
         temporary.replace(path)
-        await asyncio.to_thread(sync, path.parent)
+        await asyncio.to_thread(sync_to_disk, path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-async def _retry(
+async def _request_with_retries(
     source: _AudioAddress,
-    take: Callable[[HttpReply], Awaitable[T]],
+    read_reply: Callable[[HttpReply], Awaitable[T]],
     timeout_s: float,
     **how: Any,
 ) -> T:
-    """Return the result of `take` for the answer. Failures that may pass lead to another attempt."""
+    """Return the result of `take` for an answer with the whole file. Retry failures that may pass."""
     deadline_s = time.monotonic() + timeout_s
     problem = f"no time was left of {timeout_s:g} s"
 
@@ -147,13 +153,13 @@ async def _retry(
             reply = await source.exchange.ask(
                 "GET",
                 url,
-                headers=_HEADERS,
+                headers=_REQUEST_HEADERS,
                 timeout_s=max(0.001, min(source.head_s, deadline_s - time.monotonic())),
                 max_error_bytes=_MAX_ERROR_BYTES,
                 **how,
             )
             target = reply.headers.get("Location")
-            if reply.status not in _REDIRECTS or not target:
+            if reply.status not in _REDIRECT_STATUSES or not target:
                 return reply
             url = _check_url(target, url, source)
         raise BadAnswer(f"the {source.what} could not be fetched: more than {MAX_REDIRECTS} redirects")
@@ -165,9 +171,9 @@ async def _retry(
             break
         try:
             reply = await follow(url)
-            if reply.status in _WHOLE:
+            if reply.status in _COMPLETE_STATUSES:
                 try:
-                    return await asyncio.wait_for(take(reply), deadline_s - time.monotonic())
+                    return await asyncio.wait_for(read_reply(reply), deadline_s - time.monotonic())
                 finally:
                     reply.close()
         except (ConnectionFailed, CutOffError) as error:
@@ -178,15 +184,18 @@ async def _retry(
             continue
         reply.close()
         problem = f"{url.host} answered {reply.status}"
-        known = Status.of(reply.status)
-        if not (known.retryable if known is not None else Status.is_gateways(reply.status)):
+        known = Status.from_number(reply.status)
+        if not (known.retryable if known is not None else Status.is_from_gateway(reply.status)):
             break
     expired = " (the link may have expired)" if problem.endswith(("403", "404", "410")) else ""
     raise BadAnswer(f"the {source.what} could not be fetched: {problem}{expired}")
 
 
 def _check_url(address: str, base: URL, source: _AudioAddress) -> URL:
-    """Return the URL to fetch in its exact spelling, because a signature covers the spelling."""
+    """Return the absolute URL of an address, or raise BadAnswer if the URL is forbidden.
+
+    The spelling stays unchanged, because the URL may contain a signature of its spelling.
+    """
     stripped = address.strip()
     if len(stripped) > _MAX_URL_CHARACTERS or not stripped.isprintable() or " " in stripped:
         raise BadAnswer(f"the {source.what}'s address is not a URL")
@@ -194,7 +203,7 @@ def _check_url(address: str, base: URL, source: _AudioAddress) -> URL:
         # Letters outside ASCII must be encoded, so a signature cannot cover their spelling.
         url = URL(stripped, encoded=stripped.isascii())
         url = url if url.scheme else base.join(url)
-        problem = _forbidden(url, source.service)
+        problem = _find_fault(url, source.service)
     except ValueError:
         problem = " is not a URL"
     if problem:
@@ -202,9 +211,9 @@ def _check_url(address: str, base: URL, source: _AudioAddress) -> URL:
     return url
 
 
-def _forbidden(url: URL, service: Collection[str]) -> str | None:
-    """Return the fault of a URL, or None if the URL is allowed."""
-    host = _bare(url)
+def _find_fault(url: URL, service: Collection[str]) -> str | None:
+    """Return the reason why a URL is forbidden, as the end of a sentence, or None for an allowed URL."""
+    host = _get_host(url)
     if url.scheme not in {"http", "https"} or not 0 < len(host) <= _MAX_HOST_CHARACTERS:
         return " is neither http nor https at a host"
     if url.user is not None or url.password is not None:
@@ -212,11 +221,11 @@ def _forbidden(url: URL, service: Collection[str]) -> str | None:
     try:
         is_inside = not is_public(ip_address(host.partition("%")[0]))
     except ValueError:
-        if _DISGUISED.fullmatch(host):
+        if _NUMERIC_HOST.fullmatch(host):
             return f" {host} is a number, not a host"
         is_inside = host == "localhost" or host.endswith(".localhost")
-    own = {_bare(each) for each in map(URL, service) if url.scheme in {"https", each.scheme}}
-    if host not in (own if own.isdisjoint(_ONE_MACHINE) else own | _ONE_MACHINE):
+    own_hosts = {_get_host(each) for each in map(URL, service) if url.scheme in {"https", each.scheme}}
+    if host not in (own_hosts if own_hosts.isdisjoint(_LOOPBACK_HOSTS) else own_hosts | _LOOPBACK_HOSTS):
         if url.scheme == "http":
             return f" is at {host} behind plain http, and that is not the service's own host"
         if is_inside:
@@ -224,7 +233,7 @@ def _forbidden(url: URL, service: Collection[str]) -> str | None:
     return None if url.port else " is not a URL"
 
 
-def _bare(url: URL) -> str:
-    """Return a host in lower case without a final dot, encoded as in a request."""
-    # Letters of other scripts may become digits when they are encoded.
+def _get_host(url: URL) -> str:
+    """Return the host of a URL in lower case without a final dot, encoded as in a request."""
+    # Use the encoded host, because encoding may turn letters of other scripts into digits.
     return (url.raw_host or "").lower().rstrip(".")

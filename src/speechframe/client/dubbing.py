@@ -1,4 +1,4 @@
-"""Make the dubbing calls of section 4.5, wait for a job, and download its files."""
+"""Make the dubbing calls of section 4.5 of the service document, wait for a job, and download its files."""
 
 import asyncio
 import random
@@ -10,13 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeGuard, TypeVar
 
-from speechframe.client.caller import JSON, Caller, Patience
+from speechframe.client.caller import JSON_TYPE, Caller, Patience
 from speechframe.client.calls import require_valid
-from speechframe.client.download import save
-from speechframe.client.masking import Redactor, without_secrets
-from speechframe.client.upload import Body, Upload, medium_of
+from speechframe.client.download import save_file
+from speechframe.client.masking import Redactor, remove_secrets
+from speechframe.client.upload import Body, Upload, read_medium
 from speechframe.errors import AudioError, InvalidRows, SpeechframeError, TimedOut
-from speechframe.settings.hidden import hidden_key
+from speechframe.settings.hidden import wrap_key
 from speechframe.spec.check import check
 from speechframe.spec.chosen import IDEMPOTENCY_HEADER
 from speechframe.spec.dubbing import (
@@ -37,21 +37,21 @@ from speechframe.spec.dubbing import (
     is_ready,
 )
 from speechframe.spec.fields._model import DocumentModel
-from speechframe.wire.dubbing import decode, decode_list, encode_job, encode_json
+from speechframe.wire.dubbing import decode_model, decode_models, encode_job, encode_json
 
 T = TypeVar("T")
-M = TypeVar("M", bound=DocumentModel)
+ModelT = TypeVar("ModelT", bound=DocumentModel)
 
 Media = bytes | str | PathLike[str]
 """A media file, given by its bytes, its path, or an http(s) URL from which the service fetches the file."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S, WAIT_GROWTH = 0.5, 15.0, 1.3
-"""First bound, last bound (both in seconds) and growth of the waits between requests for a job's status.
+"""Waits between requests for a job's status. Each wait is random between half of a bound and the bound.
 
-Each wait is random between half of its bound and the bound.
+The values are the first bound and the last bound in seconds, and the factor between two bounds.
 """
-AWAY = Patience(attempts=1_000_000, patience_s=900.0, repeat_unknown=True)
-"""Retries while waiting for a job. A service may be away for 15 minutes, for example to restart."""
+AWAY_PATIENCE = Patience(attempts=1_000_000, patience_s=900.0, repeat_unknown=True)
+"""Limits of retries during the wait for a job. The service may be away for 15 minutes, to restart."""
 
 
 def is_url(media: Any) -> TypeGuard[str]:
@@ -60,9 +60,9 @@ def is_url(media: Any) -> TypeGuard[str]:
 
 
 def hide_secret(fields: dict[str, Any]) -> dict[str, Any]:
-    """Hide the webhook secret in the fields of a job. Changes and returns `fields`."""
+    """Replace the webhook secret in `fields` of a job by an object that hides it. Return `fields`."""
     if "webhook_secret" in fields:
-        fields["webhook_secret"] = hidden_key(fields["webhook_secret"])
+        fields["webhook_secret"] = wrap_key(fields["webhook_secret"])
     return fields
 
 
@@ -78,7 +78,7 @@ class Dubbing:
     caller
         The client.
     call_s
-        Limit of each exchange in seconds. None selects the client's own limit.
+        Time limit of each request and its answer in seconds. None (default) selects the client's own limit.
 
     Examples
     --------
@@ -92,12 +92,12 @@ class Dubbing:
         self._caller, self._call_s = caller, call_s
 
     async def list_destination_languages(self) -> list[DestinationLocale]:
-        """Return the possible target locales, each with its types of dubbing."""
-        return await self._ask(partial(decode_list, DestinationLocale), "list_destination_languages")
+        """Return the locales that the service dubs into, each with its types of dubbing."""
+        return await self._ask(partial(decode_models, DestinationLocale), "list_destination_languages")
 
     async def list_source_languages(self) -> list[SourceLocale]:
-        """Return the possible source locales."""
-        return await self._ask(partial(decode_list, SourceLocale), "list_source_languages")
+        """Return the locales that the service dubs from."""
+        return await self._ask(partial(decode_models, SourceLocale), "list_source_languages")
 
     async def create_job(self, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
         """Create a job that dubs a media file, and return the job.
@@ -111,20 +111,20 @@ class Dubbing:
         **fields
             Any other field of :class:`speechframe.spec.dubbing.JobCreateRequest`: ``source_locale``,
             ``priority``, ``webhook_url``, ``webhook_secret``, ``file_name``. Our own service also accepts
-            ``script``, ``script_locale``, ``cast``, ``original_gain_db`` and ``max_credits``. If the
-            service supports the header, all calls with the same `idempotency_key` create one job.
+            ``script``, ``script_locale``, ``cast``, ``original_gain_db`` and ``max_credits``. Calls with the
+            same `idempotency_key` create one job, if the service supports the header ``Idempotency-Key``.
         """
-        fields = {"target_locales": _listed(target_locales), **hide_secret(fields)}
-        return await self._create(JobCreateRequest, media, **fields)
+        fields = {"target_locales": _list_locales(target_locales), **hide_secret(fields)}
+        return await self._check_and_create(JobCreateRequest, media, **fields)
 
     async def create_job_with_project(self, media: Media, *, project_id: str, **fields: Any) -> DubJob:
         """Create a job for the locales of a project, as :meth:`create_job` does, and return the job."""
         fields = {"project_id": project_id, **hide_secret(fields)}
-        return await self._create(JobCreateWithProjectRequest, media, **fields)
+        return await self._check_and_create(JobCreateWithProjectRequest, media, **fields)
 
     async def job_status(self, job_id: str) -> DubJobStatus:
-        """Return the status of a job. `is_terminal` and `is_ready` of `spec.dubbing` interpret it."""
-        return await self._ask(partial(decode, DubJobStatus), "job_status", job_id)
+        """Return the status of a job, for `is_terminal` and `is_ready` of `spec.dubbing`."""
+        return await self._ask(partial(decode_model, DubJobStatus), "job_status", job_id)
 
     async def create_project(
         self,
@@ -139,44 +139,48 @@ class Dubbing:
         given = {
             "name": name,
             "dubbing_type": dubbing_type,
-            "target_locales": _listed(target_locales),
+            "target_locales": _list_locales(target_locales),
             "source_locale": source_locale,
             "description": description,
         }
-        body = encode_json(_check(ProjectCreateRequest, given))
-        return await self._ask(partial(decode, Project), "create_project", body=body)
+        body = encode_json(_check_request(ProjectCreateRequest, given))
+        return await self._ask(partial(decode_model, Project), "create_project", body=body)
 
     async def list_projects(self, *, limit: int | None = None, next: str | None = None) -> ProjectPage:  # noqa: A002 - the document's name
         """Return a page of the projects. Pass its `next` to get the following page."""
-        query = _check(ProjectListQuery, {"limit": limit, "next": next})
+        query = _check_request(ProjectListQuery, {"limit": limit, "next": next})
         given = {name: str(value) for name, value in query.model_dump(exclude_none=True).items()}
-        return await self._ask(partial(decode, ProjectPage), "list_projects", query=given)
+        return await self._ask(partial(decode_model, ProjectPage), "list_projects", query=given)
 
     async def update_project(self, project_id: str, *, target_locales: Iterable[str]) -> Project:
-        """Change the target locales of further jobs of a project, and return the project."""
-        body = encode_json(_check(ProjectUpdateRequest, {"target_locales": _listed(target_locales)}))
-        return await self._ask(partial(decode, Project), "update_project", project_id, body=body)
+        """Set the target locales of a project for its future jobs, and return the project."""
+        body = encode_json(
+            _check_request(ProjectUpdateRequest, {"target_locales": _list_locales(target_locales)})
+        )
+        return await self._ask(partial(decode_model, Project), "update_project", project_id, body=body)
 
     async def utterances(self, job_id: str, locale: str) -> DubUtterances:
-        """Return the utterances of a dub (our addition, which other services refuse with an error)."""
-        query = {"locale": _check(UtterancesQuery, {"locale": locale}).locale}
-        return await self._ask(partial(decode, DubUtterances), "utterances", job_id, query=query)
+        """Return the utterances of a dub. Only speechframe's own service has this call."""
+        query = {"locale": _check_request(UtterancesQuery, {"locale": locale}).locale}
+        return await self._ask(partial(decode_model, DubUtterances), "utterances", job_id, query=query)
 
     async def update_utterances(
         self, job_id: str, locale: str, corrections: Iterable[Mapping[str, Any]]
     ) -> DubJobStatus:
-        """Correct a dub, and return the status of its job, which starts again (our addition).
+        """Correct a dub, and return the status of its job, which starts again.
+
+        Only speechframe's own service has this call.
 
         Parameters
         ----------
         job_id, locale
-            The dub.
+            The job, and the locale of the dub.
         corrections
             Mappings with ``utterance_id`` and the new ``text``, the new ``voice_id`` or both.
         """
         given = {"locale": locale, "utterances": list(corrections)}
-        body = encode_json(_check(UtterancesUpdateRequest, given))
-        return await self._ask(partial(decode, DubJobStatus), "update_utterances", job_id, body=body)
+        body = encode_json(_check_request(UtterancesUpdateRequest, given))
+        return await self._ask(partial(decode_model, DubJobStatus), "update_utterances", job_id, body=body)
 
     async def wait(
         self,
@@ -187,22 +191,24 @@ class Dubbing:
     ) -> DubJobStatus:
         """Wait until a job is over or waits for a review, and return its status.
 
-        A job that succeeded only in part is over, too. The status is requested again and again, at growing
-        intervals. An unknown status does not end the wait. Neither does a service that is away for less than
-        15 minutes.
+        A job that succeeded only in part is over, too. The status is requested at growing intervals. An
+        unknown status does not end the wait. A failure to reach the service ends the wait only after 15
+        minutes.
 
         Parameters
         ----------
         job_id
             The job.
         timeout_s
-            Seconds after which TimedOut is raised. The job goes on.
+            Seconds after which TimedOut is raised, while the job goes on. None (default) sets no limit.
         told
-            Called with each status, including the last.
+            A function that is called with each status, including the last.
         """
         bound_s, began_s = FIRST_WAIT_S, time.monotonic()
         while True:
-            status = await self._ask(partial(decode, DubJobStatus), "job_status", job_id, patience=AWAY)
+            status = await self._ask(
+                partial(decode_model, DubJobStatus), "job_status", job_id, patience=AWAY_PATIENCE
+            )
             if told is not None:
                 told(status)
             if is_ready(status.status):
@@ -222,8 +228,8 @@ class Dubbing:
         Parameters
         ----------
         url
-            The link in a download detail. It must lead to the service itself, or by https to a public
-            address. The key is never sent to it.
+            The link in a download detail. The link must lead to the service itself, or by https to a public
+            address. The key is not sent.
         path
             The file to write. Its folder must exist.
         max_bytes
@@ -232,11 +238,11 @@ class Dubbing:
         Raises
         ------
         BadAnswer
-            The file cannot be fetched (links expire), or its URL is forbidden.
+            If the file cannot be fetched, for example because the link has expired, or its URL is forbidden.
         """
         caller, path = self._caller, Path(path)
         try:
-            await save(
+            await save_file(
                 caller.exchange,
                 caller.addresses.values(),
                 url,
@@ -248,12 +254,12 @@ class Dubbing:
                 max_bytes=caller.bounds.dubbed_bytes if max_bytes is None else max_bytes,
             )
         except SpeechframeError as error:
-            raise without_secrets(error, caller.redactor) from None
+            raise remove_secrets(error, caller.redactor) from None
         return path
 
     # -- shared by the calls ---------------------------------------------------------
 
-    async def _create(
+    async def _check_and_create(
         self,
         model: type[JobCreateRequest | JobCreateWithProjectRequest],
         media: Media,
@@ -261,14 +267,15 @@ class Dubbing:
         idempotency_key: str | None = None,
         **fields: Any,
     ) -> DubJob:
+        """Check the request and inspect the file, then create the job."""
         if (secret := fields.get("webhook_secret")) is not None:
             fields["webhook_secret"] = secret.get_secret_value()
         source = {"file_url": media.strip()} if is_url(media) else {"file": b""}
-        request = _check(model, {**fields, **source})
-        upload = None if "file_url" in source else await asyncio.to_thread(_inspect, media)
-        return await self.create(request, upload, key=idempotency_key)
+        request = _check_request(model, {**fields, **source})
+        upload = None if "file_url" in source else await asyncio.to_thread(_read_media, media)
+        return await self.create_checked(request, upload, key=idempotency_key)
 
-    async def create(
+    async def create_checked(
         self,
         request: JobCreateRequest | JobCreateWithProjectRequest,
         upload: Upload | None,
@@ -285,12 +292,12 @@ class Dubbing:
             form = encode_job(request, upload.sha256, name=upload.name, media_type=upload.media_type)
             size_bytes, body = upload.size_bytes, Body(upload, form)
         return await self._ask(
-            partial(decode, DubJob),
+            partial(decode_model, DubJob),
             "create_job_with_project" if isinstance(request, JobCreateWithProjectRequest) else "create_job",
             body=body,
             headers={"Content-Type": form.content_type} | ({IDEMPOTENCY_HEADER: key} if key else {}),
             secret=request.webhook_secret,
-            timeout_s=self._caller.timeouts.message_s(size_bytes),
+            timeout_s=self._caller.timeouts.compute_message_limit_s(size_bytes),
             once=once,
         )
 
@@ -300,12 +307,16 @@ class Dubbing:
         endpoint: str,
         place: str = "",
         *,
-        headers: Mapping[str, str] = MappingProxyType({"Content-Type": JSON}),
+        headers: Mapping[str, str] = MappingProxyType({"Content-Type": JSON_TYPE}),
         secret: str | None = None,
         timeout_s: float | None = None,
         **how: Any,
     ) -> T:
-        """Return the decoded answer of an endpoint. `how` contains arguments of :meth:`Caller.read`."""
+        """Return the decoded answer of an endpoint, requested with the dubbing key from the first region.
+
+        `place` is the job or project id in the path, `secret` a webhook secret to mask in errors. `how`
+        contains further arguments of :meth:`Caller.read`.
+        """
         caller = self._caller
         if secret is not None:
             known = (*caller.key_header.values(), *caller.dub_key_header.values(), secret)
@@ -321,18 +332,23 @@ class Dubbing:
         )
 
 
-def _inspect(media: Any) -> Upload:
-    """Return a media file as an upload, or raise InvalidRows. Blocks while the file is hashed."""
+def _read_media(media: Any) -> Upload:
+    """Return a media file as an upload, or raise InvalidRows. Blocks the thread while it reads the file."""
     try:
-        return medium_of(media)
+        return read_medium(media)
     except AudioError as error:
-        line = {"field": "media", "problem": str(error), "value": "", "allowed": "a file that is not empty"}
-        raise InvalidRows([line]) from None
+        problem = {
+            "field": "media",
+            "problem": str(error),
+            "value": "",
+            "allowed": "a file that is not empty",
+        }
+        raise InvalidRows([problem]) from None
 
 
-def _check(model: type[M], given: Mapping[str, Any]) -> M:
+def _check_request(model: type[ModelT], given: Mapping[str, Any]) -> ModelT:
     return require_valid(check(model, given), model)
 
 
-def _listed(locales: Iterable[str]) -> list[str]:
+def _list_locales(locales: Iterable[str]) -> list[str]:
     return [locales] if isinstance(locales, str) else list(locales)

@@ -7,57 +7,58 @@ from typing import TypeVar
 
 from yarl import URL
 
-from speechframe.errors import BadAnswer, ServiceError, SpeechframeError, service_error
-from speechframe.settings.hidden import MASK, Hidden
-from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, MAX_TRACE_CHARACTERS, one_line
-from speechframe.wire.errors import decode_error, retry_after_s
+from speechframe.errors import BadAnswer, ServiceError, SpeechframeError, make_service_error
+from speechframe.settings.hidden import KEY_MASK, Hidden
+from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, MAX_TRACE_CHARACTERS, shorten_to_line
+from speechframe.wire.errors import decode_error, read_retry_after_s
 
 E = TypeVar("E", bound=SpeechframeError)
 
-# Characters. A shorter key may also be a word in texts and names.
-_LEAST_IN_CONTENT = 8
+# Shortest key that is masked in texts and names, in characters. A shorter key may also be a usual word.
+_MIN_CONTENT_KEY_CHARACTERS = 8
 
 
 class Redactor:
     """Mask secrets in texts from outside, such as an error body that echoes the request.
 
-    A secret is found in any case, and with any of its characters escaped as in JSON, URLs or HTML. Text has
-    to be masked before it is shortened, because half a secret is not found. `content` is the redactor for
-    words and names, which does not mask a secret as short as a word.
+    A secret is found in upper and lower case, and with any of its characters escaped as in JSON, URLs or
+    HTML. Mask a text before you shorten it, because half a secret is not found. `content` is a redactor for
+    spoken words and for names. It does not mask secrets below 8 characters, which may be usual words.
     """
 
     def __init__(self, *secrets: str) -> None:
-        long = [secret for secret in secrets if len(secret) >= _LEAST_IN_CONTENT]
+        long = [secret for secret in secrets if len(secret) >= _MIN_CONTENT_KEY_CHARACTERS]
         self.content = self if len(long) == len(secrets) else Redactor(*long)
         self._folded = [Hidden(secret.casefold()) for secret in secrets]
         # Try the longest first, because a short secret may be a part of a long one.
-        patterns = map(_pattern, sorted(secrets, key=len, reverse=True))
+        patterns = map(_make_pattern, sorted(secrets, key=len, reverse=True))
         # Keep only the method, because the repr of a pattern shows the secret.
         self._mask = re.compile(Hidden("|".join(patterns)), re.IGNORECASE).sub
 
     def clean(self, text: str) -> str:
-        """Return `text` with every spelling of every secret masked. Usually that is `text` itself."""
+        """Return `text` with all spellings of all secrets masked, or `text` itself if it has no secret."""
         if not self._folded:
             return text
-        # Escaped spellings need one of these characters. The search for them is forty times faster than the
+        # Each escape contains one of these characters. Searching for them is forty times faster than the
         # pattern.
         if any(map(text.__contains__, "\\%&")) or any(map(text.casefold().__contains__, self._folded)):
-            return self._mask(MASK, text)
+            return self._mask(KEY_MASK, text)
         return text
 
 
-def _pattern(secret: str) -> Hidden:
+def _make_pattern(secret: str) -> Hidden:
+    """Return the pattern of a secret, plain or with escaped characters."""
     spelled = ""
     for character in secret:
         code, plain = ord(character), re.escape(character)
         codes = rf"\\u{code:04x}|%{code:02x}|&#(?:x0*{code:x}|0*{code});"
-        # An atomic group. With backtracking, text that nearly equals the key takes exponential time.
+        # Use an atomic group. With backtracking, a text that nearly equals the key takes exponential time.
         spelled += rf"(?>{codes}|{re.escape(html.escape(character))}|\\{plain}|{plain})"
     return Hidden(f"{re.escape(secret)}|{spelled}")
 
 
-def refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Redactor) -> ServiceError:
-    """Return the typed error for an answer with an error status."""
+def decode_refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Redactor) -> ServiceError:
+    """Return the error for an answer with a status outside 200 to 299, with secrets masked."""
     decoded = decode_error(status, body, headers, redactor.clean)
     message = decoded.message
     if status // 100 == 3:  # noqa: PLR2004 - a redirect
@@ -65,23 +66,26 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Reda
             host = URL(headers.get("Location", "")).host or "another path"
         except ValueError:
             host = "an address that cannot be read"
-        host = one_line(host, MAX_MESSAGE_CHARACTERS, redactor.clean)
+        host = shorten_to_line(host, MAX_MESSAGE_CHARACTERS, redactor.clean)
         message = f"the service redirects to {host}; that is not followed. Set base_url to the final address."
-    return service_error(
+    return make_service_error(
         message,
         status=status,
         code=decoded.code,
         trace_id=decoded.trace_id,
         body=decoded.text,
-        retry_after_s=retry_after_s(headers),
+        retry_after_s=read_retry_after_s(headers),
     )
 
 
-def without_secrets(error: E, redactor: Redactor) -> E:
-    """Return the error with keys masked, and without its traceback and its causes, which may contain keys."""
+def remove_secrets(error: E, redactor: Redactor) -> E:
+    """Mask keys in an error, remove its traceback and causes, which may contain keys, and return the error.
+
+    The error is changed in place.
+    """
     error.args = tuple(redactor.clean(arg) if isinstance(arg, str) else arg for arg in error.args)
     if isinstance(error, BadAnswer) and error.trace_id:
-        error.trace_id = one_line(error.trace_id, MAX_TRACE_CHARACTERS, redactor.clean) or None
+        error.trace_id = shorten_to_line(error.trace_id, MAX_TRACE_CHARACTERS, redactor.clean) or None
     # The frames of these errors contain whole answers.
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

@@ -1,8 +1,8 @@
-"""Speak text while it is being written, in turns over WebSockets (sections 3 and 6).
+"""Speak text while it is being written, over WebSockets (sections 3 and 6 of the service document).
 
-``wire.client_contexts`` implements the rules of the protocol. This module adds sockets, tasks and clocks.
-Each socket has a task that connects and sends, and a task that reads. If a socket stalls in either direction,
-its connection is aborted and counts as lost.
+A turn is one text with its speech. ``wire.client_contexts`` implements the rules of the protocol. This module
+adds sockets, tasks and clocks. Each socket has a task that connects and sends, and a task that reads. If a
+socket stalls in either direction, its connection is aborted and counts as lost.
 """
 
 import asyncio
@@ -24,32 +24,32 @@ from aiohttp import WSMsgType
 from speechframe.client.caller import Caller
 from speechframe.client.calls import MIB, require_valid
 from speechframe.client.exchange import CLOSE_S, HttpReply
-from speechframe.client.masking import refusal
-from speechframe.client.stream import Stream, StreamState, state_of
+from speechframe.client.masking import decode_refusal
+from speechframe.client.stream import Stream, StreamState, make_state
 from speechframe.errors import (
     ConnectionFailed,
     InvalidRows,
     PermissionDenied,
     SpeechframeError,
     StreamBroken,
-    service_error,
+    make_service_error,
 )
 from speechframe.spec.check import FieldProblem, check
 from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode, Status
-from speechframe.spec.limits import LEAST_CONCURRENCY, REGIONS, Pool
+from speechframe.spec.limits import MIN_STREAMING_CONCURRENCY, REGIONS, Pool
 from speechframe.spec.socket import ClientFrame, SocketQuery, VoiceConfig
-from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, MAX_WARNINGS, one_line, published_cap
+from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, MAX_WARNINGS, read_published_cap, shorten_to_line
 from speechframe.wire.client_contexts import (
     ClientContexts,
     Event,
-    Failed,
-    Retried,
     TurnAudio,
     TurnEnded,
+    TurnFailed,
+    TurnRetried,
     UnexpectedMessage,
-    Warned,
+    WarningReceived,
 )
-from speechframe.wire.errors import NO_REASON
+from speechframe.wire.errors import NO_REASON_MESSAGE
 from speechframe.wire.frames import encode_frame
 from speechframe.wire.turns import TurnSlots
 
@@ -58,17 +58,18 @@ Pieces = str | Iterable[str] | AsyncIterable[str]
 
 # Larger than the audio of any sentence, because a service may send a sentence in one frame.
 MAX_MESSAGE_BYTES = 32 * MIB
-_TICK_S = 0.05
-# Marks the end of an iterator, because a future cannot carry StopIteration.
-_END: Any = object()
-# The fields of a turn, by the message that contains them.
-_FIELDS: dict[Any, list[str]] = {
+# Waiting tasks check their time limits and free slots at this interval, in seconds.
+_CHECK_INTERVAL_S = 0.05
+# Stands for the end of an iterator, because a future cannot raise StopIteration.
+_END_OF_PIECES: Any = object()
+# Fields of a turn that each message contains. The keys are the models of the messages.
+_FIELDS_OF_MESSAGES: dict[Any, list[str]] = {
     SocketQuery: [name for name in SocketQuery.model_fields if name != "api_key"],
     ClientFrame: ["min_buffer_size", "max_buffer_delay_in_ms", "predictive_chunking"],
     VoiceConfig: list(VoiceConfig.model_fields),
 }
-# HTTP status of each error code, so that errors of turns and of calls have the same classes.
-_STATUSES: dict[str, Status] = {
+# HTTP status of each error code. So the same error has the same class in a turn and in a call.
+_STATUS_OF_CODE: dict[str, Status] = {
     ErrorCode.INVALID_VOICE: Status.BAD_REQUEST,
     ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED: Status.TOO_MANY_REQUESTS,
     **{code.value: code.status for code in HttpErrorCode},
@@ -81,10 +82,10 @@ class StreamSession:
     """Many turns of speech over few sockets. :meth:`Client.stream_session` makes a session.
 
     Turns with the same model, format, rate and channels share a socket. A socket opens when there is text to
-    send. The service closes an idle socket, and the next text opens it again. The number of active turns in
-    all sessions of the client never exceeds the key's limit, and further turns wait. A turn that fails before
-    its first audio is sent once more. If a socket is lost after the first audio, the turn raises
-    :class:`StreamBroken`.
+    send. The service closes an idle socket, and the next text opens the socket again. The number of active
+    turns in all sessions of the client never exceeds the key's limit, and further turns wait. A turn that
+    fails before its first audio is sent once more. If a socket is lost after the first audio, the turn
+    raises :class:`StreamBroken`.
 
     Examples
     --------
@@ -97,7 +98,7 @@ class StreamSession:
         self._caller, self._slots, self._fields = caller, slots, dict(fields)
         self._sockets: dict[tuple[tuple[str, str], ...], _Socket] = {}
         self._closed = False
-        _messages_of(fields)
+        _check_fields(fields)
         caller.opened.add(self)
 
     async def __aenter__(self) -> Self:
@@ -112,18 +113,18 @@ class StreamSession:
         return sum(socket.connection is not None for socket in self._sockets.values())
 
     async def close(self) -> None:
-        """End every turn and close the sockets. A second call does nothing."""
+        """Fail every turn that is not over, and close the sockets. A second call does nothing."""
         self._closed = True
         sockets, self._sockets = self._sockets, {}
         await asyncio.gather(*(socket.close() for socket in sockets.values()))
 
     async def open(self, /, *, voice: str | None = None, **fields: Any) -> "StreamContext":
-        """Return a new turn, which takes text and yields audio and events. Its first text starts the sending.
+        """Return a new turn, which takes text and yields audio and events. Nothing is sent before the text.
 
         Parameters
         ----------
         voice, **fields
-            Fields of :meth:`Client.stream_session` for this turn alone. The defaults are the session's
+            Fields of :meth:`Client.stream_session` for this turn alone. The defaults are the session's own
             values.
 
         Raises
@@ -133,7 +134,7 @@ class StreamSession:
         ServiceError, ConnectionFailed
             If the service's limit of active turns cannot be read.
         """
-        context = self._context({"voice_id": voice, **fields})
+        context = self._open_context({"voice_id": voice, **fields})
         await self._learn_cap()
         return context
 
@@ -144,32 +145,32 @@ class StreamSession:
         ----------
         pieces
             An async or a sync iterable of text, or one text. A sync iterable runs in a thread, because it may
-            block. The stream raises errors of the iterable.
+            block. Reading the stream raises errors of the iterable.
         voice, **fields
             As in :meth:`open`.
 
         Returns
         -------
         Stream
-            The audio. The turn begins with the iteration, and ends if the iteration is left.
+            The audio. The turn begins at the first read, and is closed if the iteration is left.
 
         Raises
         ------
         InvalidRows
             If a field is unknown or out of range.
         """
-        context = self._context({"voice_id": voice, **fields})
+        context = self._open_context({"voice_id": voice, **fields})
         writing: list[asyncio.Task[None]] = []
 
         async def write() -> None:
             try:
                 await self._learn_cap()
-                async for piece in pieces_of(pieces):
+                async for piece in iterate_pieces(pieces):
                     await context.send(piece)
                 await context.end()
             except BaseException as error:
-                # Pass the writer's error to the reader. A cancellation inside the iterable ends the turn,
-                # too.
+                # Pass the error to the reader of the audio. A cancellation inside the iterable also closes
+                # the turn.
                 await context.close(error if isinstance(error, Exception) else None)
                 raise
 
@@ -185,36 +186,39 @@ class StreamSession:
         return Stream(context.state, pull, stop)
 
     async def _learn_cap(self) -> None:
-        """Set the limit of active turns, unless it is set. A published limit replaces the documented one."""
+        """Set the limit of active turns, unless it is set, from the service or else from the document."""
         if not self._slots.cap:
             region, limits = self._caller.regions[0], await self._caller.limits() or {}
             documented = REGIONS[region].streaming_concurrency if region in REGIONS else None
-            self._slots.cap = published_cap(limits, Pool.STREAMING) or documented or LEAST_CONCURRENCY
+            self._slots.cap = (
+                read_published_cap(limits, Pool.STREAMING) or documented or MIN_STREAMING_CONCURRENCY
+            )
 
-    def _context(self, own: Mapping[str, Any]) -> "StreamContext":
+    def _open_context(self, turn_fields: Mapping[str, Any]) -> "StreamContext":
+        """Return a new turn on the socket for its fields. `own` are the fields of this turn alone."""
         if self._closed:
-            raise RuntimeError("the session is closed")
-        fields = self._fields | {name: value for name, value in own.items() if value is not None}
-        query, frame, config = _messages_of(fields)
-        given = ((name, fields.get(name)) for name in _FIELDS[SocketQuery])
-        shape = tuple((name, str(value)) for name, value in given if value is not None)
-        if (socket := self._sockets.get(shape)) is None:
-            socket = self._sockets[shape] = _Socket(self._caller, self._slots, dict(shape))
+            raise RuntimeError("the session is closed; open another session")
+        fields = self._fields | {name: value for name, value in turn_fields.items() if value is not None}
+        query, frame, config = _check_fields(fields)
+        given = ((name, fields.get(name)) for name in _FIELDS_OF_MESSAGES[SocketQuery])
+        query_key = tuple((name, str(value)) for name, value in given if value is not None)
+        if (socket := self._sockets.get(query_key)) is None:
+            socket = self._sockets[query_key] = _Socket(self._caller, self._slots, dict(query_key))
         number = socket.contexts.open(config, frame.model_dump(include=frame.model_fields_set))
-        context = socket.turns[number] = StreamContext(socket, number, state_of(query, socket.region))
+        context = socket.turns[number] = StreamContext(socket, number, make_state(query, socket.region))
         return context
 
 
 class StreamContext:
-    """One turn of a session. Call ``send`` for each text and ``end`` after the last. Iterate over its events.
+    """One turn of a session. Call ``send`` for each text, ``end`` after the last, and iterate over events.
 
-    The events are :class:`TurnAudio`, :class:`Warned`, :class:`Retried` (the turn is sent again, because it
+    The events are :class:`TurnAudio`, :class:`WarningReceived`, :class:`TurnRetried` (the turn is sent again, because it
     failed before its first audio), :class:`UnexpectedMessage` and at last :class:`TurnEnded`. A turn reports
     at most 20 warnings and 20 unexpected messages. :meth:`audio` returns the audio alone. Errors of the
-    service have the class and code of the same error of a call. A turn is broken off if its audio is too long
-    for its text, or if it takes longer than its text can last.
+    service have the same class and code as in a call. A turn fails if its audio is too long for its text, or
+    if the service takes longer than any speech of the text.
 
-    The end of an ``async with`` block ends the turn. If the block fails, the turn is closed.
+    The end of an ``async with`` block ends the text. If the block raises an error, the turn is closed.
 
     Examples
     --------
@@ -230,7 +234,7 @@ class StreamContext:
         self.changed = asyncio.Event()
         self._events: deque[Event] = deque()
         self._event_counts: Counter[type[Event]] = Counter()
-        self._left_s = 0.0  # time for the service to end the turn, once the text has ended
+        self._left_s = 0.0  # seconds left for the service to end the turn, after the end of the text
         self._ended = False
         self._stream: Stream | None = None
 
@@ -241,18 +245,18 @@ class StreamContext:
         await (self.end() if error is None else self.close())
 
     async def send(self, text: str) -> None:
-        """Add text. The service speaks it once a sentence is complete, or after a short pause.
+        """Add text. The service speaks the text when a sentence is complete, or after a short pause.
 
         Raises
         ------
         TypeError, InvalidRows
-            If `text` is not a text, or cannot be sent (half a surrogate pair, NUL). The turn is unchanged.
+            If `text` is not a str, or cannot be sent (half a surrogate pair, NUL). The turn is unchanged.
         RuntimeError, SpeechframeError
-            If the turn was ended, or has failed.
+            If the text was ended before, or the turn has failed.
         """
         state = self.state
         if not isinstance(text, str):
-            raise TypeError(f"a piece of text is a str, not {type(text).__name__}")
+            raise TypeError(f"a piece of text must be a str, not {type(text).__name__}")
         if self.failure is not None:
             raise self.failure
         if self._ended:
@@ -267,15 +271,18 @@ class StreamContext:
     async def end(self) -> None:
         """Mark the end of the text. A second call does nothing."""
         if not self._ended:
-            self._ended, self._left_s = True, self._socket.caller.timeouts.speech_s(self.state.text)
+            self._ended, self._left_s = (
+                True,
+                self._socket.caller.timeouts.compute_speech_limit_s(self.state.text),
+            )
             self._socket.deliver(self._socket.contexts.end(self._number))
 
     async def clear(self) -> None:
-        """Drop the text that is not yet being spoken, for example if a listener interrupts."""
+        """Discard the text that is not yet being spoken, for example if a listener interrupts."""
         self._socket.deliver(self._socket.contexts.clear(self._number))
 
     async def close(self, reason: BaseException | None = None) -> None:
-        """Close the turn, unless it is over. Drop its text, and raise `reason` where its audio is read."""
+        """Close the turn and discard its text, unless the turn is over. Reading it then raises `reason`."""
         self._socket.drop(self._number, reason or "the turn was closed before its end")
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
@@ -292,11 +299,11 @@ class StreamContext:
                 return None
             self.changed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_TICK_S):
+                async with asyncio.timeout(_CHECK_INTERVAL_S):
                     await self.changed.wait()
             now_s = time.monotonic()
-            # The limits count only waiting for the service. They do not count waiting for the writer, for a
-            # slot or for a player.
+            # Count only the wait for the service. Do not count waits for the writer, for a slot or for a
+            # player.
             if self._ended and socket.contexts.is_begun(self._number):
                 silent_s, self._left_s = silent_s + now_s - began_s, self._left_s - (now_s - began_s)
                 if self._left_s <= 0:
@@ -310,24 +317,24 @@ class StreamContext:
 
     @property
     def silence_s(self) -> float:
-        """Longest wait for a message of the service, in seconds."""
-        return self._socket.caller.timeouts.attempt_s(len(self.state.text))
+        """Longest wait for the next message of the service, in seconds."""
+        return self._socket.caller.timeouts.compute_attempt_limit_s(len(self.state.text))
 
     async def next_audio(self) -> bytes | None:
-        """Return the next piece of audio, or None when the turn is over."""
+        """Return the next audio, or None when the turn is over. Raises the error of a failed turn."""
         while (event := await self.event()) is not None:
             if isinstance(event, TurnAudio):
                 return event.audio
         return None
 
     def audio(self) -> Stream:
-        """Return the audio, which can be iterated, read or saved. Leaving the iteration closes the turn."""
+        """Return the audio as a stream. Leaving an iteration over the stream closes the turn."""
         if self._stream is None:
             self._stream = Stream(self.state, self.next_audio, self.close)
         return self._stream
 
     def add_event(self, event: Event) -> None:
-        """Add an event for the reader of the turn."""
+        """Add an event for the reader of the turn. Fail the turn if its audio is too long."""
         state, caller = self.state, self._socket.caller
         state.region = self._socket.region
         state.trace_id = getattr(event, "trace_id", None) or state.trace_id
@@ -335,23 +342,24 @@ class StreamContext:
             try:
                 state.add(event.audio, caller.bounds)
             except StreamBroken as error:
-                # Drop the traceback. A detailed one shows variables, here the audio, which may echo the key.
+                # Remove the traceback, because detailed tracebacks show variables. Here a variable contains
+                # audio, and the service may echo the key.
                 self._socket.drop(self._number, error.with_traceback(None), by_service=True)
                 return
-        elif isinstance(event, Retried):
+        elif isinstance(event, TurnRetried):
             state.attempts += 1
-        elif isinstance(event, Warned | UnexpectedMessage):
+        elif isinstance(event, WarningReceived | UnexpectedMessage):
             self._event_counts[type(event)] += 1
             if self._event_counts[type(event)] > MAX_WARNINGS:
                 return
-            if isinstance(event, Warned):
+            if isinstance(event, WarningReceived):
                 state.warnings.append(f"{event.code}: {event.words}" if event.code else event.words)
         self._events.append(event)
         self.changed.set()
 
 
 class _Socket:
-    """A WebSocket for all turns with the same `query`. After a close, the next text opens it again."""
+    """A WebSocket for all turns with the same `query`. After a loss, the next text connects again."""
 
     def __init__(self, caller: Caller, slots: TurnSlots, query: Mapping[str, str]) -> None:
         self.caller, self.region, self._query = caller, caller.regions[0], query
@@ -364,22 +372,25 @@ class _Socket:
         self.turns: dict[int, StreamContext] = {}  # turns that are not over
         self.connection: aiohttp.ClientWebSocketResponse | None = None
         self._received_s = 0.0  # time of the last message, or of the last moment without an active turn
-        self._is_doubted = False  # the service has failed a turn on this connection
+        self._is_doubted = False  # True if the service was at fault in a turn on this connection
         self._logged: set[str] = set()
         self.wake = asyncio.Event()  # set when there may be something to send
-        self._tasks = [asyncio.create_task(self._work())]
+        self._tasks = [asyncio.create_task(self._connect_and_send())]
 
     def drop(self, number: int, error: BaseException | str, *, by_service: bool = False) -> None:
-        """Fail a turn and let the service end it, unless it is over. `by_service` marks its fault."""
+        """Fail a turn and request its end from the service, unless the turn is over.
+
+        `by_service` is True if the service is at fault.
+        """
         self._is_doubted |= by_service
         if (turn := self.turns.pop(number, None)) is not None:
-            self.contexts.abandon(number)
-            turn.failure = turn.state.broken(error) if isinstance(error, str) else error
+            self.contexts.abandon_turn(number)
+            turn.failure = turn.state.make_error(error) if isinstance(error, str) else error
             turn.changed.set()
             self.wake.set()
 
     def deliver(self, events: Iterable[Event], denied: SpeechframeError | None = None) -> None:
-        """Pass events to their turns. If `denied` is given, it replaces the error of a failed turn."""
+        """Pass events to their turns. `denied`, if given, replaces the error of each failed turn."""
         for event in events:
             if event.turn is None:
                 # Log each event once, because a service may send it thousands of times a second.
@@ -387,16 +398,17 @@ class _Socket:
                     self._logged.add(str(event))
                     _log.warning("%s: %s", self._query, event)
             elif (turn := self.turns.get(event.turn)) is not None:
-                if isinstance(event, TurnEnded | Failed):
+                if isinstance(event, TurnEnded | TurnFailed):
                     del self.turns[event.turn]
-                if isinstance(event, Failed):
-                    turn.failure = denied or _error_of(event, turn.state)
+                if isinstance(event, TurnFailed):
+                    turn.failure = denied or _make_error(event, turn.state)
                     turn.changed.set()
                 else:
                     turn.add_event(event)
         self.wake.set()
 
     async def close(self) -> None:
+        """Fail every turn that is not over, and close the connection."""
         for number in list(self.turns):
             self.drop(number, "the session was closed")
         await _stop_tasks(self._tasks)
@@ -405,28 +417,31 @@ class _Socket:
                 async with asyncio.timeout(2 * CLOSE_S):
                     await self._flush(connection)
                     await connection.close()
-        self._abort()
+        self._abort_connection()
 
-    async def _work(self) -> None:
+    async def _connect_and_send(self) -> None:
+        """Connect and send text whenever that is necessary, until the task is cancelled."""
         while True:
             self.wake.clear()
             try:
-                if self.connection is None and self.contexts.wants_connection:
+                if self.connection is None and self.contexts.needs_connection:
                     await self._connect()
                 if self.connection is not None:
                     await self._flush(self.connection)
             except Exception as error:  # noqa: BLE001 - every error must reach the readers
                 for number in list(self.turns):
                     self.drop(number, error)
-            # Wake up each tick while there are turns, because a slot freed by another socket sets no event.
+            # While there are turns, wake up at each tick, because a slot that another socket frees sets no
+            # event.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_TICK_S if self.turns else None):
+                async with asyncio.timeout(_CHECK_INTERVAL_S if self.turns else None):
                     await self.wake.wait()
 
     async def _connect(self) -> None:
+        """Open the connection, with retries, and start the task that reads."""
         caller = self.caller
 
-        async def attempt(region: str) -> aiohttp.ClientWebSocketResponse:
+        async def connect_to(region: str) -> aiohttp.ClientWebSocketResponse:
             answer = await caller.exchange.open_websocket(
                 caller.url(region, "stream_input").with_query(self._query),
                 headers=caller.key_header,
@@ -434,38 +449,41 @@ class _Socket:
                 max_message_bytes=MAX_MESSAGE_BYTES,
             )
             if isinstance(answer, HttpReply):
-                raise refusal(answer.status, answer.headers, answer.body, caller.redactor)
+                raise decode_refusal(answer.status, answer.headers, answer.body, caller.redactor)
             self.region = region
             return answer
 
-        connection, _ = await caller.persist(attempt)
+        connection, _ = await caller.send_with_retries(connect_to)
         self.connection, self._is_doubted = connection, False
-        self.contexts.connected()
+        self.contexts.record_connection()
         self._tasks[1:] = [asyncio.create_task(self._read(connection))]
 
     async def _flush(self, connection: aiohttp.ClientWebSocketResponse) -> None:
+        """Send the waiting frames of all turns. Abort a connection that stalls."""
         begun = [turn for number, turn in self.turns.items() if self.contexts.is_begun(number)]
         if not begun:
             self._received_s = time.monotonic()
-        # Abort a doubted connection if no message came for too long, or if no turn needs it.
+        # Abort a doubted connection if no message came for too long, or if no turn uses it.
         silence_s = max((turn.silence_s for turn in begun), default=0.0)
         if self._is_doubted and time.monotonic() - self._received_s >= silence_s:
-            self._abort()
-        for frame in self.contexts.frames(now_s=time.monotonic()):
+            self._abort_connection()
+        for frame in self.contexts.take_frames(now_s=time.monotonic()):
             text = encode_frame(frame)
-            limit_s = self.caller.timeouts.message_s(len(text))
+            limit_s = self.caller.timeouts.compute_message_limit_s(len(text))
             try:
                 async with asyncio.timeout(limit_s):
                     await connection.send_str(text)
             except TimeoutError:
-                # Abort only if no messages come either. Otherwise the buffered frame will still be sent.
+                # Abort only if no message arrives either. Otherwise the service is slow, and the frame in the
+                # buffer will still be sent.
                 if time.monotonic() - self._received_s >= limit_s:
-                    self._abort()
+                    self._abort_connection()
             except (ConnectionError, aiohttp.ClientError):
-                # `_read` also finds the loss of the connection, and handles it with its code.
+                # `_read` also notices that the connection is lost, and handles the loss with its close code.
                 return
 
     async def _read(self, connection: aiohttp.ClientWebSocketResponse) -> None:
+        """Pass each message to its turn, until the connection ends. Then handle its loss."""
         code, reason = None, ""
         with contextlib.suppress(ConnectionError, aiohttp.ClientError):
             while (message := await connection.receive()).type in {WSMsgType.TEXT, WSMsgType.BINARY}:
@@ -479,8 +497,8 @@ class _Socket:
         if self.connection is connection:
             self._handle_loss(code, reason)
 
-    def _abort(self) -> None:
-        """Abort the connection at once. An orderly close by aiohttp could wait for ever."""
+    def _abort_connection(self) -> None:
+        """Abort the connection at once, because an orderly close by aiohttp could wait for ever."""
         if self.connection is not None:
             response = self.connection._response  # noqa: SLF001 - aiohttp offers no public access
             if response.connection is not None and response.connection.transport is not None:
@@ -489,19 +507,21 @@ class _Socket:
             self._handle_loss(None, "")
 
     def _handle_loss(self, code: int | None, reason: str) -> None:
+        """Forget a lost connection, and retry or fail its turns. `code` is the close code, or None."""
         self.connection = None
         denied: SpeechframeError | None = None
         if code == CloseCode.POLICY_VIOLATION:
-            words = one_line(reason, MAX_MESSAGE_CHARACTERS, self.caller.redactor.clean)
+            words = shorten_to_line(reason, MAX_MESSAGE_CHARACTERS, self.caller.redactor.clean)
             denied = PermissionDenied(words or CloseCode.POLICY_VIOLATION.cause, status=Status.FORBIDDEN)
-        self.deliver(self.contexts.disconnected(code), denied)
+        self.deliver(self.contexts.record_disconnection(code), denied)
 
 
-def _error_of(event: Failed, state: StreamState) -> SpeechframeError:
-    words, trace_id = event.words or NO_REASON, event.trace_id or state.trace_id
+def _make_error(event: TurnFailed, state: StreamState) -> SpeechframeError:
+    """Return the error of a failed turn."""
+    words, trace_id = event.words or NO_REASON_MESSAGE, event.trace_id or state.trace_id
     if event.code is not None:
-        status = _STATUSES.get(event.code, Status.INTERNAL_SERVER_ERROR)
-        return service_error(words, status=status, code=event.code or None, trace_id=trace_id)
+        status = _STATUS_OF_CODE.get(event.code, Status.INTERNAL_SERVER_ERROR)
+        return make_service_error(words, status=status, code=event.code or None, trace_id=trace_id)
     if state.received or event.is_bad:
         return StreamBroken(words, received_bytes=len(state.received), trace_id=trace_id)
     return ConnectionFailed(words, sent=True)
@@ -513,16 +533,16 @@ async def _stop_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _messages_of(fields: Mapping[str, Any]) -> list[Any]:
-    """Return the messages that contain the fields of a turn. InvalidRows if a field is unknown or wrong."""
-    known = [name for names in _FIELDS.values() for name in names]
+def _check_fields(fields: Mapping[str, Any]) -> list[Any]:
+    """Return the checked messages with the fields of a turn. InvalidRows if a field is unknown or wrong."""
+    known = [name for names in _FIELDS_OF_MESSAGES.values() for name in names]
     problems = [
         FieldProblem(name, "is not a field of a turn", "", ", ".join(known))
         for name, value in fields.items()
         if name not in known and value is not None
     ]
     messages = []
-    for model, names in _FIELDS.items():
+    for model, names in _FIELDS_OF_MESSAGES.items():
         checked = check(model, {name: fields.get(name) for name in names})
         problems += checked.problems
         messages.append(checked.value)
@@ -531,35 +551,36 @@ def _messages_of(fields: Mapping[str, Any]) -> list[Any]:
     return messages
 
 
-def pieces_of(pieces: Pieces) -> AsyncIterable[str]:
-    """Return the pieces of a text. A sync iterable that blocks delays neither tasks nor the program's end."""
+def iterate_pieces(pieces: Pieces) -> AsyncIterable[str]:
+    """Return the pieces of a text as an async iterable. A sync iterable runs in a thread, so it may block."""
     if isinstance(pieces, AsyncIterable):
         return pieces
     if not isinstance(pieces, Iterable):
-        raise TypeError(f"text is a str or an iterable of str, not {type(pieces).__name__}")
-    return _in_thread(iter([pieces] if isinstance(pieces, str) else pieces))
+        raise TypeError(f"the text must be a str or an iterable of str, not {type(pieces).__name__}")
+    return _iterate_in_thread(iter([pieces] if isinstance(pieces, str) else pieces))
 
 
-async def _in_thread(iterator: Iterator[str]) -> AsyncGenerator[str, None]:
+async def _iterate_in_thread(iterator: Iterator[str]) -> AsyncGenerator[str, None]:
+    """Yield the pieces of a sync iterator, which runs in a thread of its own."""
     requests: SimpleQueue[Future[str] | None] = SimpleQueue()
 
-    def answer() -> None:
+    def serve_requests() -> None:
         while (future := requests.get()) is not None:
             if future.set_running_or_notify_cancel():
                 try:
-                    future.set_result(next(iterator, _END))
+                    future.set_result(next(iterator, _END_OF_PIECES))
                 except BaseException as error:  # noqa: BLE001 - every error must reach the reader
                     future.set_exception(error)
 
-    # asyncio's threads are few, and the interpreter waits for them at its end, so start another one. It
-    # serves all pieces, because a generator may use objects that belong to one thread.
+    # Start a daemon thread. asyncio has few threads, and the interpreter waits for them at its end. Use the
+    # same thread for all pieces, because a generator may use objects that belong to one thread.
     run = copy_context().run
-    threading.Thread(target=run, args=(answer,), name="speechframe-pieces", daemon=True).start()
+    threading.Thread(target=run, args=(serve_requests,), name="speechframe-pieces", daemon=True).start()
     try:
         while True:
             future: Future[str] = Future()
             requests.put(future)
-            if (piece := await asyncio.wrap_future(future)) is _END:
+            if (piece := await asyncio.wrap_future(future)) is _END_OF_PIECES:
                 return
             yield piece
     finally:

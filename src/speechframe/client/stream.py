@@ -1,4 +1,4 @@
-"""Streams of audio that can be played while they arrive, over HTTP or a WebSocket alike."""
+"""Streams of audio that can be played while they arrive. Turns over a WebSocket use the same classes."""
 
 import asyncio
 import time
@@ -13,26 +13,27 @@ import numpy as np
 import numpy.typing as npt
 
 from speechframe.audio import codec
-from speechframe.audio.codec import AudioInfo, forced_shape
-from speechframe.audio.saving import PLAYABLE, save_audio
+from speechframe.audio.codec import AudioInfo, get_forced_shape
+from speechframe.audio.saving import PLAYABLE_FORMATS, save_audio
 from speechframe.client.caller import Caller
 from speechframe.client.calls import Bounds, PreparedCall
 from speechframe.client.exchange import CutOffError
 from speechframe.errors import AudioError, BadAnswer, StreamBroken
-from speechframe.spec.limits import REGIONS, default_sample_rate_hz
+from speechframe.spec.limits import REGIONS, get_default_sample_rate_hz
 from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import Format, Model, StreamRequest
-from speechframe.spec.texts import billed_characters
-from speechframe.wire.answers import NO_END, tells_its_end, warnings_of, words_instead
+from speechframe.spec.texts import count_billed_characters
+from speechframe.wire.answers import NO_END_NOTE, collect_warnings, describe_wrong_content, has_marked_end
 
-_SAMPLE_BYTES = {Format.PCM: 2, Format.ALAW: 1, Format.ULAW: 1}
+# Bytes of a sample in each format without a header.
+_BYTES_OF_SAMPLE = {Format.PCM: 2, Format.ALAW: 1, Format.ULAW: 1}
 
 
 @dataclass(eq=False, slots=True)
 class StreamState:
-    """The state of a stream so far. The receiver of the audio writes it, and the stream reads it."""
+    """The state of a stream so far. The receiver of audio changes it, and :class:`Stream` reads it."""
 
-    # As requested, because raw formats lack a header.
+    # The values of the request, because raw formats lack a header.
     format: Format
     sample_rate_hz: int
     channels: int
@@ -41,7 +42,8 @@ class StreamState:
     trace_id: str | None = None
     warnings: list[str] = field(default_factory=list)
     attempts: int = 1
-    # Times by `time.perf_counter`, of handing over the first text, of the first audio and of the last audio.
+    # Times by `time.perf_counter`: when the first text was handed over, and when the first and the last piece
+    # of audio arrived. None before the first piece.
     started_s: float = field(default_factory=time.perf_counter)
     first_s: float | None = None
     last_s: float | None = None
@@ -50,39 +52,39 @@ class StreamState:
     received: bytearray = field(default_factory=bytearray, repr=False)
 
     def add(self, piece: bytes, bounds: Bounds) -> None:
-        """Add a piece of audio, or raise StreamBroken if speech of the text cannot be so long."""
+        """Add a piece of audio. Raise StreamBroken if the audio is now too long for speech of the text."""
         self.last_s = time.perf_counter()
         self.first_s = self.first_s or self.last_s
         self.received += piece
-        most_bytes = bounds.speech_bytes_for(self.text, self.sample_rate_hz)
-        if len(self.received) > most_bytes:
-            raise self.broken(f"the audio is too large for its text: more than {most_bytes:,} bytes")
+        max_bytes = bounds.compute_max_audio_bytes(self.text, self.sample_rate_hz)
+        if len(self.received) > max_bytes:
+            raise self.make_error(f"the audio is too large for its text: more than {max_bytes:,} bytes")
 
-    async def complete(self) -> None:
+    async def mark_complete(self) -> None:
         """Mark the audio as complete, or raise BadAnswer if the received bytes are not audio."""
-        if self.received and await asyncio.to_thread(self.info) is None:
+        if self.received and await asyncio.to_thread(self.read_info) is None:
             words = f"the audio cannot be read: it is not {self.format.value}"
             raise BadAnswer(words, trace_id=self.trace_id)
         self.is_complete = True
 
-    def info(self) -> AudioInfo | None:
-        """Return the properties in the audio's own headers, or None while too little has arrived."""
+    def read_info(self) -> AudioInfo | None:
+        """Return the properties of the received audio, or None if it is too short or not audio."""
         try:
-            return codec.inspect(**self.readable()) if self.received else None
+            return codec.inspect_audio(**self.make_codec_arguments()) if self.received else None
         except AudioError:
             return None
 
-    def readable(self) -> dict[str, Any]:
-        """Return the received audio as arguments of the codec. Any thread may call this."""
+    def make_codec_arguments(self) -> dict[str, Any]:
+        """Return the received audio as keyword arguments of `codec.decode`. Any thread may call this."""
         data = bytes(self.received)
-        if self.format in PLAYABLE:
+        if self.format in PLAYABLE_FORMATS:
             return {"data": data, "format": self.format}
         # Leave out an incomplete frame at the end.
-        whole = len(data) - len(data) % (_SAMPLE_BYTES[self.format] * self.channels)
+        whole = len(data) - len(data) % (_BYTES_OF_SAMPLE[self.format] * self.channels)
         shape = {"sample_rate_hz": self.sample_rate_hz, "channels": self.channels}
         return {"data": data[:whole], "format": self.format, **shape}
 
-    def broken(self, words: str) -> StreamBroken:
+    def make_error(self, words: str) -> StreamBroken:
         """Return the error of a stream that ended too early."""
         return StreamBroken(words, received_bytes=len(self.received), trace_id=self.trace_id)
 
@@ -91,15 +93,16 @@ class StreamState:
 class StreamSummary:
     """Facts about a stream, which may still be running.
 
-    `audio_seconds` is 0 while too little has arrived to measure. `billed_characters` is the expected cost, by
+    `audio_seconds` is 0 while too little has arrived to measure. `count_billed_characters` is the expected cost, by
     the rule of `spec.billing`. A stream that is broken off costs only the sentences that were spoken.
-    `first_byte_ms` and `latency_ms` are the times from handing over the first text to the first and the last
-    audio, in the attempt that worked. `first_byte_ms` is None before the first audio. `format`,
-    `sample_rate_hz` and `channels` come from the audio's own headers, if it has any. `warnings` also report a
-    sample rate or channels that differ from the request.
+    `first_byte_ms` and `latency_ms` are the times from handing over the first text to the arrival of the
+    first and the last audio, in the attempt that worked. `first_byte_ms` is None before the first audio.
+    `format`, `sample_rate_hz` and `channels` come from the headers of the audio. Raw audio has no header, so
+    these are the values of the request. `warnings` also report a sample rate or channels that differ from
+    the request.
     """
 
-    complete: bool
+    mark_complete: bool
     bytes: int
     audio_seconds: float
     billed_characters: int
@@ -119,13 +122,13 @@ class StreamView:
 
     def __init__(self, state: StreamState) -> None:
         self.state = state
-        # As requested. The summary has the properties of the received audio.
+        # The values of the request. The summary has the properties of the received audio.
         self.format, self.channels, self.sample_rate_hz = state.format, state.channels, state.sample_rate_hz
 
     def __repr__(self) -> str:
         state = self.state
-        word = "complete" if state.is_complete else "closed" if state.is_closed else "open"
-        return f"<{type(self).__name__} {word}, {len(state.received):,} bytes of {self.format.value}>"
+        status = "complete" if state.is_complete else "closed" if state.is_closed else "open"
+        return f"<{type(self).__name__} {status}, {len(state.received):,} bytes of {self.format.value}>"
 
     @property
     def text(self) -> str:
@@ -152,16 +155,16 @@ class StreamView:
     def summary(self) -> StreamSummary:
         """Facts about the stream so far."""
         state, warnings = self.state, list(self.state.warnings)
-        info = state.info() or AudioInfo(self.format, self.sample_rate_hz, self.channels, 0.0)
+        info = state.read_info() or AudioInfo(self.format, self.sample_rate_hz, self.channels, 0.0)
         if info.sample_rate_hz != self.sample_rate_hz:
             warnings.append(f"expected {self.sample_rate_hz} Hz, got {info.sample_rate_hz} Hz")
         if info.channels != self.channels:
             warnings.append(f"expected {self.channels} channels, got {info.channels}")
         return StreamSummary(
-            complete=state.is_complete,
+            mark_complete=state.is_complete,
             bytes=len(state.received),
             audio_seconds=info.audio_seconds,
-            billed_characters=billed_characters(state.text),
+            billed_characters=count_billed_characters(state.text),
             first_byte_ms=self.first_byte_ms,
             latency_ms=((state.last_s or state.started_s) - state.started_s) * 1000,
             format=info.format,
@@ -180,16 +183,16 @@ class StreamView:
         """
         if not self.state.received:
             return np.zeros((0,) if self.channels == 1 else (0, self.channels), np.float32)
-        return codec.decode(**self.state.readable()).samples
+        return codec.decode(**self.state.make_codec_arguments()).samples
 
 
 class Stream(StreamView):
-    """Audio as it arrives. ``async for chunk in stream`` yields a few kilobytes of one file at a time.
+    """Audio as it arrives. ``async for chunk in stream`` yields pieces of a few kilobytes of one file.
 
     Leaving the loop, a cancellation within it, and :meth:`close` close the connection. The service then stops
     and frees the slot. All received audio stays in memory (a minute of WAV at 24000 Hz takes 3 MB). Audio
-    that is too long for speech of its text is refused. A stream that breaks raises :class:`StreamBroken`, or
-    the service's own error. The audio received until then stays in :attr:`audio`.
+    that is too long for speech of its text breaks the stream. A broken stream raises :class:`StreamBroken`,
+    or the service's own error. The audio received until then stays in :attr:`audio`.
 
     Created by :meth:`Client.stream`, :meth:`StreamSession.speak` and ``speechframe.aio.stream``.
 
@@ -210,7 +213,7 @@ class Stream(StreamView):
     ) -> None:
         super().__init__(state)
         self._pull, self._stops = pull, [stop]
-        self.first: bytes | None = None  # the first piece, already fetched to check that audio comes
+        self.first: bytes | None = None  # the first piece, fetched before the stream is handed out
         self._failure: BaseException | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -245,10 +248,11 @@ class Stream(StreamView):
         try:
             if (chunk := await self._pull()) is not None:
                 return chunk
-            await self.state.complete()
+            await self.state.mark_complete()
         except Exception as error:
             if isinstance(error, StreamBroken):
-                # Remove the traceback. Detailed ones show variables, here a piece, which may echo the key.
+                # Remove the traceback, because detailed tracebacks show variables. Here a variable contains
+                # audio, and an answer may echo the key.
                 error.with_traceback(None)
             # If the stream was closed meanwhile, `_failure` is already set. Raise that error then.
             closed, self._failure = self._failure, self._failure or error
@@ -262,7 +266,7 @@ class Stream(StreamView):
     async def read(self) -> bytes:
         """Wait for the rest of the audio, and return all of it. Errors are those of :meth:`next`."""
         try:
-            # Keep no piece in a variable. It may echo the key, and detailed tracebacks show variables.
+            # Keep no piece in a variable. A piece may echo the key, and detailed tracebacks show variables.
             while await self.next() is not None:
                 pass
         finally:
@@ -282,20 +286,20 @@ class Stream(StreamView):
         Parameters
         ----------
         path
-            With the ending of this stream's format, the audio is written as it is, with its length in the
-            header. Another ending (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) converts the audio. Both replace
-            an existing file. A path without an ending gets the format's ending, and a number if another file
-            has the name.
+            The file to write. If its ending is that of this stream's format, the audio is written unchanged
+            except for the length in its header. Another ending (``.wav``, ``.flac``, ``.mp3``, ``.ogg``)
+            converts the audio. An existing file is replaced. A path without an ending gets the format's
+            ending, and a number if a file with this name exists.
 
         Raises
         ------
         AudioError
-            The ending is not an audio format. Errors of :meth:`next` come before anything is written.
+            If the ending is not an audio format. Errors of :meth:`next` come before anything is written.
         """
         audio = await self.read()
 
         def write() -> Path:
-            if (info := self.state.info()) is None:
+            if (info := self.state.read_info()) is None:
                 raise AudioError("no audio has arrived, so no file was written")
             rate_hz, channels = info.sample_rate_hz, info.channels
             return save_audio(path, audio, format=self.format, sample_rate_hz=rate_hz, channels=channels)
@@ -303,18 +307,18 @@ class Stream(StreamView):
         return await asyncio.to_thread(write)
 
     async def close(self) -> None:
-        """Close the connection, if the stream is not over. Another call does nothing."""
+        """Close the connection, unless the stream is over. A second call does nothing."""
         state = self.state
         if not state.is_closed:
             state.is_closed = True
             if not state.is_complete and self._failure is None:
-                self._failure = state.broken("the stream was closed before its end")
+                self._failure = state.make_error("the stream was closed before its end")
             for stop in self._stops:
                 if (stopping := stop()) is not None:
                     await stopping
 
-    def owning(self, release: Callable[[], Awaitable[None]]) -> Self:
-        """Return the stream, which from now on calls `release` when it is over."""
+    def call_at_end(self, release: Callable[[], Awaitable[None]]) -> Self:
+        """Call `release` when the stream is closed or over. Return the stream itself."""
         self._stops.append(release)
         return self
 
@@ -325,48 +329,49 @@ class Stream(StreamView):
             asyncio.run_coroutine_threadsafe(self.close(), loop)
 
 
-def state_of(request: StreamRequest | SocketQuery, region: str, text: str = "") -> StreamState:
+def make_state(request: StreamRequest | SocketQuery, region: str, text: str = "") -> StreamState:
     """Return the state of a stream before any audio has arrived."""
     known = REGIONS.get(region)
-    # If the request names no model, the region's own model is meant (section 2.2).
+    # A request without a model gets the default model of its region (section 2.2).
     model = request.model or (known.default_stream_model if known is not None else Model.FALCON_2)
-    rate_hz = int(request.sample_rate or default_sample_rate_hz(model))
-    channel_type, rate_hz = forced_shape(request.format, request.channel_type, rate_hz)
+    rate_hz = int(request.sample_rate or get_default_sample_rate_hz(model))
+    channel_type, rate_hz = get_forced_shape(request.format, request.channel_type, rate_hz)
     return StreamState(request.format, rate_hz, channel_type.channels, region, text)
 
 
-async def start(caller: Caller, call: PreparedCall[StreamRequest]) -> Stream:
-    """Return a stream over HTTP (section 2.2) once its first audio is there. Later errors are not retried."""
-    stream, attempts = await caller.persist(lambda region: _begin(caller, call, region))
+async def start_stream(caller: Caller, call: PreparedCall[StreamRequest]) -> Stream:
+    """Return a stream over HTTP (section 2.2) after its first audio. Only errors before that are retried."""
+    stream, attempts = await caller.send_with_retries(lambda region: _start_attempt(caller, call, region))
     stream.state.attempts = attempts
     caller.opened.add(stream)
     return stream
 
 
-async def _begin(caller: Caller, call: PreparedCall[StreamRequest], region: str) -> Stream:
+async def _start_attempt(caller: Caller, call: PreparedCall[StreamRequest], region: str) -> Stream:
+    """Return a stream from one attempt in one region, after its first audio has arrived."""
     text, timeouts = call.request.text, caller.timeouts
-    state = state_of(call.request, region, text)
-    silence_s, left_s = timeouts.attempt_s(len(text)), timeouts.speech_s(text)
+    state = make_state(call.request, region, text)
+    silence_s, left_s = timeouts.compute_attempt_limit_s(len(text)), timeouts.compute_speech_limit_s(text)
     answer = await caller.ask(
         "POST",
         call.operation,
         region,
-        caller.headers_of(call),
+        caller.make_headers(call),
         body=call.body,
         timeout_s=silence_s,
         max_bytes=None,
     )
     state.trace_id = answer.trace_id
-    state.warnings += warnings_of(answer.headers, clean=caller.redactor.clean)
+    state.warnings += collect_warnings(answer.headers, clean=caller.redactor.clean)
 
-    words = words_instead(answer.headers)
+    words = describe_wrong_content(answer.headers)
     if answer.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
         words = "the audio has a Content-Encoding, but none was requested"
 
     async def pull() -> bytes | None:
         nonlocal silence_s, left_s
         if words is not None:
-            raise state.broken(words)
+            raise state.make_error(words)
         began_s = time.perf_counter()
         try:
             async with asyncio.timeout(min(silence_s, left_s)):
@@ -375,18 +380,19 @@ async def _begin(caller: Caller, call: PreparedCall[StreamRequest], region: str)
             limit = (
                 "longer than any speech of its text" if left_s < silence_s else f"silent for {silence_s:g} s"
             )
-            raise state.broken(f"the stream was {limit}") from None
+            raise state.make_error(f"the stream was {limit}") from None
         except CutOffError as error:
-            raise state.broken(str(error)) from None
-        # Only waits count, not the time that a player takes. The next piece is at most a sentence away.
-        silence_s, left_s = timeouts.attempt_s(0), left_s - (time.perf_counter() - began_s)
+            raise state.make_error(str(error)) from None
+        # Count only the waits for the service, not the time between two calls. A later piece is at most a
+        # sentence away, so the limit for one wait no longer depends on the text.
+        silence_s, left_s = timeouts.compute_attempt_limit_s(0), left_s - (time.perf_counter() - began_s)
         if piece:
             state.add(piece, caller.bounds)
             return piece
-        if not tells_its_end(answer.headers):
-            raise state.broken(NO_END)
+        if not has_marked_end(answer.headers):
+            raise state.make_error(NO_END_NOTE)
         if not state.received:
-            raise state.broken("the answer holds no audio")
+            raise state.make_error("the answer holds no audio")
         return None
 
     stream = Stream(state, pull, answer.reply.close)

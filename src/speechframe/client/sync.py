@@ -1,4 +1,8 @@
-"""The client, streams and sessions without ``await``. Each method runs its async twin on one shared loop."""
+"""The client, streams and sessions without ``await``.
+
+Each class here wraps an async object, and is its sync twin. Each method runs the async method of the same
+name on one shared event loop, and waits for the result.
+"""
 
 import functools
 import inspect
@@ -10,14 +14,14 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from pydantic import SecretStr
 
 from speechframe.client.answers import Spoken
-from speechframe.client.calls import generate_call, stream_call
+from speechframe.client.calls import prepare_generate, prepare_stream
 from speechframe.client.client import Client
 from speechframe.client.dubbing import Dubbing, Media, hide_secret
 from speechframe.client.session import StreamContext, StreamSession
-from speechframe.client.stream import Stream, StreamView, start
-from speechframe.processes.loop import run_sync, submit
+from speechframe.client.stream import Stream, StreamView, start_stream
+from speechframe.processes.loop import run_sync, start_in_background
 from speechframe.settings import Settings
-from speechframe.settings.hidden import hidden_key, hide
+from speechframe.settings.hidden import hide_keys, wrap_key
 from speechframe.spec.dubbing import DubJob
 from speechframe.spec.speech import Voice
 from speechframe.wire.client_contexts import Event
@@ -27,34 +31,36 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-def like(
+def copy_signature(
     method: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., U]], Callable[Concatenate[Any, P], U]]:
-    """Give a twin the parameters and the docstring of `method`."""
+    """Return a decorator that gives a function the name, signature and docstring of `method`."""
     return lambda twin: functools.update_wrapper(twin, method)
 
 
-def blocking_as(
+def make_blocking_as(
     twin_of: Callable[[Any], U], method: Callable[Concatenate[Any, P], Any]
 ) -> Callable[Concatenate[Any, P], U]:
-    """Return a method that runs `method` in the loop, and returns the twin of its result."""
+    """Return a sync method that runs `method` on the loop, and returns ``twin_of(result)``."""
 
     async def call(*args: Any, **kwargs: Any) -> U:
         found = method(*args, **kwargs)
         return twin_of(await found if inspect.isawaitable(found) else found)
 
-    return like(method)(lambda self, /, *args, **kwargs: run_sync(call(self._inner, *args, **kwargs)))
+    return copy_signature(method)(
+        lambda self, /, *args, **kwargs: run_sync(call(self._inner, *args, **kwargs))
+    )
 
 
-def blocking(
+def make_blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that waits for the coroutine method `method`."""
-    return blocking_as(lambda result: result, method)
+    """Return a sync method that runs the async `method` on the loop, and returns its result."""
+    return make_blocking_as(lambda result: result, method)
 
 
-class _Twin:
-    """The methods of a ``with`` block. Its end closes the inner object."""
+class _SyncTwin:
+    """Base class of the sync twins, with the methods of a ``with`` block. Its end closes the async object."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -70,7 +76,7 @@ class _Twin:
         run_sync(self._inner.__aexit__(*about))
 
 
-class SyncStream(StreamView, _Twin):
+class SyncStream(StreamView, _SyncTwin):
     """Audio as it arrives, read with ``for chunk in stream``. All else is as in :class:`Stream`.
 
     Examples
@@ -91,20 +97,20 @@ class SyncStream(StreamView, _Twin):
             while (chunk := self.next()) is not None:
                 yield chunk
         finally:
-            # Do not wait. Any thread may close a generator, and the loop's own thread must not wait for
-            # itself.
+            # Do not wait for the end of the close. Any thread may close a generator, even the thread of the
+            # loop, which must not wait for itself.
             if not sys.is_finalizing():
-                submit(self._inner.close())
+                start_in_background(self._inner.close())
 
     def __next__(self) -> bytes:
         if (chunk := self.next()) is None:
             raise StopIteration
         return chunk
 
-    next = blocking(Stream.next)
-    read = blocking(Stream.read)
-    save = blocking(Stream.save)
-    close = blocking(Stream.close)
+    next = make_blocking(Stream.next)
+    read = make_blocking(Stream.read)
+    save = make_blocking(Stream.save)
+    close = make_blocking(Stream.close)
 
     def reading(self) -> Future[bytes]:
         """Begin to read in the background. See :meth:`Stream.reading`."""
@@ -112,22 +118,22 @@ class SyncStream(StreamView, _Twin):
         return reading
 
 
-class SyncStreamContext(_Twin):
+class SyncStreamContext(_SyncTwin):
     """One turn of a session, as :class:`StreamContext`. Iterate over it to get its events."""
 
     def __iter__(self) -> Iterator[Event]:
         while (event := self.event()) is not None:
             yield event
 
-    event = blocking(StreamContext.event)
-    send = blocking(StreamContext.send)
-    end = blocking(StreamContext.end)
-    clear = blocking(StreamContext.clear)
-    close = blocking(StreamContext.close)
-    audio = blocking_as(SyncStream, StreamContext.audio)
+    event = make_blocking(StreamContext.event)
+    send = make_blocking(StreamContext.send)
+    end = make_blocking(StreamContext.end)
+    clear = make_blocking(StreamContext.clear)
+    close = make_blocking(StreamContext.close)
+    audio = make_blocking_as(SyncStream, StreamContext.audio)
 
 
-class SyncStreamSession(_Twin):
+class SyncStreamSession(_SyncTwin):
     """Turns of speech over the WebSocket, as :class:`StreamSession`.
 
     Examples
@@ -141,43 +147,44 @@ class SyncStreamSession(_Twin):
         """Number of open sockets."""
         return int(self._inner.sockets)
 
-    close = blocking(StreamSession.close)
-    open = blocking_as(SyncStreamContext, StreamSession.open)
-    speak = blocking_as(SyncStream, StreamSession.speak)
+    close = make_blocking(StreamSession.close)
+    open = make_blocking_as(SyncStreamContext, StreamSession.open)
+    speak = make_blocking_as(SyncStream, StreamSession.speak)
 
 
-class SyncDubbing(_Twin):
+class SyncDubbing(_SyncTwin):
     """The dubbing calls of a :class:`SyncClient`, as :class:`Dubbing`."""
 
-    list_destination_languages = blocking(Dubbing.list_destination_languages)
-    list_source_languages = blocking(Dubbing.list_source_languages)
-    create_project = blocking(Dubbing.create_project)
-    list_projects = blocking(Dubbing.list_projects)
-    update_project = blocking(Dubbing.update_project)
-    job_status = blocking(Dubbing.job_status)
-    utterances = blocking(Dubbing.utterances)
-    update_utterances = blocking(Dubbing.update_utterances)
-    wait = blocking(Dubbing.wait)
-    fetch = blocking(Dubbing.fetch)
+    list_destination_languages = make_blocking(Dubbing.list_destination_languages)
+    list_source_languages = make_blocking(Dubbing.list_source_languages)
+    create_project = make_blocking(Dubbing.create_project)
+    list_projects = make_blocking(Dubbing.list_projects)
+    update_project = make_blocking(Dubbing.update_project)
+    job_status = make_blocking(Dubbing.job_status)
+    utterances = make_blocking(Dubbing.utterances)
+    update_utterances = make_blocking(Dubbing.update_utterances)
+    wait = make_blocking(Dubbing.wait)
+    fetch = make_blocking(Dubbing.fetch)
 
-    # Written out, because the arguments of a twin would show the secret in a detailed traceback.
+    # These two methods hide the webhook secret before anything else. In a method made by `make_blocking`, a
+    # detailed traceback would show the secret among the arguments.
 
     def create_job(self, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
-        """Return a new job that dubs a medium. See :meth:`Dubbing.create_job`."""
+        """Create a job that dubs a media file, and return the job. See :meth:`Dubbing.create_job`."""
         job: DubJob = run_sync(
             self._inner.create_job(media, target_locales=target_locales, **hide_secret(fields))
         )
         return job
 
     def create_job_with_project(self, media: Media, *, project_id: str, **fields: Any) -> DubJob:
-        """Return a new job of a project. See :meth:`Dubbing.create_job_with_project`."""
+        """Create a job for the locales of a project. See :meth:`Dubbing.create_job_with_project`."""
         job: DubJob = run_sync(
             self._inner.create_job_with_project(media, project_id=project_id, **hide_secret(fields))
         )
         return job
 
 
-class SyncClient(_Twin):
+class SyncClient(_SyncTwin):
     """:class:`Client` for scripts and notebook cells. Parameters and errors are the same.
 
     Several threads may share one client.
@@ -192,7 +199,7 @@ class SyncClient(_Twin):
     def __init__(
         self, settings: Settings | None = None, *, api_key: str | SecretStr | None = None, **options: Any
     ) -> None:
-        options = hide({"api_key": api_key, **options})
+        options = hide_keys({"api_key": api_key, **options})
         del api_key
         self._inner: Client = Client(settings, **options)
         self.regions, self.settings = self._inner.regions, self._inner.settings
@@ -202,30 +209,31 @@ class SyncClient(_Twin):
         """The dubbing calls (section 4.5)."""
         return SyncDubbing(self._inner.dubbing)
 
-    close = blocking(Client.close)
-    send_once = blocking(Client.send_once)
-    call = blocking(Client.call)
-    change_voice = blocking(Client.change_voice)
-    translate = blocking(Client.translate)
-    stream_session = blocking_as(SyncStreamSession, Client.stream_session)
-    token = blocking(Client.token)
-    limits = blocking(Client.limits)
+    close = make_blocking(Client.close)
+    send_once = make_blocking(Client.send_once)
+    call = make_blocking(Client.call)
+    change_voice = make_blocking(Client.change_voice)
+    translate = make_blocking(Client.translate)
+    stream_session = make_blocking_as(SyncStreamSession, Client.stream_session)
+    token = make_blocking(Client.token)
+    limits = make_blocking(Client.limits)
 
-    # Calls are made in the caller's thread, so that a DeprecationWarning names the caller's line.
+    # These two methods check the fields in the thread of the user, so that a DeprecationWarning names the
+    # user's line.
 
-    @like(Client.generate)
+    @copy_signature(Client.generate)
     def generate(self, /, text: str, **fields: Any) -> Spoken:
-        """Named by :meth:`Client.generate`."""
-        spoken: Spoken = self.call(generate_call(text, stacklevel=3, **fields))
+        """Get the docstring of :meth:`Client.generate`."""
+        spoken: Spoken = self.call(prepare_generate(text, stacklevel=3, **fields))
         return spoken
 
-    @like(Client.stream)
+    @copy_signature(Client.stream)
     def stream(self, /, text: str, **fields: Any) -> SyncStream:
-        """Named by :meth:`Client.stream`."""
-        return SyncStream(run_sync(start(self._inner, stream_call(text, stacklevel=3, **fields))))
+        """Get the docstring of :meth:`Client.stream`."""
+        return SyncStream(run_sync(start_stream(self._inner, prepare_stream(text, stacklevel=3, **fields))))
 
     def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
         """Return the voices in a model's catalogue. See :meth:`Client.voices`."""
-        # Written out, because the arguments of a twin would show the token in a detailed traceback.
-        token = hidden_key(token)
+        # Hide the token first. In a method made by `make_blocking`, a detailed traceback would show the token.
+        token = wrap_key(token)
         return run_sync(self._inner.voices(model, token=token))

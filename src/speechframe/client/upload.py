@@ -1,4 +1,4 @@
-"""Inspect clips and media once, identify them by a hash, and read them piece by piece to send them."""
+"""Inspect clips and media files, compute their hashes, and read them piece by piece when they are sent."""
 
 import asyncio
 import hashlib
@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 import numpy as np
 import soundfile
 
-from speechframe.audio.lengths import HEAD_BYTES, length_of, media_type_of
+from speechframe.audio.lengths import HEAD_BYTES, measure_length, recognise_media_type
 from speechframe.errors import AudioError
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.dubbing import MEDIA_TYPES
@@ -21,17 +21,27 @@ from speechframe.wire.requests import FileForm
 
 # Size of the pieces in which a file is read and sent.
 PIECE_BYTES = 256 * 1024
-_SUFFIXES = {"application/octet-stream": ".bin"} | {kind: suffix for suffix, kind in MEDIA_TYPES.items()}
-_MOST_CHANNELS = 8
+# Media type to the extension of a file's name.
+_SUFFIX_OF_TYPE = {"application/octet-stream": ".bin"} | {
+    kind: suffix for suffix, kind in MEDIA_TYPES.items()
+}
+# Limits of an array of samples. A longer dimension than `_MAX_CHANNELS` counts as the frames.
+_MAX_CHANNELS = 8
 _RATES_HZ = range(4000, 192_001)
-# Resampled audio may slightly exceed 1. Larger values show that the samples have another scale.
-_LOUDEST = 1.5
+# Largest absolute float sample. Resampled audio may slightly exceed 1. Larger samples have another scale,
+# such as that of int16.
+_MAX_SAMPLE = 1.5
+# Largest sample of 16 bits.
 _FULL_SCALE = 32767
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A clip with its hash, size and length. It is in the file `path`, or in `data` if it has no path."""
+    """A clip or media file with its hash, size and length.
+
+    The content is in the file `path`, or in `data` if `path` is None. `sha256` is in hexadecimal digits.
+    `audio_seconds` is 0 for media, whose length is not measured.
+    """
 
     sha256: str
     size_bytes: int
@@ -42,14 +52,14 @@ class Upload:
 
     @property
     def name(self) -> str:
-        """Name of the file in a form. Equal clips get equal names. The file's own name is not sent."""
+        """The file name to send. It depends only on the media type, so it does not reveal the real name."""
         kind = self.media_type.rpartition("/")[2].removeprefix("x-")
-        return f"clip{_SUFFIXES.get(self.media_type, f'.{kind}')}"
+        return f"clip{_SUFFIX_OF_TYPE.get(self.media_type, f'.{kind}')}"
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The body of a request, made of a file and the form around it. It is written piece by piece."""
+    """The body of a request: a file and the form around the file. The file is read while it is sent."""
 
     upload: Upload
     form: FileForm = field(repr=False)
@@ -59,20 +69,24 @@ class Body:
         """Size of the body in bytes, for ``Content-Length``."""
         return len(self.form.head) + self.upload.size_bytes + len(self.form.tail)
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the form. If the file has changed, raise AudioError before its end, so no call is made."""
-        clip, digest, size, held = self.upload, hashlib.sha256(), 0, self.form.head
+    async def read_pieces(self) -> AsyncIterator[bytes]:
+        """Yield the body piece by piece.
+
+        Raises AudioError before the end of the body if the file has changed or cannot be read. The service
+        then gets no complete request, so nothing is billed.
+        """
+        clip, digest, size, unsent_head = self.upload, hashlib.sha256(), 0, self.form.head
         try:
             opened = await asyncio.to_thread(clip.path.open, "rb") if clip.path else io.BytesIO(clip.data)
             with opened as file:
                 while size <= clip.size_bytes and (piece := await asyncio.to_thread(file.read, PIECE_BYTES)):
                     digest.update(piece)
                     size += len(piece)
-                    # Stop a longer file before the announced length is sent, because that would be a whole
+                    # Do not send a piece beyond the announced length, because its bytes would complete the
                     # request.
                     if size <= clip.size_bytes:
-                        yield held + piece
-                        held = b""
+                        yield unsent_head + piece
+                        unsent_head = b""
         except OSError as error:
             raise AudioError(f"{clip.path} cannot be read: {error.strerror or error}") from None
         if size != clip.size_bytes or digest.hexdigest() != clip.sha256:
@@ -80,35 +94,44 @@ class Body:
                 f"{clip.path or 'the clip'} has changed since it was checked, so it was not sent; pass it "
                 "again to send its new content"
             )
-        yield held + self.form.tail
+        yield unsent_head + self.form.tail
 
 
-def upload_of(audio: Any) -> Upload:
-    """Return a clip given as bytes, as a path, or as a pair of an array and its rate in Hz."""
+def read_clip(audio: Any) -> Upload:
+    """Return a clip given as bytes, as a path, or as a pair of an array and its rate in Hz.
+
+    Raises AudioError if the clip is not audio, empty, too large or unreadable.
+    """
     if isinstance(audio, (bytes, bytearray, memoryview)):
-        return upload_of_bytes(bytes(audio))
+        return make_upload(bytes(audio))
     if isinstance(audio, tuple) and len(audio) == 2:  # noqa: PLR2004 - a pair
-        return upload_of_bytes(file_of_samples(*audio))
+        return make_upload(encode_wav(*audio))
     if not isinstance(audio, (str, PathLike)):
-        raise TypeError(f"audio is bytes, a path or (array, rate in Hz), not {type(audio).__name__}")
-    return _read_file(audio, _measure)
+        raise TypeError(f"audio must be bytes, a path or (array, rate in Hz), not {type(audio).__name__}")
+    return _read_file(audio, _measure_clip)
 
 
-def medium_of(media: Any) -> Upload:
-    """Return a medium given as bytes or as a path. Any file is accepted, and its length stays unknown."""
+def read_medium(media: Any) -> Upload:
+    """Return a media file given as bytes or as a path. Its content and length are not checked.
+
+    Raises AudioError if the file is empty, too large or unreadable.
+    """
     if isinstance(media, (bytes, bytearray, memoryview)):
         data = bytes(media)
         _refuse_size(len(data))
-        return Upload(hashlib.sha256(data).hexdigest(), len(data), 0.0, media_type_of(data), data=data)
+        return Upload(hashlib.sha256(data).hexdigest(), len(data), 0.0, recognise_media_type(data), data=data)
     if not isinstance(media, (str, PathLike)):
-        raise TypeError(f"media are bytes, a path or a URL, not {type(media).__name__}")
-    return _read_file(media, lambda _, head: (0.0, media_type_of(head)))
+        raise TypeError(f"media must be bytes, a path or a URL, not {type(media).__name__}")
+    return _read_file(media, lambda _, head: (0.0, recognise_media_type(head)))
 
 
-def _read_file(path: str | PathLike[str], look: Callable[[IO[bytes], bytes], tuple[float, str]]) -> Upload:
+def _read_file(
+    path: str | PathLike[str], inspect_content: Callable[[IO[bytes], bytes], tuple[float, str]]
+) -> Upload:
+    """Return a file, as :func:`_inspect_file` does. The message of each AudioError begins with the path."""
     path = Path(path).expanduser().absolute()
     try:
-        return _inspect(path, look)
+        return _inspect_file(path, inspect_content)
     except FileNotFoundError:
         raise AudioError(f"{path} does not exist") from None
     except (OSError, ValueError) as error:
@@ -117,8 +140,11 @@ def _read_file(path: str | PathLike[str], look: Callable[[IO[bytes], bytes], tup
         raise AudioError(f"{path}: {error}") from None
 
 
-def _inspect(path: Path, look: Callable[[IO[bytes], bytes], tuple[float, str]]) -> Upload:
-    """Return the facts of a file, read piece by piece. `look` returns its seconds and media type."""
+def _inspect_file(path: Path, inspect_content: Callable[[IO[bytes], bytes], tuple[float, str]]) -> Upload:
+    """Return a file as an upload, with the hash of its content.
+
+    `read_figures` gets the open file and its first bytes, and returns its length in seconds and its media type.
+    """
     # Check before opening, because a pipe would block and /dev/zero never ends.
     if path.exists() and not path.is_file():
         raise AudioError("a folder, not a file" if path.is_dir() else "not a regular file")
@@ -127,24 +153,26 @@ def _inspect(path: Path, look: Callable[[IO[bytes], bytes], tuple[float, str]]) 
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         file.seek(0)
-        seconds, media_type = look(file, file.read(HEAD_BYTES))
+        seconds, media_type = inspect_content(file, file.read(HEAD_BYTES))
     return Upload(sha256, size_bytes, seconds, media_type, path)
 
 
-def _measure(file: IO[bytes], _: bytes) -> tuple[float, str]:
+def _measure_clip(file: IO[bytes], _: bytes) -> tuple[float, str]:
+    """Return the length of an audio file in seconds, and its media type."""
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        found = length_of(cast("bytes", mapped))  # a map is sliced and searched like bytes
+        found = measure_length(cast("bytes", mapped))  # a map is sliced and searched like bytes
     return found.audio_seconds, found.media_type
 
 
-def upload_of_bytes(data: bytes) -> Upload:
-    """Return the clip of a file's bytes."""
+def make_upload(data: bytes) -> Upload:
+    """Return the clip that the bytes of an audio file contain, or raise AudioError."""
     _refuse_size(len(data))
-    found, sha256 = length_of(data), hashlib.sha256(data).hexdigest()
+    found, sha256 = measure_length(data), hashlib.sha256(data).hexdigest()
     return Upload(sha256, len(data), found.audio_seconds, found.media_type, data=data)
 
 
 def _refuse_size(size_bytes: int) -> None:
+    """Raise AudioError if a file is empty or too large."""
     if not size_bytes:
         raise AudioError("the file is empty; pass a file with audio")
     if size_bytes > MAX_UPLOAD_BYTES:
@@ -153,30 +181,31 @@ def _refuse_size(size_bytes: int) -> None:
         )
 
 
-def file_of_samples(samples: Any, sample_rate_hz: Any) -> bytes:
+def encode_wav(samples: Any, sample_rate_hz: Any) -> bytes:
     """Return samples as a WAV file of 16 bits. Equal samples give equal bytes on every machine.
 
     `samples` have the shape ``(frames,)`` or ``(frames, channels)``, and are floats in [-1, 1] or int16. An
-    array of few rows and many columns is read as ``(channels, frames)``. Anything else raises AudioError.
+    array with at most 8 rows and more than 8 columns is read as ``(channels, frames)``. Any other array or
+    rate raises AudioError.
     """
     rate, array = np.asarray(sample_rate_hz), np.asarray(samples)
     if rate.ndim or rate.dtype.kind not in "iuf" or rate not in _RATES_HZ:
         raise AudioError(
-            f"a sample rate of {str(sample_rate_hz)[:40]}; allowed is {_RATES_HZ[0]} to {_RATES_HZ[-1]} Hz"
+            f"the sample rate is {str(sample_rate_hz)[:40]}; allowed: {_RATES_HZ[0]} to {_RATES_HZ[-1]} Hz"
         )
-    if array.ndim == 2 and array.shape[0] <= _MOST_CHANNELS < array.shape[1]:  # noqa: PLR2004
+    if array.ndim == 2 and array.shape[0] <= _MAX_CHANNELS < array.shape[1]:  # noqa: PLR2004
         array = array.T
-    if array.ndim not in {1, 2} or not array.size or array.shape[1:] > (_MOST_CHANNELS,):
+    if array.ndim not in {1, 2} or not array.size or array.shape[1:] > (_MAX_CHANNELS,):
         raise AudioError(
-            f"an array of shape {array.shape}; (frames,) or (frames, channels) is needed, not empty, with at "
-            f"most {_MOST_CHANNELS} channels"
+            f"the array has the shape {array.shape}; allowed: (frames,) or (frames, channels), not empty, "
+            f"with at most {_MAX_CHANNELS} channels"
         )
     if array.dtype != np.int16:
         if array.dtype.kind != "f":
-            raise AudioError(f"samples are {array.dtype}; floats in [-1, 1] or int16 are needed")
-        # Not `peak > _LOUDEST`, which is false for NaN.
-        if not (peak := float(np.abs(array).max())) <= _LOUDEST:
-            raise AudioError(f"samples go up to {peak:.4g}; floats in [-1, 1] are needed")
+            raise AudioError(f"the samples are {array.dtype}; allowed: floats in [-1, 1] or int16")
+        # Do not write `peak > _LOUDEST`, which is false for NaN.
+        if not (peak := float(np.abs(array).max())) <= _MAX_SAMPLE:
+            raise AudioError(f"the largest sample is {peak:.4g}; allowed: floats in [-1, 1]")
         array = np.rint(np.clip(array, -1.0, 1.0) * _FULL_SCALE).astype(np.int16)
     buffer = io.BytesIO()
     soundfile.write(buffer, array, int(rate), format="WAV", subtype="PCM_16")

@@ -1,4 +1,4 @@
-"""Receive webhooks, by which the service reports the end of dubbing jobs (chosen: webhook)."""
+"""Receive webhooks, the requests in which the service reports the end of dubbing jobs."""
 
 import hmac
 import inspect
@@ -10,18 +10,20 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from speechframe.errors import BadAnswer
-from speechframe.settings.hidden import hidden_key
+from speechframe.settings.hidden import wrap_key
 from speechframe.spec.chosen import WEBHOOK_SIGNATURE_HEADER, WEBHOOK_TIMESTAMP_HEADER
 from speechframe.spec.dubbing import DubJobStatus
 from speechframe.wire.answers import decode_object
-from speechframe.wire.dubbing import decode_value, webhook_signature
+from speechframe.wire.dubbing import compute_webhook_signature, validate_value
 
 __all__ = ["receive_webhooks"]
 
 MAX_AGE_S = 300.0
-"""Largest age of a webhook in seconds, and largest difference to a time in the future."""
-_MOST_BYTES = 1 << 20
-_EVENT = "DUB_JOB"
+"""Largest age of a webhook in seconds. Its time may also be this far in the future, as clocks differ."""
+# Largest body of a webhook that is read, in bytes.
+_MAX_BODY_BYTES = 1 << 20
+# Webhooks about other events are answered with 204 and ignored.
+_EVENT_NAME = "DUB_JOB"
 
 
 def receive_webhooks(
@@ -33,9 +35,10 @@ def receive_webhooks(
 ) -> web.Application:
     """Return an aiohttp application that receives the webhooks of dubbing jobs, as an alternative to polling.
 
-    The application calls `on_status` only for recent webhooks that are signed with `secret`. It answers 204
-    after `on_status` has returned, and 500 if `on_status` raises. The service repeats a webhook if the answer
-    was not a success or was lost. So the same status may come twice.
+    The application calls `on_status` only for recent webhooks that are signed with `secret`, and answers 204
+    after `on_status` has returned, 500 if `on_status` raises, 401 for a wrong signature or an old webhook,
+    and 400 for a broken body. The service repeats a webhook if the answer was not a success or was lost. So
+    the same status may come twice.
 
     Parameters
     ----------
@@ -46,7 +49,8 @@ def receive_webhooks(
     path
         Path of the webhooks on this server.
     max_age_s
-        Webhooks that are older are refused, so that an intercepted webhook cannot be used again later.
+        Largest age of a webhook in seconds (default 300). Older webhooks are refused, so that an intercepted
+        webhook cannot be used again later.
 
     Raises
     ------
@@ -58,7 +62,7 @@ def receive_webhooks(
     >>> app = receive_webhooks(print, secret="s3cret", path="/dubbed")
     >>> aiohttp.web.run_app(app, port=8080)  # doctest: +SKIP
     """
-    hidden = hidden_key(secret)
+    hidden = wrap_key(secret)
     del secret
     if hidden is None or not hidden.get_secret_value():
         raise ValueError("the secret is empty; give the webhook_secret of the jobs")
@@ -67,30 +71,31 @@ def receive_webhooks(
         body = await request.read()
         timestamp = request.headers.get(WEBHOOK_TIMESTAMP_HEADER, "")
         signature = request.headers.get(WEBHOOK_SIGNATURE_HEADER, "")
-        if problem := _problem(body, timestamp, signature, hidden, max_age_s):
+        if problem := _find_problem(body, timestamp, signature, hidden, max_age_s):
             return web.Response(status=401, text=problem)
         try:
             event = decode_object(body)
-            status = decode_value(DubJobStatus, event.get("data"))
+            status = validate_value(DubJobStatus, event.get("data"))
         except BadAnswer as error:
             return web.Response(status=400, text=str(error))
-        if event.get("eventName") == _EVENT:
+        if event.get("eventName") == _EVENT_NAME:
             found = on_status(status)
             if inspect.isawaitable(found):
                 await found
         return web.Response(status=204)
 
-    app = web.Application(client_max_size=_MOST_BYTES)
+    app = web.Application(client_max_size=_MAX_BODY_BYTES)
     app.router.add_post(path, receive)
     return app
 
 
-def _problem(body: bytes, timestamp: str, signature: str, secret: SecretStr, max_age_s: float) -> str:
+def _find_problem(body: bytes, timestamp: str, signature: str, secret: SecretStr, max_age_s: float) -> str:
     """Return the reason to refuse a webhook, or an empty text."""
     # Use the bytes of the headers, because they may not be valid text.
     signed_time, given = (text.encode("utf-8", "surrogateescape") for text in (timestamp, signature))
-    signed = webhook_signature(secret.get_secret_value(), body, signed_time)
-    # Compare first, and in constant time, so that a sender without the secret learns nothing.
+    signed = compute_webhook_signature(secret.get_secret_value(), body, signed_time)
+    # Compare the signature before the age, and in constant time. So a sender without the secret cannot learn
+    # anything from the answer or its delay.
     if not hmac.compare_digest(signed.encode(), given.lower()):
         return "the signature is wrong"
     age_s = time.time() - int(timestamp) / 1000 if timestamp.isdecimal() else math.inf

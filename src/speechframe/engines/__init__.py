@@ -1,5 +1,6 @@
-"""What an engine must do (`base`), how engines are found (`registry`), and what all of them share.
+"""The protocols of engines (`base`), the search for engines (`registry`), and code that engines share.
 
-An entry point names each engine. The engines of the local service are in `local/engines` and are found in the
-same way. Engines keep global state and may crash, so the service runs them in worker processes.
+An engine speaks, changes voices, translates or recognises speech. An entry point names each engine. The
+engines of the local service are in `local/engines` and are found in the same way. Engines have global state
+and may crash, so the service runs them in worker processes.
 """

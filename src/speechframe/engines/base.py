@@ -1,6 +1,6 @@
-"""The protocols of the engines, and the values that pass through them.
+"""The protocols that engines implement, and the types of their arguments and results.
 
-Your own engine is a class with one of these shapes. An entry point names the class::
+Your own engine is a class that implements one of these protocols. An entry point names the class::
 
     [project.entry-points."speechframe.speakers"]
     mine = "my_package:MySpeaker"
@@ -41,30 +41,31 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One text to speak, with the manner of speaking (section 2.1, without the fields about files).
+    """One text to speak, with the voice and the manner of speaking (section 2.1 of the service document).
 
     Parameters
     ----------
     text
         The text. It may contain pause markers such as ``[pause 1.5s]``.
     voice_id
-        The full id of the catalogue, ``<locale>-<name>``.
+        The full id of a voice of the catalogue, ``<locale>-<name>``.
     locale
         The language to speak, one of the voice's supported locales.
     style
-        One of the voice's styles for that locale, or None for its first.
+        One of the voice's styles in this locale. None selects the first style.
     pitch, rate
-        -50 to 50. 0 leaves the voice unchanged.
+        Change of pitch or speed, -50 to 50. 0 leaves the voice unchanged.
     variation
-        The range of pauses, pitch and speed around the middle, 0 to 5.
+        How much pauses, pitch and speed vary, 0 to 5.
     audio_duration_s
-        The length in seconds. 0 leaves the length to the engine.
+        The requested length in seconds. 0 leaves the length to the engine.
     take
-        Another number gives another reading of the same text, unless ``variation`` is 0.
+        Number of a reading of the text. Another number sounds different, unless ``variation`` is 0.
     words_as_original_text
-        One word entry per whitespace token, as written (English only), instead of one per spoken word.
+        True returns a word entry for each whitespace token, as written (English only). False returns an entry
+        for each spoken word.
     pronunciations
-        The pronunciations of single words.
+        Maps a word to its pronunciation.
 
     Examples
     --------
@@ -107,9 +108,9 @@ class Speech:
     sample_rate_hz
         The sample rate.
     words
-        The words with their times, in order, never overlapping, inside the audio.
+        The words with their times, in order. They do not overlap, and are inside the audio.
     warnings
-        A sentence for the caller about each part that was ignored or replaced.
+        Sentences for the caller. Each names a part of the request that was ignored or replaced.
     """
 
     samples: NDArray[np.float32]
@@ -132,17 +133,19 @@ class EngineVoice:
     voice_id
         The full id, ``<locale>-<name>``.
     display_name, description
-        Words for people.
+        Name and description for people.
     gender
-        The gender of the sound.
+        The gender that the voice sounds like.
     locale
-        Its own language.
+        The own locale of the voice, such as ``en-US``.
     supported_locales
-        Every locale that it can speak, its own among them. Each has its styles, the default first.
+        Maps every locale that the voice can speak, including its own, to the styles in this locale. The first
+        style is the default.
     models
         The catalogues that contain the voice.
     kind, licence
-        The way of making it, and the licence of the engine or model. None means unknown.
+        The way in which the voice is made (neural or formant), and the licence of the engine or model. None
+        means unknown.
     """
 
     voice_id: str
@@ -157,7 +160,7 @@ class EngineVoice:
 
     @property
     def name(self) -> str:
-        """The voice's name alone, which a request may use, too."""
+        """The name of the voice without its locale. A request may contain this name instead of the id."""
         return self.voice_id.removeprefix(f"{self.locale}-")
 
 
@@ -165,25 +168,26 @@ class EngineVoice:
 class Capabilities:
     """The abilities of an engine beyond speaking a text.
 
-    An engine is never asked for an ability that it lacks: the service leaves the field out of the utterance,
-    and the answer has a warning. :func:`speechframe.engines.streaming.within` does so.
+    An engine gets no request for an ability that it lacks. The service leaves the field out of the utterance,
+    and adds a warning to the answer. :func:`speechframe.engines.streaming.within` does so. The default of
+    each ability is False.
 
     Parameters
     ----------
     pitch, rate
-        Another pitch, another speed.
+        A change of the pitch or of the speed.
     pauses
-        Pause markers in the text. Without this ability the markers are removed.
+        Pause markers in the text. Without this ability, the service removes the markers.
     variation
-        Takes that differ.
+        Readings of the same text that sound different.
     audio_duration
-        A length to the frame.
+        Speech of exactly a requested length.
     pronunciations
-        A pronunciation for single words.
+        Given pronunciations of single words.
     original_text
-        One word entry per whitespace token, as written.
+        A word entry for each whitespace token, as written.
     streaming
-        Speech before the whole text is spoken: the engine is a :class:`StreamingSpeaker`.
+        Speech before the whole text is spoken. The engine is then a :class:`StreamingSpeaker`.
     """
 
     pitch: bool = False
@@ -199,13 +203,12 @@ class Capabilities:
 class Speaker(Protocol):
     """A speech engine.
 
-    It is made without arguments, and making it is cheap: libraries and models
-    load when the first text is spoken. Equal utterances give equal speech, to
-    the byte, in any process and order.
+    The constructor has no arguments and is cheap, because libraries and models load when the first text is
+    spoken. Equal utterances give speech with equal bytes, in any process and in any order.
 
-    An engine, of any kind, that finds its voices or models in files may also
-    have a method ``left_out()``. It returns a sentence for each file that the
-    engine leaves out. The service logs these sentences when it starts.
+    An engine of any kind that finds its voices or models in files may also have a method ``left_out()``,
+    which returns a sentence for each file that the engine leaves out. The service logs these sentences when
+    the service starts.
     """
 
     name: str
@@ -213,23 +216,23 @@ class Speaker(Protocol):
 
     @property
     def version(self) -> str:
-        """The version of the engine, such as ``1.52.0``; raises EngineError if it is not installed."""
+        """The version of the engine, such as ``1.52.0``. Raises EngineError if a library is not installed."""
         ...
 
     def voices(self) -> Sequence[EngineVoice]:
-        """Return every voice, without synthesis, and even if the engine's library is missing."""
+        """Return every voice, even if the engine's library is missing. Speaks nothing."""
         ...
 
     def speak(self, utterance: Utterance) -> Speech:
-        """Return the speech.
+        """Return an utterance as speech.
 
         Raises
         ------
         EngineError
             The engine cannot speak this utterance. The caller of the service gets the message and status 400.
         EngineFault
-            The engine is at fault, for example if its model is broken. The caller gets status 500, and only
-            the service's log gets the message.
+            The engine is at fault, for example because its model is broken. The caller of the service gets
+            status 500, and only the log of the service contains the message.
         """
         ...
 
@@ -240,23 +243,23 @@ class StreamingSpeaker(Speaker, Protocol):
     def check(self, utterance: Utterance) -> tuple[str, ...]:
         """Return the warnings for a whole text without speaking it.
 
-        Raises EngineError as `speak` would, and for a text that contains too few letters that can be spoken.
-        A single sentence of a text may contain few.
+        Raises EngineError as `speak` would. Also raises EngineError if too few letters of the whole text can
+        be spoken. A single sentence may have few such letters.
         """
         ...
 
     def stream(self, utterance: Utterance) -> Iterator[Speech]:
-        """Yield the speech in pieces that follow each other. Word times start with their piece.
+        """Yield the speech in pieces that follow each other. Word times count from the start of their piece.
 
-        Equal utterances give equal pieces. A sentence sounds equal in every text, except for the pause
-        before it. See :mod:`speechframe.engines.streaming`.
+        Equal utterances give equal pieces. A sentence sounds the same in every text, except for the pause
+        before the sentence. See :mod:`speechframe.engines.streaming`.
         """
         ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Recording:
-    """A decoded clip of a caller.
+    """A decoded clip.
 
     Parameters
     ----------
@@ -277,22 +280,22 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """The other voice of a clip, and the manner of speaking (section 2.5, without files and accent).
+    """The new voice of a clip, and the manner of speaking (section 2.5 of the service document).
 
     Parameters
     ----------
     voice_id, locale, style
         The voice, as in :class:`Utterance`.
     pitch, rate
-        -50 to 50. 0 leaves the pitch of the voice and the speed of the clip.
+        Change of the pitch of the voice or of the speed of the clip, -50 to 50. 0 changes nothing.
     variation
-        The range of pauses, pitch and speed, 0 to 5.
+        How much pauses, pitch and speed vary, 0 to 5.
     audio_duration_s
-        The length in seconds. 0 is the length of the clip, changed by `rate`.
+        The requested length in seconds. 0 stands for the length of the clip, changed by `rate`.
     retain_prosody
-        Whether to keep the clip's intonation and rhythm. False flattens them towards those of the voice.
+        True keeps the clip's intonation and rhythm. False brings them closer to those of the voice.
     take
-        Another number gives another reading, unless ``variation`` is 0.
+        Number of a reading. Another number sounds different, unless ``variation`` is 0.
     """
 
     voice_id: str
@@ -309,7 +312,7 @@ class Conversion:
 class Changer(Protocol):
     """A voice changer. It replaces the voice of a clip and keeps the words.
 
-    It is made without arguments, and making it is cheap. Equal calls give equal bytes, in any process and
+    The constructor has no arguments and is cheap. Equal calls give equal bytes, in any process and in any
     order.
     """
 
@@ -317,29 +320,29 @@ class Changer(Protocol):
 
     @property
     def version(self) -> str:
-        """The version of the changer; raises EngineError if it is not installed."""
+        """The version of the changer. Raises EngineError if a library is not installed."""
         ...
 
     def change(
         self, recording: Recording, conversion: Conversion, *, speak: Callable[[Utterance], Speech]
     ) -> Speech:
-        """Return the clip in the other voice; ``words`` are empty.
+        """Return the clip in the new voice. ``words`` of the result are empty.
 
         Parameters
         ----------
         recording
             The clip.
         conversion
-            The voice, and the manner of speaking.
+            The new voice, and the manner of speaking.
         speak
-            Speaks a text in the other voice, to be measured.
+            A function that speaks a text in the new voice, so that the changer can measure this voice.
 
         Raises
         ------
         EngineError
             The clip cannot be changed, for example because it contains no voice.
         EngineFault
-            The engine is at fault.
+            The engine is at fault, as for a speech engine.
         """
         ...
 
@@ -351,13 +354,13 @@ class Transcript:
     Parameters
     ----------
     text
-        The text in writing.
+        The recognised text. Empty if the clip contains no speech.
     language
-        Its language, such as ``en``; None if it is unknown.
+        The language of the text, such as ``en``. None if it is unknown.
     words
-        The words with their times.
+        The words with their times. Empty unless they were requested.
     language_probability
-        The probability of that language, 0 to 1. None if the caller named the language.
+        The probability of the detected language, 0 to 1. None if the caller stated the language.
     """
 
     text: str
@@ -367,34 +370,34 @@ class Transcript:
 
 
 class Recogniser(Protocol):
-    """A speech recogniser. It is made without arguments, and cheaply. Models load with the first clip."""
+    """A speech recogniser. The constructor has no arguments and is cheap. Models load with the first clip."""
 
     name: str
 
     @property
     def version(self) -> str:
-        """The version of the recogniser; raises EngineError if it or its model is not installed."""
+        """The version of the recogniser. Raises EngineError if a library or the model is not installed."""
         ...
 
     def recognise(
         self, recording: Recording, *, language: str | None = None, words: bool = False
     ) -> Transcript:
-        """Return the words of a clip; an empty text for a clip without speech.
+        """Return the words of a clip. The text is empty if the clip contains no speech.
 
         Parameters
         ----------
         recording
             The clip.
         language
-            The language of the clip, such as ``en``. None lets the engine find it.
+            The language of the clip, such as ``en``. With None (default), the engine detects the language.
         words
-            Whether to return word times.
+            True also returns the words with their times.
         """
         ...
 
 
 class Quality(StrEnum):
-    """The quality of the translations of a pair. A path has the quality of its worst step."""
+    """The quality of the translations of a pair, best first. A path over several pairs has the worst."""
 
     NEURAL = "neural"
     RULES = "rules"
@@ -403,14 +406,14 @@ class Quality(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TranslationPair:
-    """One direction of a translator.
+    """A pair of languages that a translator translates, in one direction.
 
     Parameters
     ----------
     source, target
-        Locales in the house spelling, or a language alone if that is enough (``en``, ``pt-BR``).
+        Locales as BCP 47 tags (``pt-BR``), or languages (``en``) if the region does not matter.
     quality
-        The quality of its translations.
+        The quality of the translations.
     """
 
     source: str
@@ -419,24 +422,24 @@ class TranslationPair:
 
 
 class Translator(Protocol):
-    """A translation engine. It is made without arguments, and cheaply. Models load with the first text.
+    """A translation engine. The constructor has no arguments and is cheap. Models load with the first text.
 
-    Always the same thread of a process uses it.
+    Each process uses a translator only in one and the same thread.
     """
 
     name: str
 
     @property
     def version(self) -> str:
-        """The version of the translator; raises EngineError if it or every model is not installed."""
+        """The version of the translator. Raises EngineError if its library or all models are missing."""
         ...
 
     def pairs(self) -> Sequence[TranslationPair]:
-        """Return every direction that has a model, without loading the model."""
+        """Return every pair that has a model. Loads no model."""
         ...
 
     def translate(self, texts: Sequence[str], pair: TranslationPair) -> list[str]:
-        """Return the translations, in order, one a text. Text that it cannot read is never invented.
+        """Return a translation for each text, in order. Nothing is invented for text that cannot be read.
 
         Parameters
         ----------

@@ -1,6 +1,6 @@
 """The kinds of engines, and the entry points that name the engines.
 
-A broken plug-in is left out and named in the log once. The other engines work on.
+A broken plug-in is left out, and a warning in the log names it once. The other engines still work.
 """
 
 import contextlib
@@ -23,35 +23,37 @@ __all__ = [
     "RECOGNISERS",
     "SPEAKERS",
     "TRANSLATORS",
-    "Kind",
-    "candidates",
-    "found",
-    "made",
-    "points",
-    "shadowed",
+    "EngineKind",
+    "describe_shadowed",
+    "group_entry_points",
+    "list_entry_points",
+    "load_engines",
+    "make_engine",
 ]
 
 
-_OUR_ENGINES = "speechframe.engines."
+# Among entry points of the same name, one whose value begins with this text is preferred.
+_PREFERRED_PREFIX = "speechframe.engines."
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EngineKind:
     """A kind of engine.
 
     Parameters
     ----------
     name
-        Its name, such as ``speaker``.
+        Name of the kind, such as ``speaker``.
     group
-        The entry point group of its engines.
+        The group of the entry points of its engines.
     words
-        The words for one in a message.
+        The words for such an engine in a message, such as "speech engine".
     parts
-        The attributes that every engine of this kind has. They are found without a call, because reading
-        the version loads the library.
+        The attributes that every engine of this kind must have. Their values are not read for the check,
+        because reading the version loads the library.
     probe
-        A method that must return a list before the engine counts as usable. It loads nothing.
+        Name of a method that must return a list, or the engine is not usable. The method loads no model. None
+        if this kind has no such method.
     """
 
     name: str
@@ -61,22 +63,22 @@ class Kind:
     probe: str | None = None
 
 
-SPEAKERS = Kind(
+SPEAKERS = EngineKind(
     "speaker",
     "speechframe.speakers",
     "speech engine",
     ("name", "version", "capabilities", "voices", "speak"),
     "voices",
 )
-CHANGERS = Kind("changer", "speechframe.changers", "voice changer", ("name", "version", "change"))
-TRANSLATORS = Kind(
+CHANGERS = EngineKind("changer", "speechframe.changers", "voice changer", ("name", "version", "change"))
+TRANSLATORS = EngineKind(
     "translator",
     "speechframe.translators",
     "translation engine",
     ("name", "version", "pairs", "translate"),
     "pairs",
 )
-RECOGNISERS = Kind(
+RECOGNISERS = EngineKind(
     "recogniser", "speechframe.recognisers", "speech recogniser", ("name", "version", "recognise")
 )
 
@@ -84,44 +86,51 @@ KINDS = (SPEAKERS, CHANGERS, TRANSLATORS, RECOGNISERS)
 
 
 @lru_cache(maxsize=len(KINDS))
-def found(kind: Kind) -> Mapping[str, Any]:
-    """Return every engine of a kind that can be made, by name.
+def load_engines(kind: EngineKind) -> Mapping[str, Any]:
+    """Return every engine of a kind that can be constructed, by name. Log a warning for each other engine.
 
     Examples
     --------
-    >>> "espeak" in found(SPEAKERS)
+    >>> "espeak" in load_engines(SPEAKERS)
     True
     """
     engines: dict[str, Any] = {}
-    for name, named in candidates(kind).items():
-        for words in shadowed(kind, named):
+    for name, named in group_entry_points(kind).items():
+        for words in describe_shadowed(kind, named):
             warn_once(words)
         try:
-            engines[name] = made(kind, named[0])
+            engines[name] = make_engine(kind, named[0])
         except EngineFault as error:
             warn_once(str(error))
     return MappingProxyType(engines)
 
 
-def points(kind: Kind) -> list[EntryPoint]:
-    """Return the entry points of a kind, by name. Of two with one name, ours or the first stays."""
-    return [first for first, *_ in candidates(kind).values()]
+def list_entry_points(kind: EngineKind) -> list[EntryPoint]:
+    """Return the entry points of a kind, sorted by name. Only one entry point of each name is returned.
+
+    An entry point in `_PREFERRED_PREFIX` is preferred, or else the first.
+    """
+    return [first for first, *_ in group_entry_points(kind).values()]
 
 
-def candidates(kind: Kind) -> dict[str, list[EntryPoint]]:
-    """Return all entry points of a kind by name. Only the first of each name is used."""
+def group_entry_points(kind: EngineKind) -> dict[str, list[EntryPoint]]:
+    """Return all entry points of a kind by name. The first of each name is the one to use."""
     by_name: dict[str, list[EntryPoint]] = {}
-    for point in sorted(_points(kind.group), key=_order):
+    for point in sorted(_read_entry_points(kind.group), key=_make_sort_key):
         by_name.setdefault(point.name, []).append(point)
     return by_name
 
 
-def _order(point: EntryPoint) -> tuple[str, bool]:
-    return point.name, not point.value.startswith(_OUR_ENGINES)
+def _make_sort_key(point: EntryPoint) -> tuple[str, bool]:
+    """Return a key that sorts entry points by name, and those in `_PREFERRED_PREFIX` before others."""
+    return point.name, not point.value.startswith(_PREFERRED_PREFIX)
 
 
-def shadowed(kind: Kind, points_of_name: Sequence[EntryPoint]) -> list[str]:
-    """Return a sentence for each entry point of one name but the first."""
+def describe_shadowed(kind: EngineKind, points_of_name: Sequence[EntryPoint]) -> list[str]:
+    """Return a sentence for each entry point that is left out, because another one has the same name.
+
+    `points_of_name` are the entry points of one name.
+    """
     first, *others = points_of_name
     return [
         f"the {kind.words} {point.name!r} ({point.value}) is left out: {first.value} has the name"
@@ -129,46 +138,50 @@ def shadowed(kind: Kind, points_of_name: Sequence[EntryPoint]) -> list[str]:
     ]
 
 
-def _points(group: str) -> Iterator[EntryPoint]:
-    with contextlib.suppress(Exception):  # a package whose metadata is broken is found below
+def _read_entry_points(group: str) -> Iterator[EntryPoint]:
+    """Yield the entry points of a group. Leave out packages with broken metadata, and log a warning."""
+    with contextlib.suppress(Exception):  # some package has broken metadata, which the loop below finds
         yield from entry_points(group=group)
         return
-    # One package at a time, which takes ten times as long: a broken package must not hide the others.
+    # Read one package at a time, so that a broken package does not hide the others. This takes ten times as
+    # long.
     seen = set()
     for package in distributions():
         try:
             name = re.sub(r"[-_.]+", "-", package.metadata["Name"]).lower()
-            mine = [] if name in seen else [point for point in package.entry_points if point.group == group]
+            group_points = (
+                [] if name in seen else [point for point in package.entry_points if point.group == group]
+            )
         except Exception as error:  # noqa: BLE001 - metadata can be broken in any way
             warn_once(f"the metadata of an installed package is broken ({type(error).__name__}: {error})")
             continue
         seen.add(name)
-        yield from mine
+        yield from group_points
 
 
-def made(kind: Kind, point: EntryPoint) -> Any:
-    """Return the engine of an entry point.
+def make_engine(kind: EngineKind, point: EntryPoint) -> Any:
+    """Import and make the engine of an entry point, and return the engine.
 
     Raises
     ------
     EngineFault
-        The engine cannot be imported or made, or is not an engine of this kind.
+        If the engine cannot be imported or made, or is not an engine of this kind.
     """
-    called = f"the {kind.words} {point.name!r} ({point.value})"
+    engine_words = f"the {kind.words} {point.name!r} ({point.value})"
     try:
         engine: Any = point.load()()
         if all(inspect.getattr_static(engine, part, None) is not None for part in kind.parts):
-            _check_answers(kind, engine)
+            _check_engine(kind, engine)
             return engine
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a plug-in may fail in any way, even with sys.exit, and the others go on
-        raise EngineFault(f"{called} cannot be used: {type(error).__name__}: {error}") from error
-    raise EngineFault(f"{called} is not a {kind.name.title()}: see speechframe.engines.base")
+        raise EngineFault(f"{engine_words} cannot be used: {type(error).__name__}: {error}") from error
+    raise EngineFault(f"{engine_words} is not a {kind.name.title()}: see speechframe.engines.base")
 
 
-def _check_answers(kind: Kind, engine: Any) -> None:
-    """Raise an error of any kind if the engine does not return the types that it should."""
+def _check_engine(kind: EngineKind, engine: Any) -> None:
+    """Raise an error (of any class) if an attribute or a method of the engine has a wrong type or result."""
     if kind.probe is not None:
         answer = getattr(engine, kind.probe)()
         if not isinstance(answer, Sequence):

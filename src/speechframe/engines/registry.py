@@ -1,6 +1,7 @@
-"""The engines, the report of `doctor` on each, and the voices of the speech engines.
+"""The engines, their voices and pairs of languages, and the report of the command `doctor` on each engine.
 
-Nothing that a plug-in returns is believed: a voice or a pair that cannot be used is left out, and named.
+Everything that an engine returns is checked, because a plug-in may be wrong. A voice or pair that cannot be
+used is left out, and a sentence about it goes to the log or to `doctor`.
 """
 
 import difflib
@@ -29,22 +30,23 @@ from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 __all__ = [
     "CatalogueEntry",
     "EngineReport",
-    "catalogue",
-    "changers",
-    "describe",
-    "duplicates",
+    "build_catalogue",
+    "describe_duplicates",
+    "find_similar_voices",
+    "find_speaker",
     "find_voice",
-    "nearest_voices",
-    "pairs_of",
-    "recognisers",
-    "speaker",
-    "speakers",
-    "translators",
-    "voices_of",
-    "working",
+    "list_pairs",
+    "list_voices",
+    "load_changers",
+    "load_recognisers",
+    "load_speakers",
+    "load_translators",
+    "load_working",
+    "report_engines",
 ]
 
-_HAS_THE_NAME = " has the name"
+# End of the sentence about a voice that is left out because another voice has the same name.
+_SAME_NAME_ENDING = " has the name"
 
 
 class CatalogueEntry(NamedTuple):
@@ -58,9 +60,11 @@ class CatalogueEntry(NamedTuple):
 class EngineReport:
     """The report of `doctor` on one engine.
 
-    ``kind`` is a name of :data:`kinds.KINDS`. ``problem`` is None when the engine works. Otherwise it names
-    the missing or broken part, and ``command`` is the remedy. ``left_out`` has a sentence for each voice,
-    model and file that the engine offers without.
+    ``kind`` is the name of one of :data:`kinds.KINDS`. ``package`` is the package with the entry point.
+    ``voices``, ``locales`` and ``pairs`` are numbers. ``problem`` is None if the engine works. Otherwise
+    ``problem`` names the missing or broken part, and ``command`` is the shell command that helps.
+    ``left_out`` has a sentence for each voice, model or file that cannot be used, and for each engine of the
+    same name.
     """
 
     kind: str
@@ -76,56 +80,56 @@ class EngineReport:
 
     @property
     def works(self) -> bool:
-        """Whether the engine can be used."""
+        """True if the engine can be used."""
         return self.problem is None
 
     @property
     def is_missing(self) -> bool:
-        """Whether the engine is not installed, so that nothing is broken."""
+        """True if the engine is only not installed. False if it works or is broken."""
         command = self.command or ""
         return command.startswith(("pip install ", "apt install ")) and "--upgrade" not in command
 
 
-def speakers() -> Mapping[str, Speaker]:
-    """Return every speech engine that could be made, by name.
+def load_speakers() -> Mapping[str, Speaker]:
+    """Return every speech engine that can be constructed, by name. Its library may still be missing.
 
     Examples
     --------
-    >>> "espeak" in speakers()
+    >>> "espeak" in load_speakers()
     True
     """
-    return kinds.found(kinds.SPEAKERS)
+    return kinds.load_engines(kinds.SPEAKERS)
 
 
-def changers() -> Mapping[str, Changer]:
-    """Return every voice changer that could be made, by name."""
-    return kinds.found(kinds.CHANGERS)
+def load_changers() -> Mapping[str, Changer]:
+    """Return every voice changer that can be constructed, by name."""
+    return kinds.load_engines(kinds.CHANGERS)
 
 
-def translators() -> Mapping[str, Translator]:
-    """Return every translation engine that could be made, by name."""
-    return kinds.found(kinds.TRANSLATORS)
+def load_translators() -> Mapping[str, Translator]:
+    """Return every translation engine that can be constructed, by name."""
+    return kinds.load_engines(kinds.TRANSLATORS)
 
 
-def recognisers() -> Mapping[str, Recogniser]:
-    """Return every speech recogniser that could be made, by name."""
-    return kinds.found(kinds.RECOGNISERS)
+def load_recognisers() -> Mapping[str, Recogniser]:
+    """Return every speech recogniser that can be constructed, by name."""
+    return kinds.load_engines(kinds.RECOGNISERS)
 
 
-def speaker(name: str) -> Speaker:
-    """Return the speech engine of this name; raises EngineFault if it cannot be used any more."""
+def find_speaker(name: str) -> Speaker:
+    """Return the speech engine of this name, or raise EngineFault if there is none any more."""
     try:
-        return speakers()[name]
+        return load_speakers()[name]
     except KeyError:
         raise EngineFault(f"the speech engine {name!r} cannot be used any more") from None
 
 
-def voices_of(name: str, engine: Speaker) -> tuple[tuple[EngineVoice, ...], tuple[str, ...]]:
+def list_voices(name: str, engine: Speaker) -> tuple[tuple[EngineVoice, ...], tuple[str, ...]]:
     """Return the voices of an engine that can be used, and a sentence for each voice and file left out."""
-    listed, left_out = _listed(name, engine, engine.voices)
+    listed, left_out = _list_entries(name, engine, engine.voices)
     voices: dict[str, EngineVoice] = {}
     for voice in listed:
-        if problem := _problem_of(voice, _problem_of_voice):
+        if problem := _find_problem(voice, _find_voice_problem):
             left_out.append(f"a voice of {name} is left out: {problem}")
         elif voice.voice_id in voices:
             left_out.append(f"voice {voice.voice_id} of {name} is left out: it is listed twice")
@@ -134,20 +138,25 @@ def voices_of(name: str, engine: Speaker) -> tuple[tuple[EngineVoice, ...], tupl
     return tuple(voices.values()), tuple(left_out)
 
 
-def pairs_of(name: str, engine: Translator) -> tuple[tuple[TranslationPair, ...], tuple[str, ...]]:
+def list_pairs(name: str, engine: Translator) -> tuple[tuple[TranslationPair, ...], tuple[str, ...]]:
     """Return the pairs of an engine that can be used, and a sentence for each pair and file left out."""
-    listed, left_out = _listed(name, engine, engine.pairs)
+    listed, left_out = _list_entries(name, engine, engine.pairs)
     pairs = []
     for pair in listed:
-        if problem := _problem_of(pair, _problem_of_pair):
+        if problem := _find_problem(pair, _find_pair_problem):
             left_out.append(f"a pair of {name} is left out: {problem}")
         else:
             pairs.append(pair)
     return tuple(pairs), tuple(left_out)
 
 
-def _listed(name: str, engine: Any, listing: Callable[[], Sequence[Any]]) -> tuple[list[Any], list[str]]:
-    """Return a list of an engine, and the sentences of its method ``left_out``, if it has one."""
+def _list_entries(
+    name: str, engine: Any, listing: Callable[[], Sequence[Any]]
+) -> tuple[list[Any], list[str]]:
+    """Return the result of `listing` as a list, and the sentences of the engine's method ``left_out``.
+
+    If the engine raises an error, the list is empty, and the sentences contain the error.
+    """
     try:
         left_out = [str(words) for words in getattr(engine, "left_out", tuple)()]
         return list(listing()), left_out
@@ -157,35 +166,37 @@ def _listed(name: str, engine: Any, listing: Callable[[], Sequence[Any]]) -> tup
         return [], [f"all of {name} is left out: {type(error).__name__}: {error}"]
 
 
-def _problem_of(entry: Any, find: Callable[[Any], str | None]) -> str | None:
+def _find_problem(entry: Any, find: Callable[[Any], str | None]) -> str | None:
+    """Return the problem that `find` returns for an entry, or the error that it raises, or None."""
     try:
         return find(entry)
     except Exception as error:  # noqa: BLE001 - an entry of a plug-in may be anything
         return f"{type(error).__name__}: {error}"
 
 
-def _problem_of_voice(entry: Any) -> str | None:
-    """Return the reason why a voice cannot stand in a catalogue."""
+def _find_voice_problem(entry: Any) -> str | None:
+    """Return the reason why a voice cannot be in a catalogue, or None."""
     if not isinstance(entry, EngineVoice):
         return f"it is of type {type(entry).__name__}, not EngineVoice"
     voice: Any = entry  # a plug-in may have put anything into its fields
-    called = f"{voice.voice_id!r:.80}"
+    quoted_id = f"{voice.voice_id!r:.80}"
     if not all(map(_is_text, (voice.voice_id, voice.display_name, voice.description, voice.locale))):
-        return f"{called} has a name, a description or a locale that is not text"
+        return f"{quoted_id} has a name, a description or a locale that is not text"
     if not voice.voice_id.startswith(f"{voice.locale}-") or not voice.name.strip():
-        return f"{called} must be its locale, a hyphen and a name ({voice.locale!r:.80})"
-    if problem := _problem_of_locales(voice):
-        return f"{called} {problem}"
+        return f"{quoted_id} must be its locale, a hyphen and a name ({voice.locale!r:.80})"
+    if problem := _find_locales_problem(voice):
+        return f"{quoted_id} {problem}"
     if not isinstance(voice.gender, Gender):
-        return f"{called} has the gender {voice.gender!r:.80}; allowed: {', '.join(Gender)}"
+        return f"{quoted_id} has the gender {voice.gender!r:.80}; allowed: {', '.join(Gender)}"
     if not voice.models or not set(voice.models) <= set(Model):
-        return f"{called} must be in one of the catalogues {', '.join(Model)}"
+        return f"{quoted_id} must be in one of the catalogues {', '.join(Model)}"
     if not isinstance(voice.kind, VoiceKind | None) or not _is_text(voice.licence or ""):
-        return f"{called} has a kind or a licence of another type"
+        return f"{quoted_id} has a kind or a licence of another type"
     return None
 
 
-def _problem_of_locales(voice: Any) -> str | None:
+def _find_locales_problem(voice: Any) -> str | None:
+    """Return the problem of a voice's locales and styles, or None."""
     if not isinstance(voice.supported_locales, Mapping) or voice.locale not in voice.supported_locales:
         return "must have its own locale among supported_locales"
     for locale, details in voice.supported_locales.items():
@@ -198,18 +209,18 @@ def _problem_of_locales(voice: Any) -> str | None:
     return None
 
 
-def _problem_of_pair(entry: Any) -> str | None:
-    """Return the reason why a pair cannot be used."""
+def _find_pair_problem(entry: Any) -> str | None:
+    """Return the reason why a pair cannot be used, or None."""
     if not isinstance(entry, TranslationPair):
         return f"it is of type {type(entry).__name__}, not TranslationPair"
-    pair: Any = entry  # same
+    pair: Any = entry  # a plug-in may have put anything into its fields
     if not _is_locale(pair.source) or not _is_locale(pair.target):
         return f"{pair.source!r:.80} and {pair.target!r:.80} must be locales or languages"
     return None if isinstance(pair.quality, Quality) else f"{pair.quality!r:.80} is not a Quality"
 
 
 def _is_text(value: Any) -> bool:
-    """Return whether a value is text that can be sent: half a surrogate pair cannot."""
+    """Return whether a value is a str that can be sent. Half a surrogate pair cannot be sent."""
     try:
         return isinstance(value, str) and bool(value.encode() or True)
     except UnicodeEncodeError:
@@ -218,6 +229,7 @@ def _is_text(value: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_locale(tag: Any) -> bool:
+    """Return whether a value is a locale or a language."""
     try:
         return isinstance(tag, str) and bool(locales.normalise(tag))
     except ValueError:
@@ -225,56 +237,58 @@ def _is_locale(tag: Any) -> bool:
 
 
 @lru_cache(maxsize=16)
-def catalogue(model: Model, engines: frozenset[str] | None = None) -> Mapping[str, CatalogueEntry]:
-    """Return the voices of one model generation by full id. Each generation has its own (section 4.1).
+def build_catalogue(model: Model, engines: frozenset[str] | None = None) -> Mapping[str, CatalogueEntry]:
+    """Return the voices of a model (``gen2`` or ``falcon-2``) by full id. Log each voice that is left out.
 
-    If two engines have a voice of the same name, the first engine by name keeps it.
+    Each model has its own catalogue (section 4.1 of the service document). If two engines have a voice of the
+    same name, the voice of the first engine by name is kept.
 
     Parameters
     ----------
     model
-        The generation.
+        The model.
     engines
-        Names of the engines that count; None is every engine that can be made. Of those, an engine whose
-        library is missing would still keep its names.
+        Names of the engines to use. None (default) uses every engine that can be constructed, even if its
+        library is missing. A voice of an engine that works may then be left out because of its name.
 
     Examples
     --------
-    >>> voice, engine = catalogue(Model.GEN2)["en-US-nora"]
+    >>> voice, engine = build_catalogue(Model.GEN2)["en-US-nora"]
     >>> voice.display_name, engine
     ('Nora', 'espeak')
     """
-    found, left_out = _sorted_out(model, engines)
+    found, left_out = _sort_voices(model, engines)
     for words in left_out:
         warn_once(words)
     return found
 
 
-def duplicates(model: Model) -> tuple[str, ...]:
-    """Return a sentence for each voice that a catalogue leaves out because of its name."""
-    working_here = frozenset(working(kinds.SPEAKERS))
-    return tuple(words for words in _sorted_out(model, working_here)[1] if words.endswith(_HAS_THE_NAME))
+def describe_duplicates(model: Model) -> tuple[str, ...]:
+    """Return a sentence for each voice of working engines that is left out because of its name."""
+    working_here = frozenset(load_working(kinds.SPEAKERS))
+    return tuple(words for words in _sort_voices(model, working_here)[1] if words.endswith(_SAME_NAME_ENDING))
 
 
 @lru_cache(maxsize=16)
-def _sorted_out(
+def _sort_voices(
     model: Model, engines: frozenset[str] | None
 ) -> tuple[Mapping[str, CatalogueEntry], tuple[str, ...]]:
+    """Return the catalogue of a model, and a sentence for each voice and file that is left out."""
     found: dict[str, CatalogueEntry] = {}
     taken: dict[str, str] = {}
     left_out: list[str] = []
-    for engine, speaker in speakers().items():
+    for engine, speaker in load_speakers().items():
         if engines is not None and engine not in engines:
             continue
-        voices, sentences = voices_of(engine, speaker)
+        voices, sentences = list_voices(engine, speaker)
         left_out += sentences
         for voice in voices:
-            key = _folded(voice.name)
+            key = _fold_name(voice.name)
             if model not in voice.models:
                 continue
             if key in taken:
                 left_out.append(
-                    f"voice {voice.voice_id} of {engine} is left out: {taken[key]}{_HAS_THE_NAME}"
+                    f"voice {voice.voice_id} of {engine} is left out: {taken[key]}{_SAME_NAME_ENDING}"
                 )
                 continue
             taken[key] = engine
@@ -283,87 +297,91 @@ def _sorted_out(
 
 
 @lru_cache(maxsize=len(kinds.KINDS))
-def working(kind: kinds.Kind) -> Mapping[str, Any]:
-    """Return the engines of a kind that work, by name. This loads their libraries."""
-    works = {report.name for report in describe(kind.name) if report.works}
-    return MappingProxyType({name: engine for name, engine in kinds.found(kind).items() if name in works})
+def load_working(kind: kinds.EngineKind) -> Mapping[str, Any]:
+    """Return the engines of a kind that work, by name. Loads their libraries, to be sure."""
+    works = {report.name for report in report_engines(kind.name) if report.works}
+    return MappingProxyType(
+        {name: engine for name, engine in kinds.load_engines(kind).items() if name in works}
+    )
 
 
 def find_voice(name_or_id: str, model: Model, engines: frozenset[str] | None = None) -> CatalogueEntry:
-    """Return a voice by its full id or its name alone, in any case.
+    """Return a voice by its full id or its name alone, in upper or lower case.
 
     Parameters
     ----------
     name_or_id
-        The name.
+        The id, such as ``en-US-nora``, or the name, such as ``nora``.
     model, engines
-        As in :func:`catalogue`.
+        As in :func:`build_catalogue`.
 
     Raises
     ------
     KeyError
-        There is no such voice; :func:`nearest_voices` returns similar names.
+        If there is no such voice. :func:`find_similar_voices` returns similar voices.
 
     Examples
     --------
     >>> find_voice("nora", Model.GEN2).voice.voice_id
     'en-US-nora'
     """
-    return _by_name(model, engines)[_folded(name_or_id)]
+    return _index_catalogue(model, engines)[_fold_name(name_or_id)]
 
 
-def nearest_voices(
+def find_similar_voices(
     name_or_id: str, model: Model, engines: frozenset[str] | None = None, *, count: int = 3
 ) -> list[str]:
-    """Return the full ids of the voices whose id or name is most similar to a name.
+    """Return at most `count` full ids of voices whose id or name is similar to a name, most similar first.
 
     Examples
     --------
-    >>> nearest_voices("en-US-norah", Model.GEN2)[0]
+    >>> find_similar_voices("en-US-norah", Model.GEN2)[0]
     'en-US-nora'
     """
-    known = _by_name(model, engines)
-    asked = _folded(name_or_id)
-    close = difflib.get_close_matches(asked, known, n=3 * count, cutoff=0.6)
-    beginning = [key for key in known if asked and key.startswith(asked)]
-    ids = [known[key].voice.voice_id for key in (*close, *beginning)]
+    known = _index_catalogue(model, engines)
+    wanted = _fold_name(name_or_id)
+    close = difflib.get_close_matches(wanted, known, n=3 * count, cutoff=0.6)
+    prefixed = [key for key in known if wanted and key.startswith(wanted)]
+    ids = [known[key].voice.voice_id for key in (*close, *prefixed)]
     return list(dict.fromkeys(ids))[:count]
 
 
-def describe(kind: str | None = None, name: str | None = None) -> tuple[EngineReport, ...]:
-    """Return a report on every engine that is installed or announced, working or not.
+def report_engines(kind: str | None = None, name: str | None = None) -> tuple[EngineReport, ...]:
+    """Return a report on every engine with an entry point, whether the engine works or not.
 
     Parameters
     ----------
     kind, name
-        Report on this kind or name alone. The others are not even imported.
+        Report only on engines of this kind or this name. Other engines are not imported. None (default)
+        selects all.
 
     Examples
     --------
-    >>> [report.name for report in describe("speaker", "espeak")]
+    >>> [report.name for report in report_engines("speaker", "espeak")]
     ['espeak']
     """
     return tuple(
-        _report(each, named)
+        _report_engine(each, named)
         for each in kinds.KINDS
         if kind in {None, each.name}
-        for point_name, named in kinds.candidates(each).items()
+        for point_name, named in kinds.group_entry_points(each).items()
         if name in {None, point_name}
     )
 
 
-def _report(kind: kinds.Kind, named: Sequence[EntryPoint]) -> EngineReport:
+def _report_engine(kind: kinds.EngineKind, named: Sequence[EntryPoint]) -> EngineReport:
+    """Return the report on the first of the entry points `named` the same. Loads the engine's library."""
     point = named[0]
     package = point.dist.name if point.dist else "?"
-    shadowed = tuple(kinds.shadowed(kind, named))
+    shadowed = tuple(kinds.describe_shadowed(kind, named))
     report = EngineReport(kind.name, point.name, package, None, left_out=shadowed)
     try:
-        engine = kinds.made(kind, point)
+        engine = kinds.make_engine(kind, point)
     except EngineFault as error:
         return replace(report, problem=str(error), command=f"pip install --upgrade {package}")
-    report = _offers(kind, engine, report)
+    report = _count_offers(kind, engine, report)
     try:
-        version = _version_of(engine)
+        version = _read_version(engine)
     except EngineError as error:
         _, _, command = str(error).rpartition(": ")
         return replace(report, problem=str(error), command=command)
@@ -377,31 +395,35 @@ def _report(kind: kinds.Kind, named: Sequence[EntryPoint]) -> EngineReport:
     return replace(report, version=version)
 
 
-def _version_of(engine: Any) -> str:
+def _read_version(engine: Any) -> str:
+    """Return the version of an engine, or raise TypeError if it is not text."""
     version = engine.version
     if not isinstance(version, str) or not version:
         raise TypeError(f"the version is {version!r:.80}, not text")
     return version
 
 
-def _offers(kind: kinds.Kind, engine: Any, report: EngineReport) -> EngineReport:
+def _count_offers(kind: kinds.EngineKind, engine: Any, report: EngineReport) -> EngineReport:
+    """Return a report with the numbers of voices, locales and pairs of an engine."""
     if kind is kinds.SPEAKERS:
-        voices, left_out = voices_of(report.name, engine)
-        homes = len({voice.locale for voice in voices})
-        return replace(report, voices=len(voices), locales=homes, left_out=report.left_out + left_out)
+        voices, left_out = list_voices(report.name, engine)
+        locales_count = len({voice.locale for voice in voices})
+        return replace(report, voices=len(voices), locales=locales_count, left_out=report.left_out + left_out)
     if kind is kinds.TRANSLATORS:
-        pairs, left_out = pairs_of(report.name, engine)
+        pairs, left_out = list_pairs(report.name, engine)
         return replace(report, pairs=len(pairs), left_out=report.left_out + left_out)
     return report
 
 
 @lru_cache(maxsize=16)
-def _by_name(model: Model, engines: frozenset[str] | None) -> Mapping[str, CatalogueEntry]:
-    entries = catalogue(model, engines).values()
-    return {_folded(entry.voice.name): entry for entry in entries} | {
-        _folded(entry.voice.voice_id): entry for entry in entries
+def _index_catalogue(model: Model, engines: frozenset[str] | None) -> Mapping[str, CatalogueEntry]:
+    """Return the voices of a catalogue by folded name and by folded id. An id takes precedence."""
+    entries = build_catalogue(model, engines).values()
+    return {_fold_name(entry.voice.name): entry for entry in entries} | {
+        _fold_name(entry.voice.voice_id): entry for entry in entries
     }
 
 
-def _folded(name_or_id: str) -> str:
+def _fold_name(name_or_id: str) -> str:
+    """Return a name or an id in lower case, with hyphens for underscores."""
     return name_or_id.strip().replace("_", "-").casefold()

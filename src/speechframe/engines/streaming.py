@@ -1,8 +1,9 @@
-"""Speech of any engine, as a whole or sentence by sentence, within the abilities of the engine.
+"""Speak a text with any engine, as a whole or sentence by sentence, within the abilities of the engine.
 
-In a stream the engine speaks each sentence alone. A stream differs from the whole text in two ways. The pause
-between two sentences has a fixed length (:func:`pause_seconds`), and variation is drawn for each sentence.
-Equal sentences sound equal in every text. A voice has one gain, so streams and whole texts are equally loud.
+In a stream, the engine speaks each sentence alone. So a stream differs in two ways from a text that is spoken
+as a whole. The pause between two sentences has a fixed length (:func:`choose_pause_s`), and the random
+variation is drawn for each sentence. Equal sentences sound the same in every text. A voice has one gain, so
+streams and whole texts are equally loud.
 """
 
 from abc import ABC, abstractmethod
@@ -15,41 +16,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speechframe.audio import measure
-from speechframe.audio.codec import seconds_to_frames
+from speechframe.audio.codec import convert_seconds_to_frames
 from speechframe.engines.base import Capabilities, Speaker, Speech, StreamingSpeaker, Utterance, Word
 from speechframe.errors import EngineError, EngineFault
 from speechframe.spec.limits import VARIATION
-from speechframe.spec.texts import Pause, speaks, split_pauses, strip_pauses
+from speechframe.spec.texts import Pause, has_speech, split_pauses, strip_pauses
 from speechframe.wire.chunking import Chunker
 
 __all__ = [
     "LOUDNESS_LUFS",
     "SentenceSpeaker",
-    "at_gain",
+    "apply_gain",
     "check",
-    "in_sentences",
-    "measured_gain_db",
-    "pause_seconds",
-    "sentences",
+    "choose_pause_s",
+    "limit_utterance",
+    "measure_gain_db",
     "speak",
+    "split_sentences",
     "stream",
-    "within",
+    "stream_sentences",
 ]
 
 LOUDNESS_LUFS = -24.0
 """Target loudness of each voice in LUFS (ITU-R BS.1770), the median of its utterances."""
-PEAK = 0.9
-"""Largest absolute sample. A lossy format may add a little."""
-LONGEST_CHARACTERS = 600
-"""Longest part that is spoken at once. A longer text without a mark is cut between words."""
+MAX_SAMPLE = 0.9
+"""Largest absolute sample, of 1. The rest is room for lossy formats, which may raise a peak."""
+MAX_SENTENCE_CHARACTERS = 600
+"""Longest part of a text that is spoken at once. A longer sentence is cut between words."""
 
+# Silence after a sentence and after a clause at the normal rate, in seconds.
 _SENTENCE_PAUSE_S = 0.25
 _CLAUSE_PAUSE_S = 0.1
 _CLAUSE_MARKS = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
 _SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\uff61\u0964\u0965\u06d4\u061f\u17d4\u104b\u1362\u203c"
-_CLOSERS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\uff3d\u300b\u3009\uff63"
-_RATE_FOR_DOUBLE = 50.0
-_ABILITIES = MappingProxyType(
+# Quotation marks and brackets that may follow the mark of a sentence or clause.
+_CLOSING_MARKS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\uff3d\u300b\u3009\uff63"
+# The rate at which a voice speaks twice as fast.
+_RATE_OF_DOUBLE_SPEED = 50.0
+_FIELDS_OF_ABILITIES = MappingProxyType(
     {
         "pitch": ("pitch", 0, "pitch"),
         "rate": ("rate", 0, "rate"),
@@ -59,148 +63,151 @@ _ABILITIES = MappingProxyType(
         "original_text": ("words_as_original_text", False, "word times of the original text"),
     }
 )
-"""Each ability with its field of the utterance, the neutral value, and the words for a warning."""
-_NUMERALS = "1 2 3 4 5 6 7 8 9 10 20 100."
-"""Text for measuring loudness. Every voice reads numerals, and they are about as loud as a sentence."""
+"""Maps an ability to its field of :class:`Utterance`, the neutral value, and words for a warning."""
+_LOUDNESS_TEXT = "1 2 3 4 5 6 7 8 9 10 20 100."
+"""Text for measuring loudness. Every voice reads numerals, which are about as loud as a sentence."""
 
 Samples = NDArray[np.float32]
 
 
-def sentences(text: str) -> list[str]:
-    """Split a text into the parts that are spoken one after the other. The parts join to the text.
+def split_sentences(text: str) -> list[str]:
+    """Split a text into the sentences that are spoken one after the other. Joined, they give the text.
 
     Examples
     --------
-    >>> sentences("Dr. Who is in. He says: wait! [pause 2s]")
+    >>> split_sentences("Dr. Who is in. He says: wait! [pause 2s]")
     ['Dr. Who is in. ', 'He says: wait! [pause 2s]']
     """
-    chunker = Chunker(min_buffer_size=0, longest=LONGEST_CHARACTERS)
+    chunker = Chunker(min_buffer_size=0, longest=MAX_SENTENCE_CHARACTERS)
     parts = [*chunker.add(text), chunker.flush()]
     found: list[str] = []
     for part in parts:
-        # A part that cannot be spoken alone, such as a pause at the end, is added to the part before it.
-        if found and not speaks(part):
+        # Add a part that cannot be spoken alone, such as a pause at the end, to the part before.
+        if found and not has_speech(part):
             found[-1] += part
         elif part:
             found.append(part)
     return found
 
 
-def pause_seconds(before: str, after: str, rate: int = 0) -> float:
+def choose_pause_s(before: str, after: str, rate: int = 0) -> float:
     """Return the silence between two texts that are spoken one after the other, in seconds.
 
     Parameters
     ----------
     before, after
-        The texts. The silence after a sentence is longer than after a clause. Within a clause and beside a
-        pause marker, the silence is 0.
+        The two texts. The silence after a sentence is longer than after a clause. Within a clause and beside
+        a pause marker, the silence is 0.
     rate
-        -50 to 50, as in a request.
+        Change of the speed, -50 to 50. 50 halves the silence.
 
     Examples
     --------
-    >>> pause_seconds("Wait.", "Now!"), pause_seconds("Wait, ", "now!", rate=50), pause_seconds("to", "day")
+    >>> choose_pause_s("Wait.", "Now!"), choose_pause_s("Wait, ", "now!", rate=50), choose_pause_s("to", "day")
     (0.25, 0.05, 0.0)
     """
-    if _ends_with_pause(before) or _begins_with_pause(after):
+    if _has_pause_at_end(before) or _has_pause_at_start(after):
         return 0.0
-    last = before.rstrip().rstrip(_CLOSERS)[-1:]
+    last = before.rstrip().rstrip(_CLOSING_MARKS)[-1:]
     pause_s = 0.0
     if last and (last in _SENTENCE_MARKS or before.endswith("\n")):
         pause_s = _SENTENCE_PAUSE_S
     elif last and last in _CLAUSE_MARKS:
         pause_s = _CLAUSE_PAUSE_S
-    return float(pause_s / 2 ** (rate / _RATE_FOR_DOUBLE))
+    return float(pause_s / 2 ** (rate / _RATE_OF_DOUBLE_SPEED))
 
 
-def _ends_with_pause(text: str) -> bool:
+def _has_pause_at_end(text: str) -> bool:
+    """Return whether a text ends with a pause marker."""
     return any(isinstance(part, Pause) for part in split_pauses(text.rstrip())[-1:])
 
 
-def _begins_with_pause(text: str) -> bool:
+def _has_pause_at_start(text: str) -> bool:
+    """Return whether a text begins with a pause marker."""
     return any(isinstance(part, Pause) for part in split_pauses(text.lstrip())[:1])
 
 
-def within(capabilities: Capabilities, utterance: Utterance) -> tuple[Utterance, tuple[str, ...]]:
-    """Return an utterance without the fields that an engine cannot follow, and a warning for each.
+def limit_utterance(capabilities: Capabilities, utterance: Utterance) -> tuple[Utterance, tuple[str, ...]]:
+    """Return an utterance without the fields for abilities that an engine lacks, and warnings about them.
 
     Examples
     --------
     >>> asked = Utterance("One [pause 1s]two", "en-US-hum", "en-US", pitch=7)
-    >>> fitting, warnings = within(Capabilities(rate=True), asked)
+    >>> fitting, warnings = limit_utterance(Capabilities(rate=True), asked)
     >>> fitting.text, fitting.pitch
     ('One two', 0)
     >>> warnings[0]
     'pitch is not supported by this voice and was ignored'
     """
-    neutral: dict[str, Any] = {}
+    neutral_fields: dict[str, Any] = {}
     warnings = []
-    for ability, (field, value, shown) in _ABILITIES.items():
-        asked = getattr(utterance, field)
-        if not getattr(capabilities, ability) and asked != value:
-            neutral[field] = value
+    for ability, (field, value, shown) in _FIELDS_OF_ABILITIES.items():
+        requested = getattr(utterance, field)
+        if not getattr(capabilities, ability) and requested != value:
+            neutral_fields[field] = value
             # The default variation gets no warning, because the caller may not have requested it.
-            if (ability, asked) != ("variation", VARIATION.default):
+            if (ability, requested) != ("variation", VARIATION.default):
                 warnings.append(f"{shown} is not supported by this voice and was ignored")
     if not capabilities.pauses and any(isinstance(part, Pause) for part in split_pauses(utterance.text)):
-        neutral["text"] = strip_pauses(utterance.text)
+        neutral_fields["text"] = strip_pauses(utterance.text)
         warnings.append("pauses are not supported by this voice and were left out")
-    return (replace(utterance, **neutral) if neutral else utterance), tuple(warnings)
+    return (replace(utterance, **neutral_fields) if neutral_fields else utterance), tuple(warnings)
 
 
 def check(speaker: Speaker, utterance: Utterance) -> tuple[str, ...]:
-    """Return the warnings for a whole text, before any of it is spoken.
+    """Return the warnings for a whole text without speaking it.
 
     Raises
     ------
     EngineError
-        The engine would refuse the text. An engine that does not stream refuses only when it speaks.
+        If the engine would refuse the text. An engine without streaming refuses only in :func:`speak`.
     """
-    fitting, warnings = within(speaker.capabilities, utterance)
+    fitting, warnings = limit_utterance(speaker.capabilities, utterance)
     if not speaker.capabilities.streaming:
         return warnings
     return (*warnings, *cast("StreamingSpeaker", speaker).check(fitting))
 
 
 def speak(speaker: Speaker, utterance: Utterance) -> Speech:
-    """Return a text as speech of any engine, with a warning for each ability that the engine lacks.
+    """Return an utterance as speech, with a warning for each requested ability that the engine lacks.
 
     Raises
     ------
     EngineError
-        As the engine's `speak`.
+        If the engine cannot speak the utterance. EngineFault if the engine is at fault.
     """
-    fitting, warnings = within(speaker.capabilities, utterance)
-    return _warned(_checked(speaker.speak(fitting)), warnings)
+    fitting, warnings = limit_utterance(speaker.capabilities, utterance)
+    return _add_warnings(_check_speech(speaker.speak(fitting)), warnings)
 
 
 def stream(speaker: Speaker, utterance: Utterance) -> Iterator[Speech]:
-    """Yield speech piece by piece, as the engine makes it.
+    """Yield the speech of an utterance piece by piece, each as soon as the engine has made it.
 
     Parameters
     ----------
     speaker
-        Any engine. An engine that does not stream speaks each sentence as a text of its own.
+        Any engine. An engine without streaming speaks each sentence as a text of its own.
     utterance
-        The text. With ``audio_duration_s`` it is one piece, because the length is that of the whole.
+        The text, voice and settings. With ``audio_duration_s``, the speech is a single piece, because the
+        length applies to the whole text.
 
     Raises
     ------
     EngineError
-        With the first piece, as the engine's `speak`.
+        As :func:`speak`, when a piece is requested.
     """
-    fitting, warnings = within(speaker.capabilities, utterance)
+    fitting, warnings = limit_utterance(speaker.capabilities, utterance)
     if fitting.audio_duration_s:
         pieces = iter([speaker.speak(fitting)])
     elif speaker.capabilities.streaming:
         pieces = cast("StreamingSpeaker", speaker).stream(fitting)
     else:
-        pieces = in_sentences(fitting, speaker.speak)
-    return (_warned(_checked(piece), warnings) for piece in pieces)
+        pieces = stream_sentences(fitting, speaker.speak)
+    return (_add_warnings(_check_speech(piece), warnings) for piece in pieces)
 
 
-def _checked(speech: Any) -> Speech:
-    """Return the speech of an engine. Raise EngineFault if a type or value is wrong."""
+def _check_speech(speech: Any) -> Speech:
+    """Return the result of an engine, or raise EngineFault if its type or a value in it is wrong."""
     if not isinstance(speech, Speech):
         raise EngineFault(f"the engine returned {type(speech).__name__}, not Speech")
     facts: Any = speech  # a plug-in may have put anything into its fields
@@ -218,14 +225,15 @@ def _checked(speech: Any) -> Speech:
     return speech
 
 
-def _warned(speech: Speech, warnings: tuple[str, ...]) -> Speech:
+def _add_warnings(speech: Speech, warnings: tuple[str, ...]) -> Speech:
+    """Return speech with further warnings before its own."""
     if not warnings:
         return speech
     return replace(speech, warnings=tuple(dict.fromkeys((*warnings, *speech.warnings))))
 
 
 class SentenceSpeaker(ABC):
-    """The base of speech engines that speak sentence by sentence. It levels each voice."""
+    """Base class of speech engines that speak sentence by sentence, with all voices equally loud."""
 
     capabilities = Capabilities(
         pitch=True,
@@ -240,70 +248,72 @@ class SentenceSpeaker(ABC):
 
     @abstractmethod
     def check(self, utterance: Utterance) -> tuple[str, ...]:
-        """Return the warnings of a whole text. Raise EngineError if the text cannot be spoken."""
+        """Return the warnings for a whole text. Raise EngineError if the text cannot be spoken."""
 
     @abstractmethod
-    def _spoken(self, utterance: Utterance) -> Speech:
-        """Return an utterance without the gain."""
+    def _speak_unlevelled(self, utterance: Utterance) -> Speech:
+        """Return an utterance as speech, without the gain of the voice."""
 
     @abstractmethod
-    def _gain_db(self, utterance: Utterance) -> float:
-        """Return the gain in dB that brings the voice to the loudness that all voices have."""
+    def _compute_gain_db(self, utterance: Utterance) -> float:
+        """Return the gain in dB that brings a voice to :data:`LOUDNESS_LUFS`."""
 
     def stream(self, utterance: Utterance) -> Iterator[Speech]:
-        """Yield an utterance sentence by sentence.
+        """Yield the speech of an utterance sentence by sentence.
 
-        :mod:`speechframe.engines.streaming` describes the differences from a whole text.
+        :mod:`speechframe.engines.streaming` describes how a stream differs from a text spoken as a whole.
 
         Raises
         ------
         EngineError
-            With the first sentence, as ``speak``.
+            If no sentence can be spoken, or the engine has a fault.
         """
-        return in_sentences(utterance, self._levelled)
+        return stream_sentences(utterance, self._speak_at_gain)
 
-    def _levelled(self, utterance: Utterance) -> Speech:
-        """Return an utterance with the gain of its voice."""
-        speech = self._spoken(utterance)
-        return replace(speech, samples=at_gain(speech.samples, self._gain_db(utterance)))
+    def _speak_at_gain(self, utterance: Utterance) -> Speech:
+        """Return an utterance as speech, with the gain of its voice."""
+        speech = self._speak_unlevelled(utterance)
+        return replace(speech, samples=apply_gain(speech.samples, self._compute_gain_db(utterance)))
 
 
-def in_sentences(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> Iterator[Speech]:
-    """Yield each sentence of a text as `speak` returns it, with the pause before it.
+def stream_sentences(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> Iterator[Speech]:
+    """Yield the speech of each sentence of a text, after the pause between this and the last sentence.
 
-    A sentence that the voice cannot speak is left out.
+    A sentence that cannot be spoken is left out, unless no sentence can be spoken.
 
     Parameters
     ----------
     utterance
         The text, voice and settings.
     speak
-        Speaks an utterance of a single sentence.
+        A function that speaks an utterance of a single sentence.
 
     Raises
     ------
     EngineError
-        No sentence can be spoken. The reason is that of the first sentence. Or the engine has a fault.
+        If no sentence can be spoken: the error of the first sentence. Or EngineFault, if the engine is at
+        fault.
     """
-    refused: EngineError | None = None
+    first_error: EngineError | None = None
     before: str | None = None
-    for text in sentences(utterance.text):
+    for text in split_sentences(utterance.text):
         try:
             speech = speak(replace(utterance, text=text))
         except EngineFault:
             raise
         except EngineError as error:
-            refused = refused or error
+            first_error = first_error or error
             continue
-        pause_s = pause_seconds(before, text, utterance.rate) if before is not None else 0.0
-        yield _after_silence(speech, pause_s)
+        pause_s = choose_pause_s(before, text, utterance.rate) if before is not None else 0.0
+        yield _add_silence(speech, pause_s)
         before = text
     if before is None:
-        raise refused or EngineError("there is no text to speak")
+        raise first_error or EngineError("there is no text to speak")
 
 
-def _after_silence(speech: Speech, pause_s: float) -> Speech:
-    frames = seconds_to_frames(pause_s, speech.sample_rate_hz)
+def _add_silence(speech: Speech, pause_s: float) -> Speech:
+    """Return speech with a pause before it, and with word times that include the pause."""
+    frames = convert_seconds_to_frames(pause_s, speech.sample_rate_hz)
     if not frames:
         return speech
     ms = round(1000 * frames / speech.sample_rate_hz)
@@ -311,31 +321,31 @@ def _after_silence(speech: Speech, pause_s: float) -> Speech:
     return replace(speech, samples=np.pad(speech.samples, (frames, 0)), words=words)
 
 
-def measured_gain_db(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> float:
-    """Return the gain that brings a voice to the loudness that all voices have. The voice reads numerals.
+def measure_gain_db(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> float:
+    """Let a voice read numerals, and return the gain that brings the voice to :data:`LOUDNESS_LUFS`.
 
     Parameters
     ----------
     utterance
-        The voice and locale; its text does not matter.
+        An utterance with the voice and locale. Its text is not used.
     speak
-        Speaks an utterance, without the gain.
+        A function that speaks an utterance without the gain.
 
     Returns
     -------
     float
-        In dB; 0 for a voice that cannot read numerals.
+        The gain in dB. 0 for a voice that cannot read numerals.
     """
     try:
-        speech = speak(Utterance(_NUMERALS, utterance.voice_id, utterance.locale, variation=0))
+        speech = speak(Utterance(_LOUDNESS_TEXT, utterance.voice_id, utterance.locale, variation=0))
     except EngineFault:
         raise
     except EngineError:
         return 0.0
-    return LOUDNESS_LUFS - measure.loudness_lufs(speech.samples, speech.sample_rate_hz)
+    return LOUDNESS_LUFS - measure.measure_loudness_lufs(speech.samples, speech.sample_rate_hz)
 
 
-def at_gain(samples: Samples, gain_db: float) -> Samples:
-    """Return samples louder by a gain in dB, or by as much as :data:`PEAK` allows."""
-    gain, highest = 10 ** (gain_db / 20), measure.peak(samples)
-    return samples * np.float32(min(gain, PEAK / highest) if highest else gain)
+def apply_gain(samples: Samples, gain_db: float) -> Samples:
+    """Return samples with a gain in dB, or with a smaller gain so that no sample exceeds :data:`MAX_SAMPLE`."""
+    gain, peak = 10 ** (gain_db / 20), measure.measure_peak(samples)
+    return samples * np.float32(min(gain, MAX_SAMPLE / peak) if peak else gain)

@@ -1,20 +1,20 @@
-"""The folders of neural voices that a user names. Piper's and Kokoro's files may lie side by side in them."""
+"""The user's folders with neural voices. A folder may contain voices of both Piper and Kokoro."""
 
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from speechframe.engines.faults import readable
+from speechframe.engines.faults import read_file_facts
 from speechframe.errors import EngineFault
 
-__all__ = ["FOLDERS_VARIABLE", "check_folder", "files_in", "voice_folders"]
+__all__ = ["FOLDERS_VARIABLE", "check_folder", "find_files", "list_voice_folders"]
 
 FOLDERS_VARIABLE = "SPEECHFRAME_VOICES"
-"""Folders with voices, separated as in PATH."""
+"""Environment variable with the folders, separated as in PATH."""
 
 
-def voice_folders() -> list[Path]:
-    """Return the folders, in order."""
+def list_voice_folders() -> list[Path]:
+    """Return the folders that the environment variable names, in order. A folder may not exist."""
     named = os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)
     return [Path(folder).expanduser() for folder in named if folder]
 
@@ -27,19 +27,19 @@ def check_folder(folder: Path) -> None:
         raise EngineFault(f"the voice folder {folder} cannot be read: {error.strerror}") from error
 
 
-def files_in(
+def find_files(
     folders: Iterable[Path], is_wanted: Callable[[Path], bool]
 ) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Return the wanted files of folders by name, and a sentence for each entry that cannot be read.
+    """Return the wanted files of folders, and a sentence for each folder or wanted file that is unreadable.
 
-    Folders below them are not searched.
+    The files of a folder are sorted by name. Folders inside the folders are not searched.
 
     Parameters
     ----------
     folders
         The folders, in order.
     is_wanted
-        Decides by the name of an entry.
+        A function that returns whether the path of an entry is wanted.
     """
     files, left_out = [], []
     for folder in folders:
@@ -51,7 +51,7 @@ def files_in(
             continue
         for path in entries:
             try:
-                readable(path)
+                read_file_facts(path)
             except EngineFault as error:
                 left_out.append(str(error))
             else:

@@ -1,4 +1,4 @@
-"""The words of a text, as ``wordDurations`` counts them.
+"""Split a text into words, as the field ``wordDurations`` of an answer has them.
 
 These rules apply:
 
@@ -7,11 +7,11 @@ These rules apply:
   belong to the word. Other punctuation inside separates two words. Numbers,
   dates and abbreviations are one entry each, as written (``42``, ``$20``,
   ``U.S``, ``3 000``).
-* Chinese has one entry per character, because each is a syllable. Latin words and
+* Chinese has one entry per character, because each character is a syllable. Latin words and
   numbers between them are one entry each. Japanese has one entry per run between
   spaces and punctuation.
-* A sign alone (``&``, an emoji) has an entry if it has sound.
-* As original text, each whitespace token has an entry, exactly as written.
+* A sign alone (``&``, an emoji) has an entry if it is spoken.
+* If the words of the original text are requested, each whitespace token has an entry, exactly as written.
 """
 
 import re
@@ -24,19 +24,20 @@ __all__ = ["SPOKEN_PUNCTUATION", "Token", "original_tokens", "spoken_tokens"]
 _APOSTROPHES = "'\u2019\u02bc\u2032`"
 _HYPHENS = "-\u2010\u2011"
 SPOKEN_PUNCTUATION = frozenset("%#&@*/\\\u00a7\u00b6\u00b7\u2020\u2021\u2022\u2030")
-"""Punctuation that some languages read aloud. It may be a word, or belongs to the word that it touches."""
-_HOLDING = SPOKEN_PUNCTUATION | frozenset(f"{_APOSTROPHES}{_HYPHENS}_+=~^|\u05f3\u05f4\u0f0b\u2044")
+"""Punctuation that some languages read aloud. Such a sign is a word, or part of the word that it touches."""
+_INNER_PUNCTUATION = SPOKEN_PUNCTUATION | frozenset(f"{_APOSTROPHES}{_HYPHENS}_+=~^|\u05f3\u05f4\u0f0b\u2044")
 """Punctuation that is part of a word if letters surround it."""
-_HOLDING_DIGITS = frozenset(".,:\u066b\u066c\u2013")
+_NUMBER_PUNCTUATION = frozenset(".,:\u066b\u066c\u2013")
 """Punctuation that is part of a number between digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word of the text, with its place.
+    """A word of a text, at ``text[start:end]``.
 
-    ``certain`` is true if the word certainly has sound, because it has a letter or digit. The audio decides
-    this for a sign. With ``always`` the word has an entry even without sound.
+    ``shown`` is the word as written. ``certain`` is True if the word is certainly spoken, because it has a
+    letter or digit. For other words, the audio decides. If ``always`` is True, the word has an entry in any
+    case.
     """
 
     shown: str
@@ -47,7 +48,7 @@ class Token:
 
 
 def original_tokens(text: str) -> list[Token]:
-    """Return the whitespace tokens of a text, exactly as written.
+    """Return a token for each part of a text between whitespace, exactly as written.
 
     Examples
     --------
@@ -70,9 +71,9 @@ def spoken_tokens(
     text
         Any text.
     characters_are_words
-        Whether every Han character is a word, as in Chinese.
+        True counts every Han character as a word, as in Chinese. Default False.
     numbers
-        Start and end of numbers, in order. Each is one word, even if blanks group its digits.
+        Start and end of numbers, in order. Each number is one word, even if spaces group its digits.
 
     Examples
     --------
@@ -83,16 +84,16 @@ def spoken_tokens(
     """
     found = []
     for match in re.finditer(r"\S+", text):
-        for start, end in _parts(text, match.start(), match.end(), characters_are_words):
-            start, end = _without_edges(text, start, end)  # noqa: PLW2901  (the part, stripped)
+        for start, end in _split_token(text, match.start(), match.end(), characters_are_words):
+            start, end = _strip_punctuation(text, start, end)  # noqa: PLW2901  (the part, stripped)
             if start < end:
                 shown = text[start:end]
                 found.append(Token(shown, start, end, _has_letter_or_digit(shown)))
-    return _joined(text, found, numbers)
+    return _join_numbers(text, found, numbers)
 
 
-def _joined(text: str, tokens: list[Token], numbers: Iterable[tuple[int, int]]) -> list[Token]:
-    """Return the tokens with those of the same number joined."""
+def _join_numbers(text: str, tokens: list[Token], numbers: Iterable[tuple[int, int]]) -> list[Token]:
+    """Return the tokens, but join those inside one number. `numbers` has the start and end of numbers."""
     joined: list[Token] = []
     ends = iter(numbers)
     start, end = next(ends, (len(text), len(text)))
@@ -107,34 +108,41 @@ def _joined(text: str, tokens: list[Token], numbers: Iterable[tuple[int, int]]) 
     return joined
 
 
-def _parts(text: str, start: int, end: int, characters_are_words: bool) -> Iterator[tuple[int, int]]:  # noqa: FBT001
-    """Yield the pieces of one whitespace token."""
+def _split_token(text: str, start: int, end: int, characters_are_words: bool) -> Iterator[tuple[int, int]]:  # noqa: FBT001
+    """Yield start and end of each word in ``text[start:end]``, a part between whitespace.
+
+    A word may still have punctuation around it, or be empty.
+    """
     piece = start
     for index in range(start, end):
         if characters_are_words and _is_han(text[index]):
             yield piece, index
             yield index, index + 1
             piece = index + 1
-        elif _parts_words(text, index, start, end):
+        elif _separates_words(text, index, start, end):
             yield piece, index
             piece = index + 1
     yield piece, end
 
 
-def _parts_words(text: str, index: int, start: int, end: int) -> bool:
+def _separates_words(text: str, index: int, start: int, end: int) -> bool:
+    """Return whether the character at `index` separates two words in ``text[start:end]``."""
     character = text[index]
-    if unicodedata.category(character)[0] != "P" or character in _HOLDING:
+    if unicodedata.category(character)[0] != "P" or character in _INNER_PUNCTUATION:
         return False
     before = text[index - 1] if index > start else ""
     after = text[index + 1] if index + 1 < end else ""
-    if character in _HOLDING_DIGITS and before.isdigit() and after.isdigit():
+    if character in _NUMBER_PUNCTUATION and before.isdigit() and after.isdigit():
         return False
-    # "e.g.", "example.com": a single dot between letters holds, three do not.
+    # A single dot between letters does not separate words ("e.g.", "example.com"). Three dots do.
     return not (character == "." and before.isalnum() and after.isalnum())
 
 
-def _without_edges(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return a piece without the punctuation around it. A piece of signs alone stays unchanged."""
+def _strip_punctuation(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return start and end of ``text[start:end]`` without the punctuation around it.
+
+    A piece with symbols but without letters or digits stays unchanged.
+    """
     first, last = start, end
     while first < last and _is_edge(text[first]):
         first += 1
@@ -146,6 +154,7 @@ def _without_edges(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _is_edge(character: str) -> bool:
+    """Return whether a character at the edge of a word does not belong to the word."""
     category = unicodedata.category(character)
     return (category[0] in "PCZ" and character not in SPOKEN_PUNCTUATION) or category == "Sk"
 

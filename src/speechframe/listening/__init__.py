@@ -1,9 +1,11 @@
-"""Run blind listening tests. Every listener gets a balanced random order, and no stored vote is lost.
+"""Run blind listening tests. Listeners rate or compare clips without names of voices or systems.
 
 ``sources`` collects the clips. ``stimuli`` makes them equally loud and gives them names that reveal nothing.
-``design`` draws the trials of each listener. ``questions`` has the questions before the first trial.
-``session`` has the rules of a vote. ``votes`` and ``ballots`` store votes on disk. ``test`` joins all parts.
+``design`` draws the trials (pages with one vote each) of every listener. ``questions`` checks the questions
+before the first trial. ``session`` checks a vote. ``votes`` and ``ballots`` store votes on disk. ``making``
+makes a test of all these parts, and ``test`` holds the test.
 
-A listener's page gets its content from :meth:`test.Test.plan` and sends its messages to
-:meth:`test.Test.answer`. Pages in a notebook, pages of a server and offline pages work the same way.
+A page in a notebook or of ``server`` gets its content from :meth:`test.Test.plan`, and sends its messages to
+:meth:`test.Test.reply`. An offline page contains the same content, and saves its votes as a file. The module
+``offline`` reads such files.
 """

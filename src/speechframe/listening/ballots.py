@@ -1,4 +1,4 @@
-"""Store the messages of listeners in the folder of their test, one file for each listener."""
+"""Store the start and the votes of each listener in the folder of the test, one file for each listener."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +11,11 @@ import pyarrow as pa
 from speechframe.errors import StoreError, VoteRefused
 from speechframe.listening.design import Page
 from speechframe.listening.questions import check_answers
-from speechframe.listening.session import refuse_stored
+from speechframe.listening.session import refuse_invalid_rows
 from speechframe.listening.setup import SETUP_NAME, Setup
-from speechframe.listening.votes import BEGIN, VOTE, VoteBook, votes_table
+from speechframe.listening.votes import BEGIN, VOTE, VoteBook, make_votes_table
 from speechframe.statistics.votes import VOTE_SCHEMA
-from speechframe.store.folder import storing
+from speechframe.store.folder import convert_os_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,8 +24,11 @@ __all__ = ["Ballots"]
 
 log = logging.getLogger("speechframe.listening")
 
-_VOTES = "votes"
-_SHOWN = 5
+_VOTES_FOLDER = "votes"
+"""Name of the subfolder with the files of votes."""
+
+_MAX_SHOWN_LINES = 5
+"""Largest number of unreadable lines that one warning names."""
 
 
 class Ballots:
@@ -38,28 +41,30 @@ class Ballots:
     setup
         The settings of the test.
     pages
-        Function that returns a listener's pages by trial, or nothing for an unknown listener.
+        Function that returns the pages of a listener by number of the trial. For an unknown listener it
+        returns an empty mapping.
     """
 
     def __init__(self, folder: Path, setup: Setup, pages: Callable[[str], Mapping[int, Page]]) -> None:
         self._test_folder = folder
-        self._folder = folder / _VOTES
+        self._folder = folder / _VOTES_FOLDER
         self._setup = setup
         self._pages = pages
 
-    def progress(self, listener: str) -> tuple[bool, list[int]]:
+    def read_progress(self, listener: str) -> tuple[bool, list[int]]:
         """Return whether a listener has begun, and the trials with a vote, in the order of the votes."""
-        lines = self._book(listener).lines()
+        lines = self._get_vote_book(listener).read_lines()
         done = [line["trial"] for line in lines if line["kind"] == VOTE]
         return any(line["kind"] == BEGIN for line in lines), done
 
-    def begin(self, listener: str, message: Mapping[str, Any]) -> None:
-        """Store the message with which a listener begins.
+    def store_start(self, listener: str, message: Mapping[str, Any]) -> None:
+        """Store the start of a listener, with the consent and the answers.
 
         Raises
         ------
         VoteRefused
-            The message has another kind or breaks a rule, or the listener has begun already.
+            The message is not a start, the consent or an answer is missing or invalid, or the listener has
+            begun already.
         StoreError
             The message could not be stored.
         """
@@ -68,7 +73,7 @@ class Ballots:
         consent = self._setup.consent
         answers = check_answers(message, consent=consent, questions=self._setup.questions)
         self._require_test()
-        self._book(listener).add(
+        self._get_vote_book(listener).add_line(
             {
                 "kind": BEGIN,
                 "test_id": self._setup.test_id,
@@ -78,7 +83,7 @@ class Ballots:
             }
         )
 
-    def vote(self, listener: str, trial: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    def store_vote(self, listener: str, trial: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Store the rows of a vote.
 
         Raises
@@ -89,40 +94,44 @@ class Ballots:
             The vote could not be stored.
         """
         self._require_test()
-        if not self.progress(listener)[0]:
+        if not self.read_progress(listener)[0]:
             raise VoteRefused("the test has not begun yet: reload the page", trial=trial)
-        self._book(listener).add({"kind": VOTE, "trial": trial, "rows": list(rows)})
+        self._get_vote_book(listener).add_line({"kind": VOTE, "trial": trial, "rows": list(rows)})
 
     @property
     def votes(self) -> "pd.DataFrame":
-        """All votes so far, including practice. A warning in the log names lines that cannot be read."""
+        """All votes so far, including practice. Unreadable lines are left out, with a warning in the log."""
         tables = [VOTE_SCHEMA[self._setup.method].empty_table()]
-        tables += self._readable(VOTE, self._counted)
+        tables += self._read_lines(VOTE, self._read_counted_vote)
         frame: pd.DataFrame = pa.concat_tables(tables).to_pandas()
         return frame
 
     @property
     def answers(self) -> "pd.DataFrame":
-        """Start time and answers, one row a listener. A warning in the log names unreadable lines."""
+        """Start time and answers, one row a listener. Unreadable lines are left out, with a warning."""
         import pandas as pd
 
         names = [question.name for question in self._setup.questions]
-        rows = self._readable(BEGIN, self._began)
+        rows = self._read_lines(BEGIN, self._read_start)
         return pd.DataFrame(rows, columns=["listener", "begun_utc", "consent", *names])
 
-    def _counted(self, listener: str, line: Mapping[str, Any], trials: set[int]) -> pa.Table:
-        """Return the rows of a stored vote, and add its trial to `trials`, the trials with a vote."""
+    def _read_counted_vote(self, listener: str, line: Mapping[str, Any], trials: set[int]) -> pa.Table:
+        """Return the rows of a stored vote as a table, and add its trial to `trials`.
+
+        Raise ValueError or TypeError if the vote breaks a rule, or if `trials` contains its trial already.
+        """
         setup, trial = self._setup, line["trial"]
         page = self._pages(listener).get(trial)
         if page is None or trial in trials:
             raise ValueError(f"trial {trial} has a vote already" if page else f"there is no trial {trial}")
         known = {"test_id": setup.test_id, "seed": setup.seed}
-        refuse_stored(page, line["rows"], method=setup.method, known=known)
-        table = votes_table(line["rows"], setup.method)
+        refuse_invalid_rows(page, line["rows"], method=setup.method, known=known)
+        table = make_votes_table(line["rows"], setup.method)
         trials.add(trial)
         return table
 
-    def _began(self, listener: str, line: Mapping[str, Any], _: set[int]) -> dict[str, Any]:
+    def _read_start(self, listener: str, line: Mapping[str, Any], _: set[int]) -> dict[str, Any]:
+        """Return the start time, the consent and the answers of a stored start."""
         import pandas as pd
 
         # The answers are checked again, because the file may be damaged.
@@ -130,13 +139,17 @@ class Ballots:
         begun_utc = pd.Timestamp(line["begun_utc"])
         return {"listener": listener, "begun_utc": begun_utc, "consent": line["consent"], **answers}
 
-    def _readable(self, kind: str, read: Callable[[str, Mapping[str, Any], set[int]], Any]) -> list[Any]:
-        """Return the content of all lines of a kind. A warning in the log names lines that cannot be read."""
+    def _read_lines(self, kind: str, read: Callable[[str, Mapping[str, Any], set[int]], Any]) -> list[Any]:
+        """Return the results of `read` for all stored lines of a kind.
+
+        Lines that cannot be read are left out, with one warning in the log. `read` gets the listener, the
+        line, and a set in which it may collect the trials of this listener.
+        """
         found: list[Any] = []
         unreadable: list[str] = []
-        for path in self._paths():
+        for path in self._list_vote_files():
             try:
-                lines, broken = VoteBook(path).read()
+                lines, broken = VoteBook(path).read_with_faults()
             except StoreError as error:
                 unreadable.append(f"{path.name} ({error.__cause__})")
                 continue
@@ -153,26 +166,32 @@ class Ballots:
                     broken[number] = str(error)
             unreadable += [f"{path.name}, line {number} ({why})" for number, why in broken.items()]
         if unreadable:
-            more = f" and {len(unreadable) - _SHOWN} more" if len(unreadable) > _SHOWN else ""
+            more = (
+                f" and {len(unreadable) - _MAX_SHOWN_LINES} more"
+                if len(unreadable) > _MAX_SHOWN_LINES
+                else ""
+            )
             log.warning(
                 "stored votes in %s cannot be read and are left out of the results: %s%s; restore the "
                 "original file",
                 self._folder,
-                "; ".join(unreadable[:_SHOWN]),
+                "; ".join(unreadable[:_MAX_SHOWN_LINES]),
                 more,
             )
         return found
 
-    def _paths(self) -> list[Path]:
-        with storing(self._folder, "reading votes"):
+    def _list_vote_files(self) -> list[Path]:
+        """Return the paths of the files with votes, one for each listener who has begun."""
+        with convert_os_errors(self._folder, "reading votes"):
             # glob would return no files for a folder without read permission. iterdir raises an error.
             paths = sorted(self._folder.iterdir()) if self._folder.exists() else []
         return [path for path in paths if path.suffix == ".jsonl"]
 
-    def _book(self, listener: str) -> VoteBook:
+    def _get_vote_book(self, listener: str) -> VoteBook:
+        """Return the file of a listener."""
         return VoteBook(self._folder / f"{listener}.jsonl")
 
     def _require_test(self) -> None:
-        """Raise StoreError if the test was removed, because its folder would then only contain votes."""
-        with storing(self._test_folder, "writing a vote"):
+        """Raise StoreError if the set-up of the test is missing, because votes are useless without it."""
+        with convert_os_errors(self._test_folder, "writing a vote"):
             (self._test_folder / SETUP_NAME).stat()

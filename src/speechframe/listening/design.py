@@ -1,14 +1,15 @@
 """Draw the trials of each listener before the test. They are balanced, and a seed repeats the same design.
 
 A *treatment* is the subject of a trial. It is a condition (``mos``), a pair of conditions (``ab``, ``abx``),
-or all conditions on one page (``multi``, ``mushra``). A *cell* is a treatment of an item. All cells form one
-circle, in which treatments and items alternate. Each listener takes the next piece of the circle. So a
+or all conditions on one page (``multi``, ``mushra``). A *cell* is one treatment with one item. All cells form
+a circle, in which treatments and items alternate. Each listener gets the next part of the circle. So a
 listener hears all treatments, and all items, about equally often. For any number of listeners, all cells are
 heard about equally often.
 
-The order of treatments, and the places of signals on a page, come from Latin squares (Williams 1949). In
-these squares, each symbol follows each other symbol equally often. The seed shuffles symbols and rows, so
-listeners cannot learn the order. The trials of a listener do not depend on the number of listeners.
+A *signal* is a sound on a page. The order of treatments, and the places of signals on a page, come from Latin
+squares (Williams 1949). In these squares, each symbol follows each other symbol equally often. The seed
+shuffles symbols and rows, so listeners cannot learn the order. The trials of a listener do not depend on the
+number of listeners, so listeners can be added later.
 """
 
 import random
@@ -25,21 +26,28 @@ from speechframe.statistics.votes import AB, ABX, METHODS, MOS, MUSHRA, A, B
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MOST_SIGNALS", "Page", "design", "latin_rows", "listener_name", "pages_of"]
+__all__ = ["MAX_SIGNALS", "Page", "build_pages", "design_trials", "draw_latin_rows", "make_listener_name"]
 
-MOST_SIGNALS = 12
+MAX_SIGNALS = 12
 """Largest number of signals on a page, including hidden reference and anchors (ITU-R BS.1534)."""
 
-SLOTS = "ABCDEFGHIJKL"
-"""Names of the signals on a page."""
+SLOT_NAMES = "ABCDEFGHIJKL"
+"""Names of the places of signals on a page, in order."""
 
-_COLUMNS = ("listener", "trial", "training", "item")
+_COMMON_COLUMNS = ("listener", "trial", "training", "item")
+"""Columns of the design for all methods."""
+
 _PAIR_COLUMNS: Mapping[str, tuple[str, ...]] = {
     AB: ("condition_a", "condition_b", "left"),
     ABX: ("condition_a", "condition_b", "left", "truth"),
 }
+"""Further columns of the methods that compare two conditions, by method."""
+
 _SCORE_COLUMNS = ("slot", "condition")
-_TYPES = {"trial": "int32", "training": "bool", "slot": "int32"}
+"""Further columns of the other methods, which have scores."""
+
+_COLUMN_TYPES = {"trial": "int32", "training": "bool", "slot": "int32"}
+"""Types of the columns that are not text."""
 
 
 @dataclass(frozen=True)
@@ -72,24 +80,29 @@ class Page:
 
 @dataclass(frozen=True)
 class _Cell:
+    """One treatment with one item.
+
+    `treatment` and `item` are indices. `turn` is the number of earlier cells with this treatment in the same
+    pass through the circle, plus the number of earlier passes. It selects the condition on the left and X.
+    """
+
     treatment: int
     item: int
     turn: int
-    """Number of earlier cells with this treatment. It selects which side and which X come next."""
 
 
-def listener_name(number: int) -> str:
+def make_listener_name(number: int) -> str:
     """Return the name of a listener by number, from 1.
 
     Examples
     --------
-    >>> listener_name(7)
+    >>> make_listener_name(7)
     'listener-07'
     """
     return f"listener-{number:02}"
 
 
-def design(
+def design_trials(
     method: str,
     *,
     items: Sequence[str],
@@ -112,11 +125,11 @@ def design(
     listeners, first_listener
         Number of listeners, and the number of the first listener.
     trials_per_listener
-        Number of trials that count. It is limited to the number of cells, because a listener gets no cell
-        twice. Only ``abx`` repeats cells, so there the number is exact.
+        Number of trials that count for each listener. The number of cells is its limit, because no listener
+        gets a cell twice. In ``abx`` there is no limit, because cells repeat.
     training
-        Number of practice trials before these. If possible, they use cells that the listener does not hear
-        later.
+        Number of practice trials before the trials that count. If possible, they use cells that the listener
+        does not hear later.
     seed
         Seed of all random choices.
 
@@ -136,7 +149,7 @@ def design(
 
     Examples
     --------
-    >>> frame = design("ab", items=["s1", "s2", "s3", "s4"], conditions=["x", "y"], training=0)
+    >>> frame = design_trials("ab", items=["s1", "s2", "s3", "s4"], conditions=["x", "y"], training=0)
     >>> len(frame), sorted(frame["left"])
     (4, ['a', 'a', 'b', 'b'])
     """
@@ -146,31 +159,31 @@ def design(
     rows = [
         row
         for number in range(first_listener, first_listener + listeners)
-        for row in plan.rows_of_listener(number - 1)
+        for row in plan.draw_rows(number - 1)
     ]
-    columns = [*_COLUMNS, *_PAIR_COLUMNS.get(method, _SCORE_COLUMNS)]
+    columns = [*_COMMON_COLUMNS, *_PAIR_COLUMNS.get(method, _SCORE_COLUMNS)]
     frame = pd.DataFrame(rows, columns=columns)
-    return frame.astype({name: kind for name, kind in _TYPES.items() if name in columns})
+    return frame.astype({name: kind for name, kind in _COLUMN_TYPES.items() if name in columns})
 
 
-def pages_of(frame: "pd.DataFrame", listener: str) -> tuple[Page, ...]:
+def build_pages(frame: "pd.DataFrame", listener: str) -> tuple[Page, ...]:
     """Return the pages of a listener, in order.
 
     Examples
     --------
-    >>> frame = design("mos", items=["s1"], conditions=["x", "y"], training=0)
-    >>> [page.trial for page in pages_of(frame, "listener-01")]
+    >>> frame = design_trials("mos", items=["s1"], conditions=["x", "y"], training=0)
+    >>> [page.trial for page in build_pages(frame, "listener-01")]
     [0, 1]
     """
-    mine = frame[frame["listener"] == listener]
+    listener_rows = frame[frame["listener"] == listener]
     return tuple(
-        _page([{str(name): value for name, value in row.items()} for row in rows.to_dict("records")])
-        for _, rows in mine.groupby("trial", sort=True)
+        _build_page([{str(name): value for name, value in row.items()} for row in rows.to_dict("records")])
+        for _, rows in listener_rows.groupby("trial", sort=True)
     )
 
 
 @lru_cache(maxsize=256)
-def latin_rows(size: int, seed: str) -> tuple[tuple[int, ...], ...]:
+def draw_latin_rows(size: int, seed: str) -> tuple[tuple[int, ...], ...]:
     """Return the shuffled rows of a Latin square. Each row contains each number once.
 
     Over all rows, each number is equally often in each place, and follows each other number equally often. An
@@ -178,18 +191,18 @@ def latin_rows(size: int, seed: str) -> tuple[tuple[int, ...], ...]:
 
     Examples
     --------
-    >>> rows = latin_rows(4, "seed")
+    >>> rows = draw_latin_rows(4, "seed")
     >>> len(rows), sorted(rows[0]), sorted(row[0] for row in rows)
     (4, [0, 1, 2, 3], [0, 1, 2, 3])
     """
-    draw = _draw(seed)
+    rng = _make_rng(seed)
     # The first row is 0, 1, size - 1, 2, size - 2 and so on. So neighbours differ by each amount once.
     first = [(k + 1) // 2 if k % 2 else (size - k // 2) % size for k in range(size)]
     rows = [[(place + shift) % size for place in first] for shift in range(size)]
     if size % 2 and size > 1:
         rows += [row[::-1] for row in rows]
-    symbols = draw.sample(range(size), size)
-    draw.shuffle(rows)
+    symbols = rng.sample(range(size), size)
+    rng.shuffle(rows)
     return tuple(tuple(symbols[place] for place in row) for row in rows)
 
 
@@ -205,51 +218,58 @@ class _DesignPlan:
         training: int,
         seed: int,
     ) -> None:
-        _refuse(method, items, conditions, trials_per_listener, training)
+        _refuse_arguments(method, items, conditions, trials_per_listener, training)
         self.method, self.conditions, self.seed, self.training = method, conditions, seed, training
-        self.treatments = _treatments(method, conditions)
+        self.treatments = _list_treatments(method, conditions)
         self.cells = len(self.treatments) * len(items)
         self.trials = trials_per_listener if method == ABX else min(trials_per_listener, self.cells)
-        # Neighbours in the table must not be neighbours in the circle.
-        self.items = _draw(f"{seed}/items").sample(items, len(items))
-        self.flips = [_draw(f"{seed}/flips/{k}").randrange(2) for k in range(len(self.treatments))]
+        # Items are shuffled, so that neighbours in the source are not neighbours in the circle.
+        self.items = _make_rng(f"{seed}/items").sample(items, len(items))
+        # A random 0 or 1 for each treatment, which is added to the turns of its cells.
+        self.flips = [_make_rng(f"{seed}/flips/{k}").randrange(2) for k in range(len(self.treatments))]
 
-    def rows_of_listener(self, place: int) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a listener by number, from 0."""
-        first = place * self.trials
-        draw = _draw(f"{self.seed}/listener/{place}")
-        counted = self._ordered([self._cell(first + k) for k in range(self.trials)], place, draw)
-        practice = [self._cell(first + self.trials + k) for k in range(self.training)]
-        draw.shuffle(practice)
+    def draw_rows(self, listener_index: int) -> Iterator[dict[str, Any]]:
+        """Yield the rows of the design for one listener. `place` is the number of the listener, from 0."""
+        first = listener_index * self.trials
+        rng = _make_rng(f"{self.seed}/listener/{listener_index}")
+        counted = self._order_cells(
+            [self._get_cell(first + k) for k in range(self.trials)], listener_index, rng
+        )
+        practice = [self._get_cell(first + self.trials + k) for k in range(self.training)]
+        rng.shuffle(practice)
         for trial, cell in enumerate([*practice, *counted]):
             known = {
-                "listener": listener_name(place + 1),
+                "listener": make_listener_name(listener_index + 1),
                 "trial": trial,
                 "training": trial < self.training,
                 "item": self.items[cell.item],
             }
             number = trial - self.training
-            for signal in self._signals(cell, place, number, draw):
+            for signal in self._draw_signals(cell, listener_index, number, rng):
                 yield {**known, **signal}
 
-    def _cell(self, number: int) -> _Cell:
+    def _get_cell(self, number: int) -> _Cell:
+        """Return the cell at a position of the circle. Positions beyond the end begin another pass."""
         treatments, items = len(self.treatments), len(self.items)
-        use, within = divmod(number, self.cells)
-        # The item shifts by one after each common multiple. Otherwise some treatments never get some items.
-        item = (within + within // lcm(treatments, items)) % items
-        return _Cell(within % treatments, item, within // treatments + use)
+        passes, position = divmod(number, self.cells)
+        # After the least common multiple, the pairs of treatment and item would repeat. The item then shifts
+        # by one, so that every treatment gets every item.
+        item = (position + position // lcm(treatments, items)) % items
+        return _Cell(position % treatments, item, position // treatments + passes)
 
-    def _ordered(self, cells: list[_Cell], place: int, draw: random.Random) -> list[_Cell]:
-        """Return cells in an order that balances treatments and, if possible, repeats no item at once."""
+    def _order_cells(self, cells: list[_Cell], listener_index: int, rng: random.Random) -> list[_Cell]:
+        """Return cells in the order of the trials. If possible, neighbouring trials have different items."""
         waiting: dict[int, list[_Cell]] = {k: [] for k in range(len(self.treatments))}
         for cell in cells:
             waiting[cell.treatment].append(cell)
         for group in waiting.values():
-            draw.shuffle(group)
+            rng.shuffle(group)
         blocks = ceil(self.trials / len(self.treatments))
         ordered: list[_Cell] = []
         for block in range(blocks):
-            for treatment in self._latin("order", place * blocks + block, len(self.treatments)):
+            for treatment in self._pick_latin_row(
+                "order", listener_index * blocks + block, len(self.treatments)
+            ):
                 group = waiting[treatment]
                 if group:
                     last = ordered[-1].item if ordered else None
@@ -257,47 +277,55 @@ class _DesignPlan:
                     ordered.append(group.pop(other))
         return ordered
 
-    def _signals(self, cell: _Cell, place: int, number: int, draw: random.Random) -> Iterator[dict[str, Any]]:
-        """Yield the conditions and their places on a page, one mapping for each vote."""
+    def _draw_signals(
+        self, cell: _Cell, listener_index: int, number: int, rng: random.Random
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the columns of conditions and their places on a page, one mapping for each vote."""
         treatment = self.treatments[cell.treatment]
         if self.method in _PAIR_COLUMNS:
-            yield dict(zip(_PAIR_COLUMNS[self.method], (*treatment, *self._sides(cell)), strict=True))
+            yield dict(zip(_PAIR_COLUMNS[self.method], (*treatment, *self._choose_sides(cell)), strict=True))
             return
         slots: Sequence[int] = range(len(treatment))
         if number >= 0:
-            slots = self._latin("slots", place * self.trials + number, len(treatment))
+            slots = self._pick_latin_row("slots", listener_index * self.trials + number, len(treatment))
         else:
-            slots = draw.sample(slots, len(slots))
-        for slot, of in enumerate(slots):
-            yield {"slot": slot, "condition": treatment[of]}
+            slots = rng.sample(slots, len(slots))
+        for slot, condition_index in enumerate(slots):
+            yield {"slot": slot, "condition": treatment[condition_index]}
 
-    def _sides(self, cell: _Cell) -> tuple[str, ...]:
-        """Return the condition on the left and, in abx, that of X. Four turns give all four combinations."""
+    def _choose_sides(self, cell: _Cell) -> tuple[str, ...]:
+        """Return the condition on the left, and in abx also that of X, each as ``a`` or ``b``.
+
+        In abx, four turns give all four combinations.
+        """
         turn = cell.turn + self.flips[cell.treatment]
-        left = (A, B)[turn % 2]
+        alternating_side = (A, B)[turn % 2]
         if self.method == AB:
-            return (left,)
-        return ((A, B)[(turn + 1) // 2 % 2], left)
+            return (alternating_side,)
+        return ((A, B)[(turn + 1) // 2 % 2], alternating_side)
 
-    def _latin(self, what: str, number: int, size: int) -> tuple[int, ...]:
+    def _pick_latin_row(self, what: str, number: int, size: int) -> tuple[int, ...]:
+        """Return a row by its number in a sequence of Latin squares. `what` names the sequence."""
         rows = size if size % 2 == 0 or size == 1 else 2 * size
         square, row = divmod(number, rows)
-        return latin_rows(size, f"{self.seed}/{what}/{square}")[row]
+        return draw_latin_rows(size, f"{self.seed}/{what}/{square}")[row]
 
 
-def _draw(seed: str) -> random.Random:
+def _make_rng(seed: str) -> random.Random:
     return random.Random(seed)  # noqa: S311 - the design must be repeatable, not secret
 
 
-def _treatments(method: str, conditions: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _list_treatments(method: str, conditions: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return the subjects of trials, each as its conditions."""
     if method in _PAIR_COLUMNS:
         return list(combinations(conditions, 2))
     return [(name,) for name in conditions] if method == MOS else [conditions]
 
 
-def _refuse(
+def _refuse_arguments(
     method: str, items: tuple[str, ...], conditions: tuple[str, ...], trials: int, training: int
 ) -> None:
+    """Raise ListeningError if an argument of a design is not valid."""
     if method not in METHODS:
         raise ListeningError(f"there is no method {method!r}; allowed: {', '.join(METHODS)}")
     for names, what, least in ((conditions, "conditions", 2), (items, "items", 1)):
@@ -310,22 +338,23 @@ def _refuse(
         raise ListeningError(
             f"trials_per_listener is 1 or more and training 0 or more, not {trials} and {training}"
         )
-    if method not in {*_PAIR_COLUMNS, MOS} and len(conditions) > MOST_SIGNALS:
+    if method not in {*_PAIR_COLUMNS, MOS} and len(conditions) > MAX_SIGNALS:
         more = " (including reference and anchors)" if method == MUSHRA else ""
         raise ListeningError(
-            f"a page has {MOST_SIGNALS} signals at most{more}, not {len(conditions)}; choose fewer "
+            f"a page has {MAX_SIGNALS} signals at most{more}, not {len(conditions)}; choose fewer "
             'conditions, compare two at a time (method="ab"), or rate one at a time (method="mos")'
         )
 
 
-def _page(rows: list[dict[str, Any]]) -> Page:
+def _build_page(rows: list[dict[str, Any]]) -> Page:
+    """Return the page of one trial from its rows of the design."""
     first = rows[0]
     x = None
     if "condition_a" in first:
         pair = {A: str(first["condition_a"]), B: str(first["condition_b"])}
         left = str(first["left"])
-        slots = {SLOTS[0]: pair[left], SLOTS[1]: pair[B if left == A else A]}
+        slots = {SLOT_NAMES[0]: pair[left], SLOT_NAMES[1]: pair[B if left == A else A]}
         x = pair[str(first["truth"])] if "truth" in first else None
     else:
-        slots = {SLOTS[int(row["slot"])]: str(row["condition"]) for row in rows}
+        slots = {SLOT_NAMES[int(row["slot"])]: str(row["condition"]) for row in rows}
     return Page(int(first["trial"]), bool(first["training"]), str(first["item"]), slots, x, tuple(rows))

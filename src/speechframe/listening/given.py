@@ -1,4 +1,4 @@
-"""Find the test of an argument, which may be a test, a widget or a folder."""
+"""Convert an argument to a listening test. The argument may be a test, its widget or its folder."""
 
 from os import PathLike
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 from speechframe.errors import ListeningError
 from speechframe.listening.test import Test, open_test
 
-__all__ = ["given_test"]
+__all__ = ["resolve_test"]
 
 
-def given_test(given: Any) -> Test:
+def resolve_test(given: Any) -> Test:
     """Return the test of an argument.
 
     Parameters
@@ -26,7 +26,7 @@ def given_test(given: Any) -> Test:
     """
     if isinstance(given, (str, PathLike)):
         return open_test(given)
-    # A widget has its test as an attribute. This package must not import widgets.
+    # A widget has the attribute `test`. Its class is not checked, because widgets import this package.
     found = given if isinstance(given, Test) else getattr(given, "test", None)
     if not isinstance(found, Test):
         raise ListeningError(

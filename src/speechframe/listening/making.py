@@ -5,23 +5,25 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from speechframe.batch.progress import say
+from speechframe.batch.progress import print_line
 from speechframe.errors import ListeningError
-from speechframe.listening.instructions import INTROS, PROMPTS, TITLE
-from speechframe.listening.questions import questions_of
+from speechframe.listening.instructions import DEFAULT_INTROS, DEFAULT_PROMPTS, DEFAULT_TITLE
+from speechframe.listening.questions import parse_questions
 from speechframe.listening.setup import Setup, draw_design, extend_design, write_design
-from speechframe.listening.signals import ANCHORS
-from speechframe.listening.sources import material_of, nearest_in_words
-from speechframe.listening.stimuli import prepare
-from speechframe.listening.test import LISTENERS, MOST_LISTENERS, Test, refuse_listener
+from speechframe.listening.signals import ANCHOR_CUTOFFS_HZ
+from speechframe.listening.sources import collect_material, describe_nearest_names
+from speechframe.listening.stimuli import prepare_sounds
+from speechframe.listening.test import DEFAULT_LISTENERS, MAX_LISTENERS, Test, refuse_listener
 from speechframe.page.arguments import check_flag, check_path, check_text, check_whole_number
 from speechframe.statistics.votes import AB, ABX, METHODS, MULTI, MUSHRA
 
 __all__ = ["make_test"]
 
-_HOME = Path("listening")
-_MOST_SEED = 2**63 - 1
-"""Largest integer of a column of votes (64 bits)."""
+_TESTS_FOLDER = Path("listening")
+"""Folder of new tests, relative to the working directory."""
+
+_MAX_SEED = 2**63 - 1
+"""Largest seed, because the column ``seed`` of the votes has signed integers of 64 bits."""
 
 
 def make_test(
@@ -38,7 +40,7 @@ def make_test(
     questions: Sequence[str | Mapping[str, Any]] = (),
     folder: str | PathLike[str] | None = None,
     listener: int | str = 1,
-    listeners: int = LISTENERS,
+    listeners: int = DEFAULT_LISTENERS,
     title: str | None = None,
     intro: str | None = None,
     prompt: str | None = None,
@@ -47,7 +49,8 @@ def make_test(
     """Return a blind listening test of the clips of a source.
 
     All sounds are made equally loud. The trials of each listener are drawn at random, and balanced, before
-    the test begins. Each vote is on disk before the next trial is shown. The same call continues the test.
+    the test begins. Each vote is on disk before the next trial is shown. A call with the same arguments
+    continues the test.
 
     Parameters
     ----------
@@ -60,17 +63,19 @@ def make_test(
         on one page from 0 to 100 (ITU-R BS.2132). ``mushra`` adds a reference, a hidden copy of the reference
         and two anchors (ITU-R BS.1534). ``abx`` asks which of two clips is the same as a third clip.
     condition
-        The column with the condition of each clip. Not used if `source` is a mapping.
+        The column with the condition of each clip, which is what listeners compare, such as a voice. Not used
+        if `source` is a mapping.
     item
-        The column whose value is equal for clips of the same item, such as ``"text"`` if all voices read the
-        same texts. If no column has the name ``id``, the row id is used for it.
+        The column whose value is equal for clips that are compared with each other, such as ``"text"`` if all
+        voices read the same texts. ``"id"`` means the row id if the source has no such column.
     reference
-        The condition that is the natural reference. Without a reference, ``mushra`` becomes ``multi``, and a
-        warning is shown.
+        The condition that serves as reference, such as recordings of people. Without a reference, ``mushra``
+        becomes ``multi``, and a warning is shown.
     trials_per_listener
-        Number of trials that count. It is limited to the number of different trials, except in ``abx``.
+        Number of trials that count for each listener. The number of different trials is its limit, except in
+        ``abx``.
     training
-        Number of practice trials before these. Their votes are stored but not analysed.
+        Number of practice trials before the trials that count. Their votes are stored but not analysed.
     seed
         Seed of the design.
     consent
@@ -79,10 +84,10 @@ def make_test(
         Questions before the first trial. Each is a text or a mapping with ``label`` and optionally ``name``,
         ``kind`` (``text``, ``number``, ``choice``), ``choices`` and ``required``.
     folder
-        Folder of the test. None selects a folder in ``listening`` in the working directory. Its name is made
-        of the method and a hash of the settings. Only its owner can read the files.
+        Folder of the test. None selects a subfolder of ``listening`` in the working directory, named after
+        the method and a hash of the settings. Only the owner of the folder can read its files.
     listener
-        The listener of this page, as a number from 1 or as a name of the design.
+        The listener whose page is shown by default, as a number from 1 or as a name of the design.
     listeners
         Number of listeners of the first design. More can be invited later.
     title, intro, prompt
@@ -111,59 +116,60 @@ def make_test(
     >>> test.results  # doctest: +SKIP
     """
     _refuse_method(method, reveal=check_flag("reveal", reveal, error=ListeningError))
-    asked = questions_of(questions)
-    known = {"title": title, "intro": intro, "prompt": prompt, "consent": consent, "reference": reference}
-    for name, given in known.items():
+    parsed_questions = parse_questions(questions)
+    texts = {"title": title, "intro": intro, "prompt": prompt, "consent": consent, "reference": reference}
+    for name, given in texts.items():
         if given is not None:
             check_text(name, given, error=ListeningError)
-    figures = {
+    whole_numbers = {
         "trials_per_listener": check_whole_number(
             "trials_per_listener", trials_per_listener, error=ListeningError
         ),
         "training": check_whole_number("training", training, low=0, error=ListeningError),
-        "seed": check_whole_number("seed", seed, low=0, high=_MOST_SEED, error=ListeningError),
+        "seed": check_whole_number("seed", seed, low=0, high=_MAX_SEED, error=ListeningError),
     }
-    listeners = check_whole_number("listeners", listeners, high=MOST_LISTENERS, error=ListeningError)
+    listeners = check_whole_number("listeners", listeners, high=MAX_LISTENERS, error=ListeningError)
     target = None if folder is None else check_path("folder", folder, error=ListeningError)
-    material = material_of(source, condition=condition, item=item)
-    kind: str = method
-    if kind == MUSHRA and reference is None:
-        say(
+    material = collect_material(source, condition=condition, item=item)
+    used_method: str = method
+    if used_method == MUSHRA and reference is None:
+        print_line(
             "MUSHRA (ITU-R BS.1534) needs a natural reference, and none was given. This test therefore uses "
             'method="multi". To run MUSHRA, name the condition that is the reference with reference="..."',
             shown=True,
         )
-        kind = MULTI
-    _refuse_reference(reference, kind, material.conditions)
-    _refuse_anchors(kind, material.conditions)
+        used_method = MULTI
+    _refuse_reference(reference, used_method, material.conditions)
+    _refuse_anchors(used_method, material.conditions)
     setup = Setup(
-        method=kind,
+        method=used_method,
         items=material.items,
-        conditions=(*material.conditions, *(ANCHORS if kind == MUSHRA else ())),
+        conditions=(*material.conditions, *(ANCHOR_CUTOFFS_HZ if used_method == MUSHRA else ())),
         reference=reference,
         source=material.identity,
-        **figures,
-        title=title or TITLE,
-        intro=intro or INTROS[kind],
-        prompt=prompt or PROMPTS[kind],
+        **whole_numbers,
+        title=title or DEFAULT_TITLE,
+        intro=intro or DEFAULT_INTROS[used_method],
+        prompt=prompt or DEFAULT_PROMPTS[used_method],
         consent=consent,
-        questions=asked,
+        questions=parsed_questions,
         reveal=reveal,
     )
-    target = target or _HOME / setup.test_id
-    setup.refuse_other(target)
+    target = target or _TESTS_FOLDER / setup.test_id
+    setup.refuse_other_test(target)
     planned = extend_design(draw_design(setup, listeners), target)
     refuse_listener(listener, set(planned["listener"]))
-    stimuli = prepare(material, target, reference=reference, anchors=kind == MUSHRA)
+    stimuli = prepare_sounds(material, target, reference=reference, anchors=used_method == MUSHRA)
     write_design(planned, target)
-    # The set-up is written last. So a set-up means that all other files exist.
+    # The set-up is written last, so a folder with a set-up has all other files.
     setup.write(target)
     return Test(setup, target, stimuli, planned, listener)
 
 
 def _refuse_method(method: Any, *, reveal: bool) -> None:
+    """Raise ListeningError if the method is unknown or does not allow `reveal`."""
     if not isinstance(method, str) or method not in METHODS:
-        raise ListeningError(f"there is no method {method!r}; {nearest_in_words(str(method), METHODS)}")
+        raise ListeningError(f"there is no method {method!r}; {describe_nearest_names(str(method), METHODS)}")
     if reveal and method not in {AB, ABX}:
         raise ListeningError(
             f"reveal=True is allowed for ab and abx only: in {method}, listeners would learn the conditions "
@@ -172,6 +178,7 @@ def _refuse_method(method: Any, *, reveal: bool) -> None:
 
 
 def _refuse_reference(reference: str | None, method: str, conditions: Sequence[str]) -> None:
+    """Raise ListeningError if the method or the conditions do not allow the reference."""
     if reference is None:
         return
     if method not in {MULTI, MUSHRA}:
@@ -180,12 +187,13 @@ def _refuse_reference(reference: str | None, method: str, conditions: Sequence[s
         )
     if reference not in conditions:
         raise ListeningError(
-            f"reference={reference!r} is not a condition; {nearest_in_words(reference, conditions)}"
+            f"reference={reference!r} is not a condition; {describe_nearest_names(reference, conditions)}"
         )
 
 
 def _refuse_anchors(method: str, conditions: Sequence[str]) -> None:
-    taken = [name for name in conditions if name in ANCHORS]
+    """Raise ListeningError if a condition has the name of an anchor that `mushra` makes."""
+    taken = [name for name in conditions if name in ANCHOR_CUTOFFS_HZ]
     if method == MUSHRA and taken:
         raise ListeningError(
             f"mushra makes its own anchors, and {taken[0]!r} is the name of one of them; leave this "

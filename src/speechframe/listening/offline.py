@@ -1,7 +1,7 @@
 """Read the files with votes that listeners save from offline pages and send back.
 
-A file contains scores of slots. The design of the test gives the condition of each slot. A seal shows whether
-the file was changed on its way (see `offline_page`).
+A file contains votes on slots (places of sounds on a page). The design of the test gives the condition of
+each slot. A seal (keyed hash) shows whether the file was changed on its way. See `offline_page`.
 """
 
 import hmac
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from speechframe.errors import ListeningError, StoreError, VoteRefused
-from speechframe.listening.given import given_test
-from speechframe.listening.offline_page import seal_of
+from speechframe.listening.given import resolve_test
+from speechframe.listening.offline_page import compute_seal
 from speechframe.listening.questions import check_answers
 from speechframe.listening.test import Test
-from speechframe.listening.votes import BEGIN, VOTE, votes_frame
+from speechframe.listening.votes import BEGIN, VOTE, make_votes_frame
 from speechframe.page.arguments import check_path
 
 if TYPE_CHECKING:
@@ -24,19 +24,22 @@ if TYPE_CHECKING:
 
 __all__ = ["read_votes"]
 
-_FORMAT = "speechframe listening votes 1"
+_FILE_FORMAT = "speechframe listening votes 1"
+"""Value of the field ``format`` in each file. The script `core/offline.js` writes the same value."""
+
 _MAX_FILE_BYTES = 16 * 1024 * 1024
+"""Largest accepted file. Files with votes are far smaller."""
 
 
-class _Returned(NamedTuple):
-    """The content of a listener's file."""
+class _ReturnedFile(NamedTuple):
+    """The content of a listener's file: the name of the listener, and the messages of the page."""
 
     listener: str
     messages: tuple[Mapping[str, Any], ...]
 
 
-class _ForeignError(Exception):
-    """A file that is refused. The message has the reason."""
+class _RefusedFileError(Exception):
+    """Raised for a file that is refused. The message is the reason."""
 
 
 def read_votes(folder: str | PathLike[str], test: Any) -> "pd.DataFrame":
@@ -60,7 +63,8 @@ def read_votes(folder: str | PathLike[str], test: Any) -> "pd.DataFrame":
     ------
     ListeningError
         A file belongs to another test, was changed, breaks a rule of the test, or is the second file of a
-        listener. The message has every such file and its fault. Then no file is read. Remove these files.
+        listener. The message lists all these files with their faults. No votes are returned until these files
+        are removed.
     StoreError
         The folder cannot be read or does not contain votes.
 
@@ -68,8 +72,8 @@ def read_votes(folder: str | PathLike[str], test: Any) -> "pd.DataFrame":
     --------
     >>> read_votes("came-back", test)  # doctest: +SKIP
     """
-    test = given_test(test)
-    found, refused = _read_all(check_path("folder", folder, error=StoreError), test)
+    test = resolve_test(test)
+    found, refused = _read_files(check_path("folder", folder, error=StoreError), test)
     rows: list[dict[str, Any]] = []
     answers: dict[str, Any] = {}
     for listener, (name, returned) in sorted(found.items()):
@@ -79,7 +83,7 @@ def read_votes(folder: str | PathLike[str], test: Any) -> "pd.DataFrame":
                     questions, consent = test.setup.questions, test.setup.consent
                     answers[listener] = check_answers(message, consent=consent, questions=questions)
                 else:
-                    rows.extend(test.rows_of(listener, message))
+                    rows.extend(test.make_rows(listener, message))
         except VoteRefused as error:
             trial = "" if error.trial is None else f" (trial {error.trial + 1})"
             refused[name] = f"breaks a rule of the test{trial}: {error}"
@@ -89,29 +93,29 @@ def read_votes(folder: str | PathLike[str], test: Any) -> "pd.DataFrame":
         raise ListeningError(
             f"{files}, and no votes were read from {folder}; remove the files listed here:\n{lines}"
         )
-    frame = votes_frame(sorted(rows, key=lambda row: (row["listener"], row["trial"])), test.method)
+    frame = make_votes_frame(sorted(rows, key=lambda row: (row["listener"], row["trial"])), test.method)
     frame.attrs["answers"] = answers
     return frame
 
 
-def _read_all(folder: Path, test: Test) -> tuple[dict[str, tuple[str, _Returned]], dict[str, str]]:
-    """Return the file name and content by listener, and the fault of each refused file by its name."""
+def _read_files(folder: Path, test: Test) -> tuple[dict[str, tuple[str, _ReturnedFile]], dict[str, str]]:
+    """Return two mappings: file name and content by listener, and faults by name of the refused file."""
     if not folder.is_dir():
         raise StoreError(f"{folder} is not a folder; name the folder with the files that listeners sent back")
     paths = sorted(folder.glob("*.json"))
     if not paths:
         raise StoreError(f"{folder} has no .json files; put the files that listeners sent back into it")
-    found: dict[str, tuple[str, _Returned]] = {}
+    found: dict[str, tuple[str, _ReturnedFile]] = {}
     refused: dict[str, str] = {}
-    by_link = set(test.votes["listener"])
+    listeners_with_votes = set(test.votes["listener"])
     for path in paths:
         try:
-            returned = _read(path, test)
-        except _ForeignError as error:
+            returned = _read_file(path, test)
+        except _RefusedFileError as error:
             refused[path.name] = str(error)
             continue
         listener = returned.listener
-        if listener in by_link:
+        if listener in listeners_with_votes:
             refused[path.name] = f"{listener} has voted already, on a served page or in a notebook"
         elif listener in found:
             other = found[listener][0]
@@ -121,38 +125,39 @@ def _read_all(folder: Path, test: Test) -> tuple[dict[str, tuple[str, _Returned]
     return found, refused
 
 
-def _read(path: Path, test: Test) -> _Returned:
+def _read_file(path: Path, test: Test) -> _ReturnedFile:
+    """Return the content of a file, or raise _ForeignError. The votes are not checked yet."""
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
-            raise _ForeignError("too large for a file of votes")
+            raise _RefusedFileError("too large for a file of votes")
         outer = json.loads(path.read_bytes())
-        if outer["format"] != _FORMAT:
-            raise _ForeignError("saved by another version of speechframe; read it with that version")
+        if outer["format"] != _FILE_FORMAT:
+            raise _RefusedFileError("saved by another version of speechframe; read it with that version")
         record, seal = str(outer["record"]), str(outer["seal"])
         inner = json.loads(record)
         test_id, listener, messages = str(inner["test_id"]), str(inner["listener"]), inner["said"]
     except OSError as error:
-        raise _ForeignError(f"cannot be read: {error.strerror}") from error
+        raise _RefusedFileError(f"cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _ForeignError("does not contain votes of a listening test") from error
+        raise _RefusedFileError("does not contain votes of a listening test") from error
     if test_id != test.test_id:
-        raise _ForeignError(f"belongs to another test ({test_id}); this test is {test.test_id}")
+        raise _RefusedFileError(f"belongs to another test ({test_id}); this test is {test.test_id}")
     if listener not in test.listeners:
-        raise _ForeignError(f"belongs to a listener who is not in this test ({listener!r})")
-    if not hmac.compare_digest(seal.encode(), seal_of(record, listener, test.folder).encode()):
-        raise _ForeignError("changed after it was saved: its seal does not fit its content")
-    return _Returned(listener, _check_messages(messages))
+        raise _RefusedFileError(f"belongs to a listener who is not in this test ({listener!r})")
+    if not hmac.compare_digest(seal.encode(), compute_seal(record, listener, test.folder).encode()):
+        raise _RefusedFileError("changed after it was saved: its seal does not fit its content")
+    return _ReturnedFile(listener, _check_messages(messages))
 
 
 def _check_messages(messages: Any) -> tuple[Mapping[str, Any], ...]:
-    """Return the messages if a page can have sent them, with at most one vote a trial."""
+    """Return the messages of a file. Raise _ForeignError unless all are starts or votes, one vote a trial."""
     trials = []
     for message in messages if isinstance(messages, list) else [None]:
         if not isinstance(message, dict) or message.get("kind") not in {BEGIN, VOTE}:
-            raise _ForeignError("contains other messages than votes")
+            raise _RefusedFileError("contains other messages than votes")
         if message["kind"] == VOTE:
             trials.append(message.get("trial"))
-    doubles = {str(trial) for trial in trials if trials.count(trial) > 1}
-    if doubles:
-        raise _ForeignError(f"has more than one vote of trial {', '.join(sorted(doubles))}")
+    repeated_trials = {str(trial) for trial in trials if trials.count(trial) > 1}
+    if repeated_trials:
+        raise _RefusedFileError(f"has more than one vote of trial {', '.join(sorted(repeated_trials))}")
     return tuple(messages)

@@ -1,8 +1,9 @@
-"""A listener's test as one page that works offline, and the seal of the votes that the page saves.
+"""Make a listener's test as one page that works offline, and compute the seal of the votes that it saves.
 
 The names of the sounds on the page do not reveal any condition. Only the folder of the test contains the
-condition of each sound. The votes that come back are scores of slots, sealed with a key of that listener. The
-seal shows whether a file was damaged or edited. A listener who takes the page apart can still lie with votes.
+condition of each sound. The page saves votes on slots (places of sounds) with a seal. A seal is a hash with a
+key of the listener, and shows whether the file was damaged or edited. The page contains this key, so a
+listener who reads the code of the page can still seal forged votes.
 """
 
 import hmac
@@ -10,18 +11,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from speechframe.listening.opaque import secret_of
-from speechframe.page.html import one_file
+from speechframe.listening.opaque import read_or_make_secret
+from speechframe.page.html import make_saved_page
 
-__all__ = ["page_of", "seal_of"]
+__all__ = ["compute_seal", "make_offline_page"]
 
-_START = 'widget.render({ model: offlineModel(), el: document.getElementById("spf-host") });'
+_START_SCRIPT = 'widget.render({ model: offlineModel(), el: document.getElementById("spf-host") });'
 
 
-def page_of(
+def make_offline_page(
     plan: Mapping[str, Any], listener: str, folder: Path, clips: Iterable[tuple[str, bytes, str]]
 ) -> str:
-    """Return the page of a listener.
+    """Return the offline page of a listener as HTML.
 
     Parameters
     ----------
@@ -39,16 +40,18 @@ def page_of(
     StoreError
         The secret of the test or a sound cannot be read.
     """
-    # An offline page reveals nothing, because it would have to contain the conditions.
+    # The page does not reveal conditions after a vote, because it would have to contain them.
     plan = {**plan, "rules": {**plan["rules"], "reveal": False}}
-    state = {"plan": plan, "listener": listener, "seal_key": _seal_key(folder, listener)}
-    return one_file("listening", state, clips, title=plan["title"], start=_START, model="offline")
+    state = {"plan": plan, "listener": listener, "seal_key": _derive_seal_key(folder, listener)}
+    return make_saved_page(
+        "listening", state, clips, title=plan["title"], start=_START_SCRIPT, model="offline"
+    )
 
 
-def seal_of(record: str, listener: str, folder: Path) -> str:
+def compute_seal(record: str, listener: str, folder: Path) -> str:
     """Return the seal of a listener's votes, in hexadecimal."""
-    return hmac.digest(bytes.fromhex(_seal_key(folder, listener)), record.encode(), "sha256").hex()
+    return hmac.digest(bytes.fromhex(_derive_seal_key(folder, listener)), record.encode(), "sha256").hex()
 
 
-def _seal_key(folder: Path, listener: str) -> str:
-    return secret_of(folder).key("seal", listener)
+def _derive_seal_key(folder: Path, listener: str) -> str:
+    return read_or_make_secret(folder).make_key("seal", listener)

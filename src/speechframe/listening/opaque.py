@@ -1,7 +1,8 @@
-"""Make opaque names and seals from the secret of a test's folder.
+"""Make names and keys that reveal nothing, from a secret in the folder of a test.
 
-The same words always give the same name, so that a test can continue after a restart. Without the secret,
-nobody can recover the words of a name, or see whether two names belong to the same words.
+A name is a keyed hash (HMAC-SHA-256) of words, such as a listener and a trial. The same words always give the
+same name, so a test can continue after a restart. Without the secret, nobody can compute a name from its
+words, or the words from a name.
 """
 
 import hmac
@@ -9,22 +10,27 @@ import secrets
 from pathlib import Path
 
 from speechframe.errors import StoreError
-from speechframe.store.folder import storing, sync
+from speechframe.store.folder import convert_os_errors, sync_to_disk
 
-__all__ = ["Secret", "secret_of"]
+__all__ = ["Secret", "read_or_make_secret"]
 
-_FILE = "secret"
+_SECRET_FILE = "secret"
+"""Name of the file with the secret."""
+
 _SECRET_BYTES = 32
+"""Length of the secret, which is that of a SHA-256 hash."""
+
 _NAME_BYTES = 16
+"""Length of a name before its conversion to hexadecimal. 128 bits cannot be guessed."""
 
 
 class Secret:
-    """The secret from which names and seals are made. Its repr does not show it.
+    """The secret from which names and keys are made. The repr does not show the secret.
 
     Examples
     --------
     >>> secret = Secret(bytes(32))
-    >>> secret.name("listener-01", "3/A") == secret.name("listener-01", "3/A")
+    >>> secret.make_name("listener-01", "3/A") == secret.make_name("listener-01", "3/A")
     True
     >>> secret
     <Secret>
@@ -36,27 +42,27 @@ class Secret:
     def __repr__(self) -> str:
         return "<Secret>"
 
-    def name(self, *words: str) -> str:
+    def make_name(self, *words: str) -> str:
         """Return an opaque name of the words, 128 bits in hexadecimal."""
-        return self.key(*words)[: 2 * _NAME_BYTES]
+        return self.make_key(*words)[: 2 * _NAME_BYTES]
 
-    def key(self, *words: str) -> str:
+    def make_key(self, *words: str) -> str:
         """Return a key of the words, 256 bits in hexadecimal."""
-        # The lengths make ("ab", "c") and ("a", "bc") different.
+        # The length before each word makes ("ab", "c") and ("a", "bc") different.
         joined = b"".join(b"%d:%s" % (len(word), word) for word in map(str.encode, words))
         return hmac.digest(self._secret, joined, "sha256").hex()
 
 
-def secret_of(folder: Path) -> Secret:
+def read_or_make_secret(folder: Path) -> Secret:
     """Return the secret of a test's folder. The first call makes the secret.
 
     Raises
     ------
     StoreError
-        The secret cannot be written or read.
+        The secret cannot be written or read, or the file is damaged.
     """
-    path = folder / _FILE
-    with storing(folder, "keeping the secret of a test"):
+    path = folder / _SECRET_FILE
+    with convert_os_errors(folder, "keeping the secret of a test"):
         if not path.exists():
             draft = folder / f".{secrets.token_hex(8)}.tmp"
             draft.touch(mode=0o600)
@@ -68,7 +74,7 @@ def secret_of(folder: Path) -> Secret:
                 pass
             finally:
                 draft.unlink()
-            sync(folder)
+            sync_to_disk(folder)
         secret = path.read_bytes()
     if len(secret) != _SECRET_BYTES:
         raise StoreError(

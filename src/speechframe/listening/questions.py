@@ -1,4 +1,4 @@
-"""Check the questions before the first trial, and the answers of listeners."""
+"""Check the questions that listeners get before the first trial, and check their answers."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,11 +7,16 @@ from typing import Any
 
 from speechframe.errors import ListeningError, VoteRefused
 
-__all__ = ["Question", "check_answers", "questions_of"]
+__all__ = ["Question", "check_answers", "parse_questions"]
 
-_FLAGS = (None, True, False)
-_KINDS = ("text", "number", "choice")
-_MOST_TEXT = 2_000
+_REQUIRED_VALUES = (None, True, False)
+"""Allowed values of the field ``required``. None also stands for a missing field."""
+
+_QUESTION_KINDS = ("text", "number", "choice")
+"""Allowed kinds of a question."""
+
+_MAX_ANSWER_CHARACTERS = 2_000
+"""Longest stored answer in characters. The rest of a longer answer is cut off."""
 
 
 @dataclass(frozen=True)
@@ -49,35 +54,37 @@ class Question:
         }
 
 
-def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ...]:
-    """Return the questions of a test.
+def parse_questions(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ...]:
+    """Return the given questions as :class:`Question` objects.
 
     Parameters
     ----------
     given
-        Questions, each as a text or as a mapping of the fields of :class:`Question`.
+        Questions, each as a text or as a mapping of the fields of :class:`Question`. A single question may be
+        given without a list.
 
     Raises
     ------
     ListeningError
-        A question is neither a text nor a valid mapping, or two questions have the same name.
+        A question is neither a text nor a valid mapping, only one of ``kind="choice"`` and choices is given,
+        or two questions have the same name.
 
     Examples
     --------
-    >>> asked = questions_of(["Your age?", {"label": "Headphones?", "choices": ["yes", "no"]}])
+    >>> asked = parse_questions(["Your age?", {"label": "Headphones?", "choices": ["yes", "no"]}])
     >>> [(question.name, question.kind) for question in asked]
     [('Your age?', 'text'), ('Headphones?', 'choice')]
     """
     found: list[Question] = []
-    # A single text or mapping is one question. Iterating over it would split it.
-    several: Any = given
-    for one in several if _is_list(several) else [several]:
-        fields: dict[str, Any] = {"label": one} if isinstance(one, str) else {}
-        if isinstance(one, Mapping):
-            fields = dict(one)
+    # A single text or mapping is one question. Iteration would split it into characters or keys.
+    given_questions: Any = given
+    for given_question in given_questions if _is_list(given_questions) else [given_questions]:
+        fields: dict[str, Any] = {"label": given_question} if isinstance(given_question, str) else {}
+        if isinstance(given_question, Mapping):
+            fields = dict(given_question)
         unknown = set(fields) - set(Question.__dataclass_fields__)
-        offered = fields.get("choices", ())
-        choices = tuple(map(str, offered)) if _is_list(offered) else ()
+        given_choices = fields.get("choices", ())
+        choices = tuple(map(str, given_choices)) if _is_list(given_choices) else ()
         is_choice = "choices" in fields
         fields = {
             "kind": "choice" if is_choice else "text",
@@ -86,11 +93,18 @@ def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ..
             "choices": choices,
         }
         texts = [fields["label"], fields["name"]] if fields.get("label") else [None]
-        has_texts = all(isinstance(value, str) and value.strip() for value in texts) and _is_list(offered)
-        if unknown or not has_texts or fields["kind"] not in _KINDS or fields.get("required") not in _FLAGS:
+        has_texts = all(isinstance(value, str) and value.strip() for value in texts) and _is_list(
+            given_choices
+        )
+        if (
+            unknown
+            or not has_texts
+            or fields["kind"] not in _QUESTION_KINDS
+            or fields.get("required") not in _REQUIRED_VALUES
+        ):
             raise ListeningError(
-                f"{one!r} is not a question; a question is a text, or a mapping with label and optionally "
-                f"name, kind ({', '.join(_KINDS)}), choices, required"
+                f"{given_question!r} is not a question; a question is a text, or a mapping with label and optionally "
+                f"name, kind ({', '.join(_QUESTION_KINDS)}), choices, required"
             )
         if (fields["kind"] == "choice") != bool(choices):
             raise ListeningError(
@@ -109,7 +123,7 @@ def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ..
 def check_answers(
     message: Mapping[str, Any], *, consent: str | None, questions: Sequence[Question]
 ) -> dict[str, Any]:
-    """Return the valid answers of a listener who begins, by the name of the question.
+    """Return the checked answers of a listener by name of the question. Answers to numbers become floats.
 
     Parameters
     ----------
@@ -123,7 +137,7 @@ def check_answers(
     Raises
     ------
     VoteRefused
-        The consent or an answer is missing, or an answer is not valid.
+        The consent or a required answer is missing, or an answer is not valid.
 
     Examples
     --------
@@ -137,14 +151,15 @@ def check_answers(
     given = message.get("answers") or {}
     if not isinstance(given, Mapping) or set(given) - {question.name for question in questions}:
         raise VoteRefused("the message answers a question that this test does not have: reload the page")
-    return {question.name: _answer(question, given.get(question.name)) for question in questions}
+    return {question.name: _check_answer(question, given.get(question.name)) for question in questions}
 
 
 def _is_list(value: object) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, (str, Mapping))
 
 
-def _answer(question: Question, value: Any) -> Any:
+def _check_answer(question: Question, value: Any) -> Any:
+    """Return a checked answer, or None if an answer is missing and not required."""
     if value is None or value == "":
         if question.required:
             raise VoteRefused(f"please answer: {question.label}")
@@ -159,5 +174,5 @@ def _answer(question: Question, value: Any) -> Any:
         return number
     if question.kind == "choice" and value not in question.choices:
         raise VoteRefused(f"please choose one of {', '.join(question.choices)}: {question.label}")
-    # Half of a surrogate pair cannot be written as UTF-8.
-    return str(value)[:_MOST_TEXT].encode(errors="replace").decode()
+    # Half of a surrogate pair cannot be encoded as UTF-8, so it becomes a question mark.
+    return str(value)[:_MAX_ANSWER_CHARACTERS].encode(errors="replace").decode()

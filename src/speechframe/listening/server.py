@@ -1,9 +1,9 @@
 """Serve a listening test to people without a notebook. Each listener gets a page under a secret link.
 
-A link contains 192 random bits. It gives access to the listener's page, to the sounds of this page, and to
-the endpoint for votes. The names of sounds do not reveal their conditions. Every other address gets the same
-404, including a wrong link. A vote is on disk before the page gets its answer. A reloaded page continues with
-the next trial.
+A link contains a token of 192 random bits. It gives access to the page of its listener, to the sounds of this
+page, and to the endpoint for votes. The names of sounds do not reveal their conditions. Every other address,
+such as a wrong link, gets a 404. A vote is on disk before the page gets the reply. A reloaded page continues
+with the next trial.
 """
 
 import asyncio
@@ -23,31 +23,41 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from speechframe.errors import SettingsError
-from speechframe.listening.given import given_test
-from speechframe.listening.opaque import secret_of
-from speechframe.listening.test import MOST_LISTENERS, Test
-from speechframe.network.connections import RETRY_S, Connections, repeats_counted
+from speechframe.listening.given import resolve_test
+from speechframe.listening.opaque import read_or_make_secret
+from speechframe.listening.test import MAX_LISTENERS, Test
+from speechframe.network.connections import RETRY_AFTER_S, Connections, count_repeats
 from speechframe.page.arguments import check_text, check_whole_number
-from speechframe.page.assets import script, style
-from speechframe.page.html import LINKED_POLICY, linked_page
+from speechframe.page.assets import build_script, read_style
+from speechframe.page.html import LINKED_POLICY, make_linked_page
 from speechframe.processes.loop import run_sync
-from speechframe.wire.encoding import unpack
-from speechframe.writing.words import counted
+from speechframe.wire.encoding import decompress
+from speechframe.writing.words import format_count
 
 __all__ = ["ServedTest", "serve_test"]
 
 log = logging.getLogger("speechframe.listening")
 
 _TOKEN_CHARACTERS = 48
-"""Hexadecimal digits of a link's token, which are 192 bits."""
+"""Length of a link's token in hexadecimal digits. 192 bits cannot be guessed."""
+
 _MAX_BODY_BYTES = 64 * 1024
-_HEADER_S = _BODY_S = 20.0
-"""Longest time in which a header section or a body may arrive."""
-_CLOSING_S = 5.0
-_MOST_PORT = 65_535
-_SCRIPT, _STYLE = "page.js", "page.css"
-_START = 'widget.render({ model: await servedModel(), el: document.getElementById("spf-host") });\n'
-_HEADERS = {
+"""Largest accepted message of a page."""
+
+_HEADER_TIMEOUT_S = _BODY_TIMEOUT_S = 20.0
+"""Longest times in seconds in which the header section and the body of a request may arrive."""
+
+_CLOSING_TIMEOUT_S = 5.0
+"""Longest time in seconds that a closing server waits for requests in flight."""
+
+_MAX_PORT = 65_535
+_SCRIPT_NAME, _STYLE_NAME = "page.js", "page.css"
+"""Names of script and style sheet in the address of a page."""
+
+_START_SCRIPT = 'widget.render({ model: await servedModel(), el: document.getElementById("spf-host") });\n'
+"""Last line of the script, which shows the widget."""
+
+_RESPONSE_HEADERS = {
     "Content-Security-Policy": LINKED_POLICY,
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -59,6 +69,7 @@ _HEADERS = {
     # The empty header hides the server software.
     "Server": "",
 }
+"""Headers of all responses."""
 
 
 class ServedTest:
@@ -67,7 +78,7 @@ class ServedTest:
     Attributes
     ----------
     url
-        The server's address. Without a link, every request gets a 404.
+        Address of the server. Only the secret links work, and every other path gets a 404.
     links
         Secret link of each listener, by name.
     """
@@ -80,10 +91,11 @@ class ServedTest:
         self._lock = asyncio.Lock()
         self._all_done = threading.Event()
         self._progress: dict[str, tuple[int, int]] = {}
+        # The last stored message and the reply to it, by listener.
         self._taken: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
-        secret = secret_of(test.folder)
-        # A test that is served again has the same links, because listeners have them already.
-        self._tokens = {name: secret.key("link", name)[:_TOKEN_CHARACTERS] for name in listeners}
+        secret = read_or_make_secret(test.folder)
+        # Tokens depend only on the folder's secret, so a test that is served again has the same links.
+        self._tokens = {name: secret.make_key("link", name)[:_TOKEN_CHARACTERS] for name in listeners}
         self.url = ""
 
     @property
@@ -105,7 +117,7 @@ class ServedTest:
         # The repr omits the links, because anybody with a link can vote as its listener.
         finished = sum(done == total for done, total in self._progress.values())
         state = self.url if self._runner is not None else "closed"
-        return f"<ServedTest {state}: {finished} of {counted(len(self._tokens), 'listener')} finished>"
+        return f"<ServedTest {state}: {finished} of {format_count(len(self._tokens), 'listener')} finished>"
 
     def __enter__(self) -> Self:
         return self
@@ -117,14 +129,14 @@ class ServedTest:
 
     def start(self) -> Self:
         """Start the server. :func:`serve_test` calls this."""
-        # Sounds are made before links exist, so the caller gets the error of a broken clip.
+        # The plans are made before the server starts, so that the caller gets their errors.
         for name in self._tokens:
-            self._count(name, self._test.plan(name))
-        run_sync(self._start())
+            self._update_progress(name, self._test.plan(name))
+        run_sync(self._start_server())
         return self
 
     def close(self) -> None:
-        """Stop the server after votes in flight are stored. A second call does nothing."""
+        """Stop the server, after up to 5 s for requests in flight. A second call does nothing."""
         if self._runner is not None:
             self._runner = None
             run_sync(self._open.aclose())
@@ -139,21 +151,23 @@ class ServedTest:
         """
         if timeout_s is not None:
             return self._all_done.wait(timeout_s)
-        # The waits are short, because on some platforms Ctrl-C does not interrupt a wait without a limit.
+        # On some platforms Ctrl-C does not interrupt a wait without a limit. So the loop repeats short waits.
         while not self._all_done.wait(0.2):
             pass
         return True
 
-    async def _start(self) -> None:
-        app = web.Application(middlewares=[self._around], client_max_size=_MAX_BODY_BYTES)
-        app.router.add_get("/{token}", self._slash)
-        app.router.add_get("/{token}/", self._page)
-        app.router.add_get(f"/{{token}}/{_SCRIPT}", self._script)
-        app.router.add_get(f"/{{token}}/{_STYLE}", self._style)
-        app.router.add_get("/{token}/clips/{clip}", self._clip)
-        app.router.add_post("/{token}/messages", self._message)
+    async def _start_server(self) -> None:
+        app = web.Application(middlewares=[self._handle_errors], client_max_size=_MAX_BODY_BYTES)
+        app.router.add_get("/{token}", self._redirect_to_slash)
+        app.router.add_get("/{token}/", self._send_page)
+        app.router.add_get(f"/{{token}}/{_SCRIPT_NAME}", self._send_script)
+        app.router.add_get(f"/{{token}}/{_STYLE_NAME}", self._send_style)
+        app.router.add_get("/{token}/clips/{clip}", self._send_clip)
+        app.router.add_post("/{token}/messages", self._receive_message)
         # There is no access log, because addresses contain the secret links.
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSING_S, handle_signals=False)
+        runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=_CLOSING_TIMEOUT_S, handle_signals=False
+        )
         host, port = self._address
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -163,31 +177,37 @@ class ServedTest:
                 f"a listening test cannot be served at {host} port {port}: {error.strerror}; "
                 "choose another port, or 0 for a free one"
             ) from error
-        self.url = f"http://{_reachable(host)}:{listener.getsockname()[1]}"
-        self._open.enter_context(repeats_counted("asyncio", log.name))
+        self.url = f"http://{_find_reachable_host(host)}:{listener.getsockname()[1]}"
+        self._open.enter_context(count_repeats("asyncio", log.name))
         self._open.push_async_callback(runner.cleanup)
         await runner.setup()
         assert runner.server is not None  # noqa: S101 - setup makes it
-        connections = Connections(runner.server, refusal=_refusal_below, header_timeout_s=_HEADER_S, log=log)
+        connections = Connections(
+            runner.server, refusal=_refuse_connection, header_timeout_s=_HEADER_TIMEOUT_S, log=log
+        )
         self._open.callback((await connections.listen(listener)).close)
         self._runner = runner
 
     @web.middleware
-    async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _handle_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Convert errors of a handler to refusals, and add the headers of all responses."""
         response: web.StreamResponse
         try:
             response = await handler(request)
         except web.HTTPException as refused:
-            response = _refusal(refused.status)
+            response = _make_refusal(refused.status)
         except Exception:
             # After a 500, the page keeps its vote and sends it again.
             log.exception("a request of a listener's page failed")
-            response = _refusal(500)
-        response.headers.update(_HEADERS)
+            response = _make_refusal(500)
+        response.headers.update(_RESPONSE_HEADERS)
         return response
 
-    def _listener(self, request: web.Request) -> str:
-        """Return the listener of a link. All links are compared, so the time does not reveal a link."""
+    def _find_listener(self, request: web.Request) -> str:
+        """Return the listener of a request's link, or raise a 404 if the link is wrong.
+
+        All links are compared, so the time of the search does not reveal a link.
+        """
         given = request.match_info["token"].encode()
         found = None
         for name, token in self._tokens.items():
@@ -197,57 +217,58 @@ class ServedTest:
             raise web.HTTPNotFound
         return found
 
-    async def _slash(self, request: web.Request) -> web.Response:
+    async def _redirect_to_slash(self, request: web.Request) -> web.Response:
         """Redirect a link without its last slash, because the page uses relative addresses."""
-        self._listener(request)
+        self._find_listener(request)
         return web.Response(status=308, headers={hdrs.LOCATION: f"{request.path}/"})
 
-    async def _page(self, request: web.Request) -> web.Response:
-        listener = self._listener(request)
+    async def _send_page(self, request: web.Request) -> web.Response:
+        listener = self._find_listener(request)
         async with self._lock:
             plan = await asyncio.to_thread(self._test.plan, listener)
-        page = linked_page(
-            {"plan": plan, "listener": listener}, title=plan["title"], script=_SCRIPT, style=_STYLE
+        page = make_linked_page(
+            {"plan": plan, "listener": listener}, title=plan["title"], script=_SCRIPT_NAME, style=_STYLE_NAME
         )
         return web.Response(text=page, content_type="text/html")
 
-    async def _script(self, request: web.Request) -> web.Response:
-        self._listener(request)
-        text = script("listening", as_page=True, model="served") + _START
+    async def _send_script(self, request: web.Request) -> web.Response:
+        self._find_listener(request)
+        text = build_script("listening", as_page=True, model="served") + _START_SCRIPT
         return web.Response(text=text, content_type="text/javascript")
 
-    async def _style(self, request: web.Request) -> web.Response:
-        self._listener(request)
-        return web.Response(text=style(), content_type="text/css")
+    async def _send_style(self, request: web.Request) -> web.Response:
+        self._find_listener(request)
+        return web.Response(text=read_style(), content_type="text/css")
 
-    async def _clip(self, request: web.Request) -> web.Response:
-        listener = self._listener(request)
+    async def _send_clip(self, request: web.Request) -> web.Response:
+        listener = self._find_listener(request)
         try:
-            data, mime = await asyncio.to_thread(self._test.audio, listener, request.match_info["clip"])
+            data, mime = await asyncio.to_thread(self._test.read_audio, listener, request.match_info["clip"])
         except KeyError:
             raise web.HTTPNotFound from None
         return web.Response(body=data, content_type=mime)
 
-    async def _message(self, request: web.Request) -> web.Response:
-        listener = self._listener(request)
-        message = await _read(request)
-        return web.json_response(await self._reply(listener, message))
+    async def _receive_message(self, request: web.Request) -> web.Response:
+        listener = self._find_listener(request)
+        message = await _read_message(request)
+        return web.json_response(await self._store_message(listener, message))
 
-    async def _reply(self, listener: str, message: dict[str, Any]) -> dict[str, Any]:
-        """Return the reply to a message. A repeated message gets the same reply, in case it was lost."""
+    async def _store_message(self, listener: str, message: dict[str, Any]) -> dict[str, Any]:
+        """Store a message and return the reply. A message that is sent again gets the same reply."""
         async with self._lock:
             taken, reply = self._taken.get(listener, (None, {}))
             if message != taken:
                 reply = await asyncio.to_thread(self._test.reply, listener, message)
                 if reply.get("try_again"):
-                    # After a 503, the page keeps its message and sends it again until it is accepted.
+                    # After a 503, the page keeps its message, and sends it again until the server accepts it.
                     raise web.HTTPServiceUnavailable
                 if reply["kind"] != "refused":
                     self._taken[listener] = (message, reply)
-                    self._count(listener, await asyncio.to_thread(self._test.plan, listener))
+                    self._update_progress(listener, await asyncio.to_thread(self._test.plan, listener))
         return reply
 
-    def _count(self, listener: str, plan: Mapping[str, Any]) -> None:
+    def _update_progress(self, listener: str, plan: Mapping[str, Any]) -> None:
+        """Store the progress of a listener. If all listeners have finished, end :meth:`wait`."""
         self._progress[listener] = (len(plan["done"]), len(plan["trials"]))
         if len(self._progress) == len(self._tokens) and all(
             done == total for done, total in self._progress.values()
@@ -284,7 +305,7 @@ def serve_test(test: Any, port: int = 0, host: str = "127.0.0.1", listeners: int
     SettingsError
         The port is taken, or an argument is not valid.
     ListeningError, StoreError
-        The test does not exist.
+        `test` is not a test, or the folder cannot be used.
 
     Examples
     --------
@@ -292,10 +313,10 @@ def serve_test(test: Any, port: int = 0, host: str = "127.0.0.1", listeners: int
     ...     print(served.links)
     ...     served.wait()
     """
-    port = check_whole_number("port", port, low=0, high=_MOST_PORT, error=SettingsError)
+    port = check_whole_number("port", port, low=0, high=_MAX_PORT, error=SettingsError)
     host = check_text("host", host, error=SettingsError)
-    listeners = check_whole_number("listeners", listeners, high=MOST_LISTENERS, error=SettingsError)
-    found = given_test(test)
+    listeners = check_whole_number("listeners", listeners, high=MAX_LISTENERS, error=SettingsError)
+    found = resolve_test(test)
     served = ServedTest(found, listeners=found.invite(listeners), host=host, port=port).start()
     if not served.is_local:
         log.warning(
@@ -306,18 +327,19 @@ def serve_test(test: Any, port: int = 0, host: str = "127.0.0.1", listeners: int
     return served
 
 
-async def _read(request: web.Request) -> dict[str, Any]:
-    # request.content_type takes half a second for a header full of semicolons, so the header is read here.
+async def _read_message(request: web.Request) -> dict[str, Any]:
+    """Return the message in a request, or raise an HTTP error if the body is not a message of a page."""
+    # The header is parsed here, because request.content_type takes half a second for one full of semicolons.
     if request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().casefold() != "application/json":
         raise web.HTTPUnsupportedMediaType
     try:
-        async with asyncio.timeout(_BODY_S):
+        async with asyncio.timeout(_BODY_TIMEOUT_S):
             data = await request.read()
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
     try:
         packing = request.headers.get(hdrs.CONTENT_ENCODING, "")
-        message = json.loads(unpack(data, packing, max_bytes=_MAX_BODY_BYTES))
+        message = json.loads(decompress(data, packing, max_bytes=_MAX_BODY_BYTES))
     except (ValueError, RecursionError):
         raise web.HTTPBadRequest from None
     if not isinstance(message, dict) or message.get("kind") not in {"begin", "vote"}:
@@ -325,17 +347,17 @@ async def _read(request: web.Request) -> dict[str, Any]:
     return message
 
 
-def _refusal_below(status: HTTPStatus, words: str) -> web.Response:
-    """Return the refusal of a connection whose request could not be read."""
+def _refuse_connection(status: HTTPStatus, words: str) -> web.Response:
+    """Return the response to a request that could not be read. `words` is not sent to the client."""
     del words
-    response = _refusal(status)
-    response.headers.update(_HEADERS)
+    response = _make_refusal(status)
+    response.headers.update(_RESPONSE_HEADERS)
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
-        response.headers[hdrs.RETRY_AFTER] = f"{RETRY_S:.0f}"
+        response.headers[hdrs.RETRY_AFTER] = f"{RETRY_AFTER_S:.0f}"
     return response
 
 
-def _refusal(status: int) -> web.Response:
+def _make_refusal(status: int) -> web.Response:
     return web.Response(status=status, text=f"{status}\n", headers={hdrs.CONNECTION: "close"})
 
 
@@ -346,8 +368,8 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _reachable(host: str) -> str:
-    """Return the host name for links. For a wildcard address, return the address of this machine."""
+def _find_reachable_host(host: str) -> str:
+    """Return the host for links. For a wildcard address, return the address or name of this machine."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

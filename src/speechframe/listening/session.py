@@ -12,46 +12,58 @@ from typing import Any
 from speechframe.errors import VoteRefused
 from speechframe.listening.design import Page
 from speechframe.statistics.votes import AB, ABX, METHODS, TIE, VOTE_SCHEMA, A, B, Method
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 __all__ = [
-    "LISTEN_S",
+    "MIN_LISTENED_S",
     "REFERENCE_SLOT",
     "X_SLOT",
-    "needed_s",
-    "refuse_stored",
-    "vote_rows",
+    "compute_needed_s",
+    "make_vote_rows",
+    "refuse_invalid_rows",
 ]
 
-LISTEN_S = 3.0
-"""A vote needs this many seconds of every signal, or all of a shorter signal."""
+MIN_LISTENED_S = 3.0
+"""Seconds that a listener must play of every signal (sound of a trial) before the vote.
+
+A shorter signal must be played to its end.
+"""
 
 _SLACK_S, _SLACK_SHARE = 0.2, 0.1
-"""Tolerance for a short signal (seconds, and share of its length), because pages measure time in steps."""
+"""Part at the end of a short signal that need not be played, because pages measure time in steps.
+
+It is the smaller of these seconds and this share of the signal's length.
+"""
 
 REFERENCE_SLOT = "R"
+"""Slot (place of a sound on a page) of the open reference."""
+
 X_SLOT = "X"
+"""Slot of X in ``abx``."""
 
 _LATEST_MS = 9.2e12
-"""A time in the year 2261. Later times overflow the nanoseconds of pandas."""
-_EPOCH, _MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
-_MOST_PLAYS = 1_000_000
-_MOST_LISTENED_S = 366 * 86_400
-"""Limits of a vote. They are far above real values, and below the limits of the columns."""
+"""Latest accepted time in milliseconds since 1970 (year 2261). Times of pandas end soon after this."""
+
+_EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+_MAX_PLAYS = 1_000_000
+"""Largest accepted number of plays of a signal. Real numbers are far smaller."""
+
+_MAX_LISTENED_S = 366 * 86_400
+"""Largest accepted playing time of a signal in seconds (a year). Real times are far shorter."""
 
 
-def needed_s(audio_seconds: float) -> float:
-    """Return the seconds of a signal that must be heard before a vote.
+def compute_needed_s(audio_seconds: float) -> float:
+    """Return the seconds of a signal that must be played before a vote, from the length of the signal.
 
     Examples
     --------
-    >>> needed_s(8.0), needed_s(2.0), needed_s(0.5)
+    >>> compute_needed_s(8.0), compute_needed_s(2.0), compute_needed_s(0.5)
     (3.0, 1.8, 0.45)
     """
-    return round(min(LISTEN_S, audio_seconds - min(_SLACK_S, _SLACK_SHARE * audio_seconds)), 3)
+    return round(min(MIN_LISTENED_S, audio_seconds - min(_SLACK_S, _SLACK_SHARE * audio_seconds)), 3)
 
 
-def vote_rows(
+def make_vote_rows(
     page: Page,
     message: Mapping[str, Any],
     *,
@@ -66,77 +78,85 @@ def vote_rows(
     page
         The page of the vote.
     message
-        The message of the page, with ``scores``, ``choice`` or ``answer``, with ``plays`` and ``listened_s``
-        by slot, ``unplayable`` (slots that could not be played), ``first_play_ms`` and ``voted_ms``.
+        The message of the page. It contains the vote as ``scores``, ``choice`` or ``answer``. It also has
+        ``plays`` and ``listened_s`` by slot, ``unplayable`` (a list of slots that could not be played), and
+        the times ``first_play_ms`` and ``voted_ms`` (milliseconds since 1970).
     method
-        Name of the test method.
+        Name of the test method, such as ``ab``.
     needed
-        Seconds of each slot that must be heard, including the slots of the reference and of X.
+        Seconds of each slot that must be played, including the slots of the reference and of X.
     known
-        Further columns of each row.
+        Columns with equal values in all rows, such as ``test_id`` and ``seed``.
 
     Raises
     ------
     VoteRefused
         The message breaks a rule or is not a vote.
     """
-    heard = _PlayedSignals.of(page.trial, message, needed)
-    heard.refuse_unheard(needed)
+    played_signals = _PlayedSignals.from_message(page.trial, message, needed)
+    played_signals.refuse_unplayed(needed)
     times = {
-        "first_play_utc": _time(page.trial, message.get("first_play_ms"), needed=False),
-        "voted_utc": _time(page.trial, message.get("voted_ms"), needed=True),
+        "first_play_utc": _convert_time(page.trial, message.get("first_play_ms"), needed=False),
+        "voted_utc": _convert_time(page.trial, message.get("voted_ms"), needed=True),
     }
     if method in {AB, ABX}:
-        choice = _choice(page, message, method, heard)
-        played = {"plays": sum(heard.plays.values()), "listened_s": round(sum(heard.listened_s.values()), 3)}
+        choice = _read_choice(page, message, method, played_signals)
+        played = {
+            "plays": sum(played_signals.plays.values()),
+            "listened_s": round(sum(played_signals.listened_s.values()), 3),
+        }
         return [{**known, **page.rows[0], **choice, **played, **times}]
-    scores = _scores(page, message, method, heard)
+    scores = _read_scores(page, message, method, played_signals)
     return [
         {
             **known,
             **row,
             "score": scores[slot],
-            "plays": heard.plays[slot],
-            "listened_s": round(heard.listened_s[slot], 3),
+            "plays": played_signals.plays[slot],
+            "listened_s": round(played_signals.listened_s[slot], 3),
             **times,
         }
         for row, slot in zip(page.rows, page.slots, strict=True)
     ]
 
 
-def refuse_stored(page: Page, rows: Sequence[Any], *, method: str, known: Mapping[str, Any]) -> None:
-    """Raise ValueError or TypeError if stored rows are not those of a vote on this page.
+def refuse_invalid_rows(page: Page, rows: Sequence[Any], *, method: str, known: Mapping[str, Any]) -> None:
+    """Raise ValueError or TypeError if stored rows are not a valid vote on this page.
 
     Parameters
     ----------
     page
         The page of the vote.
     rows
-        The rows of the file.
+        The stored rows.
     method
         Name of the test method.
     known
-        Further columns of each row, as in :func:`vote_rows`.
+        Columns with equal values in all rows, as in :func:`make_vote_rows`.
     """
     if len(rows) != len(page.rows):
-        raise ValueError(f"it has {counted(len(rows), 'row')} instead of {len(page.rows)}")
-    for row, asked in zip(rows, page.rows, strict=True):
+        raise ValueError(f"it has {format_count(len(rows), 'row')} instead of {len(page.rows)}")
+    for row, design_row in zip(rows, page.rows, strict=True):
         if not isinstance(row, Mapping):
             raise ValueError(f"a row is {row!r:.80}")  # noqa: TRY004 - the content is damaged
-        wanted = {**known, **asked}
+        expected = {**known, **design_row}
         if method == ABX:
             answer = row.get("answer")
-            wanted["correct"] = None if answer is None else answer == asked["truth"]
+            expected["correct"] = None if answer is None else answer == design_row["truth"]
         for name in VOTE_SCHEMA[method].names:
             value = row.get(name)
-            is_right = value == wanted[name] if name in wanted else _STORED[name](value, METHODS[method])
+            is_right = (
+                value == expected[name]
+                if name in expected
+                else _STORED_VALUE_CHECKS[name](value, METHODS[method])
+            )
             if not is_right or name not in row:
                 raise ValueError(f"{name} is {value!r:.80}")
 
 
 @dataclass(frozen=True)
 class _PlayedSignals:
-    """The signals of a page that a listener played, and how long."""
+    """Number of plays and playing time of each signal of a page, by slot."""
 
     trial: int
     plays: Mapping[str, int]
@@ -144,7 +164,10 @@ class _PlayedSignals:
     unplayable: frozenset[str]
 
     @classmethod
-    def of(cls, trial: int, message: Mapping[str, Any], slots: Mapping[str, float]) -> "_PlayedSignals":
+    def from_message(
+        cls, trial: int, message: Mapping[str, Any], slots: Mapping[str, float]
+    ) -> "_PlayedSignals":
+        """Return the plays in a page's message, or raise VoteRefused if they are not valid."""
         plays, listened = message.get("plays"), message.get("listened_s")
         unplayable = message.get("unplayable") or []
         if (
@@ -159,47 +182,52 @@ class _PlayedSignals:
             )
         return cls(
             trial,
-            {slot: int(_amount(trial, plays.get(slot, 0), _MOST_PLAYS)) for slot in slots},
-            {slot: _amount(trial, listened.get(slot, 0.0), _MOST_LISTENED_S) for slot in slots},
+            {slot: int(_check_amount(trial, plays.get(slot, 0), _MAX_PLAYS)) for slot in slots},
+            {slot: _check_amount(trial, listened.get(slot, 0.0), _MAX_LISTENED_S) for slot in slots},
             frozenset(map(str, unplayable)),
         )
 
-    def refuse_unheard(self, needed: Mapping[str, float]) -> None:
+    def refuse_unplayed(self, needed: Mapping[str, float]) -> None:
+        """Raise VoteRefused if a playable signal was not played for long enough."""
         for slot, seconds in needed.items():
             if slot in self.unplayable:
                 continue
             if not self.plays[slot] or self.listened_s[slot] < seconds:
                 raise VoteRefused(
-                    f"listen to {slot} first: at least {LISTEN_S:g} s, or all of it if it is shorter",
+                    f"listen to {slot} first: at least {MIN_LISTENED_S:g} s, or all of it if it is shorter",
                     trial=self.trial,
                 )
 
 
-def _choice(page: Page, message: Mapping[str, Any], method: str, heard: _PlayedSignals) -> dict[str, Any]:
+def _read_choice(
+    page: Page, message: Mapping[str, Any], method: str, played_signals: _PlayedSignals
+) -> dict[str, Any]:
+    """Return the columns of a choice between two signals. They are None only if a signal is unplayable."""
     row = page.rows[0]
-    of_slot = dict(zip(page.slots, (A, B) if row["left"] == A else (B, A), strict=True))
+    condition_of_slot = dict(zip(page.slots, (A, B) if row["left"] == A else (B, A), strict=True))
     if method == AB:
-        of_slot[TIE] = TIE
+        condition_of_slot[TIE] = TIE
     name = "choice" if method == AB else "answer"
     given = message.get(name)
-    if given is None and heard.unplayable:
+    if given is None and played_signals.unplayable:
         return {name: None, **({"correct": None} if method == ABX else {})}
-    if not isinstance(given, str) or given not in of_slot:
-        raise VoteRefused(f"choose one of {', '.join(of_slot)}", trial=page.trial)
-    chosen = of_slot[given]
+    if not isinstance(given, str) or given not in condition_of_slot:
+        raise VoteRefused(f"choose one of {', '.join(condition_of_slot)}", trial=page.trial)
+    chosen = condition_of_slot[given]
     return {name: chosen, **({"correct": chosen == row["truth"]} if method == ABX else {})}
 
 
-def _scores(
-    page: Page, message: Mapping[str, Any], method: str, heard: _PlayedSignals
+def _read_scores(
+    page: Page, message: Mapping[str, Any], method: str, played_signals: _PlayedSignals
 ) -> dict[str, float | None]:
+    """Return the score of each slot. Only the score of an unplayable slot may be None."""
     scale, given = METHODS[method], message.get("scores")
     if not isinstance(given, Mapping) or not set(given) <= set(page.slots):
         raise VoteRefused(f"scores must be given for {', '.join(page.slots)} only", trial=page.trial)
     found: dict[str, float | None] = {}
     for slot in page.slots:
         score = given.get(slot)
-        if score is None and slot in heard.unplayable:
+        if score is None and slot in played_signals.unplayable:
             found[slot] = None
         elif not _is_score(scale, score):
             steps = "" if scale.step is None else f" in steps of {scale.step:g}"
@@ -221,23 +249,24 @@ def _is_score(scale: Method, value: Any) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    # The bound comes before the conversion to float, because a JSON integer may be larger than any float.
+    # The bound is checked before any conversion to float, because a JSON integer may exceed every float.
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LATEST_MS
 
 
-def _is_amount(value: Any, most: int) -> bool:
-    return _is_number(value) and 0 <= value <= most
+def _is_amount(value: Any, maximum: int) -> bool:
+    return _is_number(value) and 0 <= value <= maximum
 
 
-def _amount(trial: int, value: Any, most: int) -> float:
-    if not _is_amount(value, most):
+def _check_amount(trial: int, value: Any, maximum: int) -> float:
+    if not _is_amount(value, maximum):
         raise VoteRefused(
-            f"plays and listened_s must be numbers from 0 to {most:,}: reload the page", trial=trial
+            f"plays and listened_s must be numbers from 0 to {maximum:,}: reload the page", trial=trial
         )
     return float(value)
 
 
-def _time(trial: int, value: Any, *, needed: bool) -> str | None:
+def _convert_time(trial: int, value: Any, *, needed: bool) -> str | None:
+    """Return milliseconds since 1970 as an ISO 8601 text. A value that is not needed may be None."""
     if value is None and not needed:
         return None
     if not _is_number(value) or not 0 < value < _LATEST_MS:
@@ -246,17 +275,17 @@ def _time(trial: int, value: Any, *, needed: bool) -> str | None:
 
 
 def _is_time(value: Any) -> bool:
-    # A time without its zone raises a TypeError here.
-    return isinstance(value, str) and 0 < (datetime.fromisoformat(value) - _EPOCH) / _MS < _LATEST_MS
+    # A text without a time zone raises TypeError here, which `refuse_invalid_rows` may raise.
+    return isinstance(value, str) and 0 < (datetime.fromisoformat(value) - _EPOCH) / _MILLISECOND < _LATEST_MS
 
 
-_STORED: Mapping[str, Callable[[Any, Method], bool]] = {
+_STORED_VALUE_CHECKS: Mapping[str, Callable[[Any, Method], bool]] = {
     "score": lambda value, scale: value is None or _is_score(scale, value),
     "choice": lambda value, _: value in (A, B, TIE, None),
     "answer": lambda value, _: value in (A, B, None),
-    "plays": lambda value, _: isinstance(value, int) and _is_amount(value, _MOST_PLAYS),
-    "listened_s": lambda value, _: _is_amount(value, _MOST_LISTENED_S),
+    "plays": lambda value, _: isinstance(value, int) and _is_amount(value, _MAX_PLAYS),
+    "listened_s": lambda value, _: _is_amount(value, _MAX_LISTENED_S),
     "first_play_utc": lambda value, _: value is None or _is_time(value),
     "voted_utc": lambda value, _: _is_time(value),
 }
-"""Checks of stored values by column. The values of all other columns come from the design."""
+"""Checks of stored values, by column. The values of all other columns are known in advance."""

@@ -1,4 +1,4 @@
-"""Read and write the set-up and the design of a test. Its folder contains both as files."""
+"""Read and write the set-up (settings and texts) and the design (trials of each listener) of a test."""
 
 import hashlib
 import io
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe.errors import ListeningError, StoreError
-from speechframe.listening.design import design
+from speechframe.listening.design import design_trials
 from speechframe.listening.private import write_private
 from speechframe.listening.questions import Question
-from speechframe.listening.signals import ANCHORS
+from speechframe.listening.signals import ANCHOR_CUTOFFS_HZ
 from speechframe.statistics.votes import MUSHRA
-from speechframe.store.folder import storing
+from speechframe.store.folder import convert_os_errors
 from speechframe.writing.files import parse_json
 
 if TYPE_CHECKING:
@@ -23,10 +23,16 @@ if TYPE_CHECKING:
 __all__ = ["SETUP_NAME", "Setup", "draw_design", "extend_design", "read_design", "write_design"]
 
 SETUP_NAME = "test.json"
+"""Name of the file with the set-up, in the folder of a test."""
+
 _DESIGN_NAME = "design.parquet"
-_FORMAT = 1
+_FORMAT_VERSION = 1
+"""Version of the set-up file. A file with another version is refused."""
+
 _ID_DIGITS = 8
-_IDENTITY = (
+"""Number of hexadecimal digits of the hash in the name of a test."""
+
+_IDENTIFYING_FIELDS = (
     "method",
     "items",
     "conditions",
@@ -48,15 +54,20 @@ class Setup:
     method
         Name of the test method, such as ``ab`` or ``mos``.
     items, conditions
-        Names of the items (texts) and of the compared conditions, including the anchors of ``mushra``.
+        Names of the items (usually texts) and of the compared conditions (such as voices), including the
+        anchors of ``mushra``.
     reference
-        The condition that is the open and the hidden reference.
+        The condition that is both the open and the hidden reference. None if the test has no reference.
     source
-        Identity of the material.
+        Hash of the clips, from :attr:`~speechframe.listening.sources.Material.identity`.
     trials_per_listener, training, seed
-        As in :func:`~speechframe.listening.design.design`.
-    title, intro, prompt, consent, questions
-        Texts for listeners.
+        As in :func:`~speechframe.listening.design.design_trials`.
+    title, intro, prompt
+        Title of the page, text before the test, and text above each trial.
+    consent
+        Text that listeners must agree to. None requires no consent.
+    questions
+        Questions before the first trial.
     reveal
         Whether the page names the conditions after each vote.
     """
@@ -79,20 +90,22 @@ class Setup:
     @property
     def test_id(self) -> str:
         """Name of the test, made of the method and a hash of the settings that identify the test."""
-        known = json.dumps([getattr(self, name) for name in _IDENTITY], ensure_ascii=False)
-        return f"{self.method}-{hashlib.sha256(known.encode()).hexdigest()[:_ID_DIGITS]}"
+        identifying_values = json.dumps(
+            [getattr(self, name) for name in _IDENTIFYING_FIELDS], ensure_ascii=False
+        )
+        return f"{self.method}-{hashlib.sha256(identifying_values.encode()).hexdigest()[:_ID_DIGITS]}"
 
     @property
     def anchors(self) -> tuple[str, ...]:
         """The conditions that are anchors, the lowest first."""
-        return tuple(ANCHORS) if self.method == MUSHRA else ()
+        return tuple(ANCHOR_CUTOFFS_HZ) if self.method == MUSHRA else ()
 
     def write(self, folder: Path) -> None:
         """Write the set-up into a test's folder."""
         text = json.dumps(
-            {"format": _FORMAT, "test_id": self.test_id, **asdict(self)}, ensure_ascii=False, indent=1
+            {"format": _FORMAT_VERSION, "test_id": self.test_id, **asdict(self)}, ensure_ascii=False, indent=1
         )
-        with storing(folder, "writing the set-up of a test"):
+        with convert_os_errors(folder, "writing the set-up of a test"):
             write_private(folder / SETUP_NAME, text.encode())
 
     @classmethod
@@ -102,7 +115,7 @@ class Setup:
         Raises
         ------
         StoreError
-            The folder does not contain a set-up, or the set-up cannot be read.
+            The folder does not contain a set-up, the set-up cannot be read, or it was changed by hand.
         """
         path = folder / SETUP_NAME
         if not path.exists():
@@ -110,14 +123,14 @@ class Setup:
                 f"{folder} does not contain a listening test, because it has no {SETUP_NAME}; "
                 "name the folder of a test"
             )
-        with storing(folder, "reading the set-up of a test"):
+        with convert_os_errors(folder, "reading the set-up of a test"):
             text = path.read_text(encoding="utf-8")
         try:
-            known = parse_json(text)
-            if known.pop("format") != _FORMAT:
+            fields = parse_json(text)
+            if fields.pop("format") != _FORMAT_VERSION:
                 raise StoreError(f"{path} was written by another version of speechframe; use that version")
-            stored_id = known.pop("test_id")
-            found = cls(**{name: _freeze(name, value) for name, value in known.items()})
+            stored_id = fields.pop("test_id")
+            found = cls(**{name: _convert_field(name, value) for name, value in fields.items()})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(
                 f"{path} cannot be read as the set-up of a test ({error}); restore the original file"
@@ -129,22 +142,27 @@ class Setup:
             )
         return found
 
-    def refuse_other(self, folder: Path) -> None:
+    def refuse_other_test(self, folder: Path) -> None:
         """Raise ListeningError if a folder contains another test."""
         if not (folder / SETUP_NAME).exists():
             return
-        there = Setup.read(folder)
-        if there.test_id != self.test_id:
-            names = ", ".join(name for name in _IDENTITY if getattr(there, name) != getattr(self, name))
+        stored = Setup.read(folder)
+        if stored.test_id != self.test_id:
+            names = ", ".join(
+                name for name in _IDENTIFYING_FIELDS if getattr(stored, name) != getattr(self, name)
+            )
             raise ListeningError(
-                f"{folder} holds another test ({there.test_id}), which differs in: {names}; votes of two "
+                f"{folder} holds another test ({stored.test_id}), which differs in: {names}; votes of two "
                 "tests cannot be mixed: choose another folder, or leave folder out"
             )
 
 
 def draw_design(setup: Setup, listeners: int, *, first_listener: int = 1) -> "pd.DataFrame":
-    """Return the design of a test for some listeners. See :func:`~speechframe.listening.design.design`."""
-    return design(
+    """Return the design of a test for `listeners` listeners, from number `first_listener` on.
+
+    See :func:`~speechframe.listening.design.design_trials`.
+    """
+    return design_trials(
         setup.method,
         items=setup.items,
         conditions=setup.conditions,
@@ -158,35 +176,39 @@ def draw_design(setup: Setup, listeners: int, *, first_listener: int = 1) -> "pd
 
 def write_design(frame: "pd.DataFrame", folder: Path) -> None:
     """Write the design of a test into its folder."""
-    held = io.BytesIO()
-    frame.to_parquet(held, index=False)
-    with storing(folder, "writing the design of a test"):
-        write_private(folder / _DESIGN_NAME, held.getvalue())
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    with convert_os_errors(folder, "writing the design of a test"):
+        write_private(folder / _DESIGN_NAME, buffer.getvalue())
 
 
 def read_design(folder: Path) -> "pd.DataFrame":
     """Return the design of the test in a folder."""
     import pandas as pd
 
-    with storing(folder, "reading the design of a test"):
+    with convert_os_errors(folder, "reading the design of a test"):
         return pd.read_parquet(folder / _DESIGN_NAME)
 
 
 def extend_design(planned: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
-    """Return the design of a folder, extended by the listeners it lacks. Existing rows do not change."""
+    """Return the stored design of a folder, plus the rows of `planned` for listeners that it lacks.
+
+    If the folder has no design, return `planned`.
+    """
     import pandas as pd
 
     if not (folder / _DESIGN_NAME).exists():
         return planned
-    there = read_design(folder)
-    return pd.concat([there, planned[~planned["listener"].isin(there["listener"])]], ignore_index=True)
+    stored = read_design(folder)
+    return pd.concat([stored, planned[~planned["listener"].isin(stored["listener"])]], ignore_index=True)
 
 
-def _freeze(name: str, value: Any) -> Any:
+def _convert_field(name: str, value: Any) -> Any:
+    """Return a value of the set-up file as its field needs it. Lists become tuples."""
     if name == "questions":
-        return tuple(_question(one) for one in value)
+        return tuple(_parse_question(one) for one in value)
     return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-def _question(known: Mapping[str, Any]) -> Question:
+def _parse_question(known: Mapping[str, Any]) -> Question:
     return Question(**{**known, "choices": tuple(known["choices"])})

@@ -1,31 +1,31 @@
-"""Build the pages of one listener. Sounds have opaque names, and the conditions stay on this side."""
+"""Build the content of one listener's pages, which does not reveal the conditions (such as voices)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from speechframe.listening.design import Page
-from speechframe.listening.session import REFERENCE_SLOT, X_SLOT, needed_s
+from speechframe.listening.session import REFERENCE_SLOT, X_SLOT, compute_needed_s
 from speechframe.listening.setup import Setup
 from speechframe.listening.stimuli import Stimuli
 
-__all__ = ["Sheet", "sheet_of"]
+__all__ = ["TrialSheet", "build_sheet"]
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """The trials of a listener.
+class TrialSheet:
+    """The trials of a listener. Each trial is one page.
 
     Parameters
     ----------
     trials
-        Content of the pages as plain values that do not reveal any condition.
+        Content of each page as JSON values. The content does not reveal any condition.
     pages
-        The pages of the design with their conditions, by trial.
+        The pages of the design with their conditions, by number of the trial.
     clips
-        Names of all sounds. Each name has one place on one page.
+        Opaque names of all sounds. Each name is used in one slot (place of a sound) of one page.
     needed
-        Seconds that must be heard before a vote, by trial and slot.
+        Seconds of each sound that the listener must play before the vote, by trial and slot.
     """
 
     trials: list[dict[str, Any]]
@@ -33,14 +33,14 @@ class Sheet:
     clips: tuple[str, ...]
     needed: Mapping[int, Mapping[str, float]]
 
-    def conditions(self, trial: int) -> dict[str, str]:
-        """Return the condition of each slot, including X."""
+    def get_conditions(self, trial: int) -> dict[str, str]:
+        """Return the condition of each slot of a trial, including that of X in ``abx``."""
         page = self.pages[trial]
         return {**page.slots, **({X_SLOT: page.x} if page.x is not None else {})}
 
 
-def sheet_of(listener: str, pages: Sequence[Page], stimuli: Stimuli, setup: Setup) -> Sheet:
-    """Return the trials of a listener, with opaque names for all sounds.
+def build_sheet(listener: str, pages: Sequence[Page], stimuli: Stimuli, setup: Setup) -> TrialSheet:
+    """Return the trials of a listener, with names of sounds that reveal nothing.
 
     Parameters
     ----------
@@ -55,10 +55,12 @@ def sheet_of(listener: str, pages: Sequence[Page], stimuli: Stimuli, setup: Setu
     """
 
     def name_sound(page: Page, slot: str, condition: str) -> dict[str, Any]:
-        # Every place has its own name, so the names do not reveal which sounds are equal.
-        clip_id = stimuli.opaque_id(page.item, condition, listener=listener, place=f"{page.trial}/{slot}")
-        seconds = round(stimuli.seconds(clip_id), 3)
-        return {"slot": slot, "clip": clip_id, "seconds": seconds, "needed_s": needed_s(seconds)}
+        # A sound has another name in each slot of each trial, so names do not reveal which sounds are equal.
+        clip_id = stimuli.make_opaque_id(
+            page.item, condition, listener=listener, place=f"{page.trial}/{slot}"
+        )
+        seconds = round(stimuli.get_seconds(clip_id), 3)
+        return {"slot": slot, "clip": clip_id, "seconds": seconds, "needed_s": compute_needed_s(seconds)}
 
     trials: list[dict[str, Any]] = []
     sounds: dict[int, list[dict[str, Any]]] = {}
@@ -77,7 +79,7 @@ def sheet_of(listener: str, pages: Sequence[Page], stimuli: Stimuli, setup: Setu
                 "x": x,
             }
         )
-    return Sheet(
+    return TrialSheet(
         trials,
         {page.trial: page for page in pages},
         tuple(sound["clip"] for of in sounds.values() for sound in of),

@@ -10,22 +10,28 @@ from typing import Any
 from speechframe.audio.clip import Clip
 from speechframe.errors import ListeningError
 from speechframe.page.arguments import check_text
-from speechframe.page.clips import ClipShelf, Entry, shelf_of
+from speechframe.page.clips import ClipShelf, Entry, make_shelf
 from speechframe.tables.column import Column
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
-__all__ = ["Material", "material_of", "nearest_in_words"]
+__all__ = ["Material", "collect_material", "describe_nearest_names"]
 
-_SHOWN = 5
+_MAX_SHOWN_CLIPS = 5
+"""Largest number of missing clips that an error message lists."""
+
 _ROW_ID = "id"
-_KNOWN = ("voice_id", "locale", "text")
-"""Fields that every clip has, even if the source has no such column."""
-_KEYS = ("speech_request_key", "request_key")
+"""Name that means the row id, if the source has no column of this name."""
+
+_CLIP_ATTRIBUTES = ("voice_id", "locale", "text")
+"""Attributes of every clip that can be used as columns, even if the source has no such column."""
+
+_REQUEST_KEY_COLUMNS = ("speech_request_key", "request_key")
+"""Columns whose value identifies the request of a clip. The first column with a value is used."""
 
 
 @dataclass(frozen=True)
 class Material:
-    """The clips of a test, with every item in every condition.
+    """The clips of a test. There is one clip for every item (text) in every condition (voice).
 
     Parameters
     ----------
@@ -34,7 +40,7 @@ class Material:
     clips
         Functions that read the clips, by item and condition.
     identity
-        Hash of all names and of the audio. Equal material has an equal hash.
+        Hash of all names, and of the request key or the audio of each clip. Equal material has an equal hash.
     """
 
     items: tuple[str, ...]
@@ -44,14 +50,16 @@ class Material:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _PlacedClip:
+    """A clip of the source with its item and condition. `shelf` reads the audio of `entry`."""
+
     item: str
     condition: str
     entry: Entry
     shelf: ClipShelf
 
 
-def material_of(source: Any, *, condition: str = "voice_id", item: str = "id") -> Material:
+def collect_material(source: Any, *, condition: str = "voice_id", item: str = "id") -> Material:
     """Return the clips of a source by item and condition.
 
     Parameters
@@ -62,7 +70,7 @@ def material_of(source: Any, *, condition: str = "voice_id", item: str = "id") -
     condition
         The column with the condition of each clip. Not used if `source` is a mapping.
     item
-        The column with the item of each clip. If no column has the name ``id``, the row id is used for it.
+        The column with the item of each clip. ``"id"`` means the row id if the source has no such column.
 
     Raises
     ------
@@ -79,11 +87,13 @@ def material_of(source: Any, *, condition: str = "voice_id", item: str = "id") -
     >>> from speechframe.spec.speech import Format
     >>> audio = encode(np.zeros(800, np.float32), 8000, format=Format.WAV)
     >>> rows = [{"line": k, "voice": v, "audio": audio} for k in (1, 2) for v in ("ada", "bob")]
-    >>> found = material_of(pd.DataFrame(rows), condition="voice", item="line")
+    >>> found = collect_material(pd.DataFrame(rows), condition="voice", item="line")
     >>> found.items, found.conditions
     (('1', '2'), ('ada', 'bob'))
     """
-    found = list(_find_clips(source, _name("condition", condition), _name("item", item)))
+    found = list(
+        _find_clips(source, _check_column_name("condition", condition), _check_column_name("item", item))
+    )
     conditions = tuple(dict.fromkeys(one.condition for one in found))
     if len(conditions) < 2:  # noqa: PLR2004 - one thing cannot be compared
         only = f"only {conditions[0]!r}" if conditions else "none"
@@ -92,48 +102,54 @@ def material_of(source: Any, *, condition: str = "voice_id", item: str = "id") -
             f'the conditions (condition="..."), or pass a mapping such as {{"ours": run, "theirs": frame}}'
         )
     items = tuple(dict.fromkeys(one.item for one in found))
-    by_place = _each_once(found, condition, item)
+    by_place = _index_by_place(found, condition, item)
     _refuse_missing(items, conditions, by_place)
-    clips = {place: partial(one.shelf.clip, one.entry.clip_id) for place, one in by_place.items()}
-    return Material(items, conditions, clips, _identity(by_place))
+    clips = {place: partial(one.shelf.read_clip, one.entry.clip_id) for place, one in by_place.items()}
+    return Material(items, conditions, clips, _hash_material(by_place))
 
 
-def nearest_in_words(name: str, known: Collection[str]) -> str:
-    """Return the end of an error message with the most similar names and all known names."""
+def describe_nearest_names(name: str, known: Collection[str]) -> str:
+    """Return text for an error message about an unknown name: first similar names, then all known names."""
     close = get_close_matches(name, sorted(known), n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
     return f"{meant}there are: {', '.join(sorted(known)) or 'none'}"
 
 
-def _name(argument: str, column: str | Column) -> str:
+def _check_column_name(argument: str, column: str | Column) -> str:
     return column.name if isinstance(column, Column) else check_text(argument, column, error=ListeningError)
 
 
-def _find_clips(source: Any, condition: str, item: str) -> Iterator[_Found]:
+def _find_clips(source: Any, condition: str, item: str) -> Iterator[_PlacedClip]:
+    """Yield each clip of a source with its item and condition."""
     parts = list(source.items()) if isinstance(source, Mapping) else [(None, source)]
     if isinstance(source, Mapping) and not all(str(name or "").strip() for name in source):
         raise ListeningError(
             f"every condition of a mapping must have a name that is not empty, not "
             f"{' and '.join(map(repr, source))}"
         )
-    for named, part in parts:
-        shelf = shelf_of(part, limit=None)
+    for mapping_key, part in parts:
+        shelf = make_shelf(part, limit=None)
         for entry in shelf.entries:
-            of = str(named) if named is not None else _value(entry, condition, "condition")
-            yield _Found(_value(entry, item, "item"), of, entry, shelf)
+            condition_name = (
+                str(mapping_key) if mapping_key is not None else _get_value(entry, condition, "condition")
+            )
+            yield _PlacedClip(_get_value(entry, item, "item"), condition_name, entry, shelf)
 
 
-def _value(entry: Entry, column: str, argument: str) -> str:
+def _get_value(entry: Entry, column: str, argument: str) -> str:
+    """Return the value of a column for a clip as text. `argument` is ``item`` or ``condition``."""
     if column in entry.fields:
         value = entry.fields[column]
-    elif column in _KNOWN:
+    elif column in _CLIP_ATTRIBUTES:
         value = getattr(entry, column)
     elif column == _ROW_ID:
         value = entry.row_id
     else:
-        known = {*entry.fields, *_KNOWN, _ROW_ID}
-        raise ListeningError(f"{argument}={column!r} is not a column; {nearest_in_words(column, known)}")
-    # A missing value is the only one that is not equal to itself.
+        known = {*entry.fields, *_CLIP_ATTRIBUTES, _ROW_ID}
+        raise ListeningError(
+            f"{argument}={column!r} is not a column; {describe_nearest_names(column, known)}"
+        )
+    # Among values, only a missing value such as NaN is not equal to itself.
     if value is None or value != value or value == "":  # noqa: PLR0124
         raise ListeningError(
             f"row {entry.row_id!r} has an empty {column}, which is its {argument}; fill it in, or leave the "
@@ -142,22 +158,26 @@ def _value(entry: Entry, column: str, argument: str) -> str:
     return str(value)
 
 
-def _each_once(found: list[_Found], condition: str, item: str) -> dict[tuple[str, str], _Found]:
-    by_place: dict[tuple[str, str], _Found] = {}
-    for one in found:
-        first = by_place.setdefault((one.item, one.condition), one)
-        if first is not one:
+def _index_by_place(
+    found: list[_PlacedClip], condition: str, item: str
+) -> dict[tuple[str, str], _PlacedClip]:
+    """Return the clips by item and condition. Raise ListeningError if two clips have the same of both."""
+    by_place: dict[tuple[str, str], _PlacedClip] = {}
+    for placed_clip in found:
+        first = by_place.setdefault((placed_clip.item, placed_clip.condition), placed_clip)
+        if first is not placed_clip:
             raise ListeningError(
-                f"item {one.item!r} occurs twice in condition {one.condition!r} (rows "
-                f"{first.entry.row_id!r} and {one.entry.row_id!r}); each item needs one clip a condition: "
+                f"item {placed_clip.item!r} occurs twice in condition {placed_clip.condition!r} (rows "
+                f"{first.entry.row_id!r} and {placed_clip.entry.row_id!r}); each item needs one clip a condition: "
                 f"select rows, or use another column than item={item!r} or condition={condition!r}"
             )
     return by_place
 
 
 def _refuse_missing(
-    items: tuple[str, ...], conditions: tuple[str, ...], found: Mapping[tuple[str, str], _Found]
+    items: tuple[str, ...], conditions: tuple[str, ...], found: Mapping[tuple[str, str], _PlacedClip]
 ) -> None:
+    """Raise ListeningError if an item has no playable clip in a condition."""
     missing = {
         (item, condition): found[item, condition].entry.problem if (item, condition) in found else None
         for item in items
@@ -168,10 +188,10 @@ def _refuse_missing(
         return
     lines = [
         f"  item {item!r} in condition {condition!r}" + (f": {problem}" if problem else "")
-        for (item, condition), problem in list(missing.items())[:_SHOWN]
+        for (item, condition), problem in list(missing.items())[:_MAX_SHOWN_CLIPS]
     ]
-    if len(missing) > _SHOWN:
-        lines.append(f"  ... and {len(missing) - _SHOWN:,} more; .missing lists all")
+    if len(missing) > _MAX_SHOWN_CLIPS:
+        lines.append(f"  ... and {len(missing) - _MAX_SHOWN_CLIPS:,} more; .missing lists all")
     lacking = {item for item, _ in missing}
     if len(lacking) == len(items):
         head = (
@@ -180,17 +200,29 @@ def _refuse_missing(
         )
     else:
         head = (
-            f"{len(lacking):,} of {counted(len(items), 'item')} cannot be heard in every condition; "
+            f"{len(lacking):,} of {format_count(len(items), 'item')} cannot be heard in every condition; "
             "leave these items out, or make the missing clips:"
         )
     raise ListeningError("\n".join([head, *lines]), missing=list(missing))
 
 
-def _identity(found: Mapping[tuple[str, str], _Found]) -> str:
-    total = hashlib.sha256()
-    for place, one in sorted(found.items()):
-        key = next((one.entry.fields[name] for name in _KEYS if one.entry.fields.get(name)), None)
-        # Clips without a request key are identified by a hash of their audio.
-        audio_id = str(key) if key else hashlib.sha256(one.shelf.clip(one.entry.clip_id).audio).hexdigest()
-        total.update("\0".join([*place, audio_id, ""]).encode())
-    return total.hexdigest()
+def _hash_material(found: Mapping[tuple[str, str], _PlacedClip]) -> str:
+    """Return a hash of the names of items and conditions, and of all clips."""
+    digest = hashlib.sha256()
+    for place, placed_clip in sorted(found.items()):
+        key = next(
+            (
+                placed_clip.entry.fields[name]
+                for name in _REQUEST_KEY_COLUMNS
+                if placed_clip.entry.fields.get(name)
+            ),
+            None,
+        )
+        # A clip without a request key is identified by a hash of its audio.
+        audio_id = (
+            str(key)
+            if key
+            else hashlib.sha256(placed_clip.shelf.read_clip(placed_clip.entry.clip_id).audio).hexdigest()
+        )
+        digest.update("\0".join([*place, audio_id, ""]).encode())
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""A listening test with its material, design, rules and votes. Notebook, server and page share this class."""
+"""Hold a listening test with its sounds, design and votes. Notebooks, servers and offline pages use it."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.ballots import Ballots
-from speechframe.listening.design import Page, listener_name, pages_of
-from speechframe.listening.offline_page import page_of
-from speechframe.listening.session import LISTEN_S, vote_rows
+from speechframe.listening.design import Page, build_pages, make_listener_name
+from speechframe.listening.offline_page import make_offline_page
+from speechframe.listening.session import MIN_LISTENED_S, make_vote_rows
 from speechframe.listening.setup import Setup, draw_design, read_design, write_design
-from speechframe.listening.sheet import Sheet, sheet_of
+from speechframe.listening.sheet import TrialSheet, build_sheet
 from speechframe.listening.stimuli import Stimuli, open_stimuli
 from speechframe.listening.votes import VOTE
 from speechframe.page.arguments import check_path, check_whole_number
 from speechframe.page.html import save_page
 from speechframe.statistics.votes import AB, METHODS
-from speechframe.writing.words import counted, printable
+from speechframe.writing.words import format_count, replace_unprintable
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from speechframe.statistics.listening import ListeningResult, Power
 
-__all__ = ["LISTENERS", "MOST_LISTENERS", "Test", "open_test", "refuse_listener"]
+__all__ = ["DEFAULT_LISTENERS", "MAX_LISTENERS", "Test", "open_test", "refuse_listener"]
 
 log = logging.getLogger(__name__)
 
-LISTENERS = 20
-"""Number of listeners of a new design. More can be invited at any time."""
+DEFAULT_LISTENERS = 20
+"""Default number of listeners of a new test. More can be invited at any time."""
 
-MOST_LISTENERS = 10_000
+MAX_LISTENERS = 10_000
 """Largest number of listeners of a design."""
 
 
@@ -44,7 +44,7 @@ class Test:
     Attributes
     ----------
     setup
-        The settings of the test.
+        Settings and texts of the test.
     folder
         Folder with set-up, design, sounds and votes.
     stimuli
@@ -53,7 +53,7 @@ class Test:
         Name of the listener whose page is shown by default.
     """
 
-    __test__: ClassVar[bool] = False  # nothing for pytest to collect
+    __test__: ClassVar[bool] = False  # pytest would collect this class because of its name
 
     def __init__(
         self, setup: Setup, folder: Path, stimuli: Stimuli, design: "pd.DataFrame", listener: int | str = 1
@@ -62,8 +62,8 @@ class Test:
         self.folder = folder
         self.stimuli = stimuli
         self._design = design
-        self._sheets: dict[str, Sheet] = {}
-        self._ballots = Ballots(folder, setup, self._pages)
+        self._sheets: dict[str, TrialSheet] = {}
+        self._ballots = Ballots(folder, setup, self._get_pages)
         self.listener = self.name_of(listener)
 
     @property
@@ -92,7 +92,7 @@ class Test:
         return tuple(self._design["listener"].unique())
 
     def invite(self, listeners: int) -> tuple[str, ...]:
-        """Return the names of the first listeners. The design is extended if it has fewer.
+        """Return the names of the first `listeners` listeners. Extend the design if it has fewer.
 
         Parameters
         ----------
@@ -103,13 +103,15 @@ class Test:
         ------
         ListeningError
             `listeners` is not a valid number.
+        StoreError
+            The extended design cannot be written.
         """
         import pandas as pd
 
-        listeners = check_whole_number("listeners", listeners, high=MOST_LISTENERS, error=ListeningError)
-        there = len(self.listeners)
-        if listeners > there:
-            more = draw_design(self.setup, listeners - there, first_listener=there + 1)
+        listeners = check_whole_number("listeners", listeners, high=MAX_LISTENERS, error=ListeningError)
+        existing = len(self.listeners)
+        if listeners > existing:
+            more = draw_design(self.setup, listeners - existing, first_listener=existing + 1)
             self._design = pd.concat([self._design, more], ignore_index=True)
             write_design(self._design, self.folder)
         return self.listeners[:listeners]
@@ -126,7 +128,7 @@ class Test:
         return listener if isinstance(listener, str) else self.invite(listener)[listener - 1]
 
     def plan(self, listener: int | str) -> dict[str, Any]:
-        """Return the content of a listener's page as plain values. They do not reveal any condition.
+        """Return the content of a listener's page as JSON values. They do not reveal any condition.
 
         Parameters
         ----------
@@ -134,7 +136,7 @@ class Test:
             Number or name of the listener.
         """
         name, scale = self.name_of(listener), METHODS[self.method]
-        begun, done = self._ballots.progress(name)
+        begun, done = self._ballots.read_progress(name)
         return {
             "test_id": self.test_id,
             "listener": name,
@@ -151,17 +153,17 @@ class Test:
             }
             if scale.has_scores
             else None,
-            "rules": {"listen_s": LISTEN_S, "ties": self.method == AB, "reveal": self.setup.reveal},
+            "rules": {"listen_s": MIN_LISTENED_S, "ties": self.method == AB, "reveal": self.setup.reveal},
             "begun": begun,
             "done": done,
-            "trials": self._sheet(name).trials,
+            "trials": self._get_sheet(name).trials,
         }
 
-    def clips(self, listener: int | str) -> tuple[str, ...]:
-        """Return the names of all sounds on a listener's pages. Each name has one place on one page."""
-        return self._sheet(self.name_of(listener)).clips
+    def list_clips(self, listener: int | str) -> tuple[str, ...]:
+        """Return the opaque names of all sounds on a listener's pages. Each name is used only once."""
+        return self._get_sheet(self.name_of(listener)).clips
 
-    def audio(self, listener: int | str, clip_id: str) -> tuple[bytes, str]:
+    def read_audio(self, listener: int | str, clip_id: str) -> tuple[bytes, str]:
         """Return a sound of a listener's pages, and its content type.
 
         Raises
@@ -169,23 +171,28 @@ class Test:
         KeyError
             The sound is not on any page of this listener.
         """
-        if clip_id not in self.clips(listener):
+        if clip_id not in self.list_clips(listener):
             raise KeyError(f"there is no sound {clip_id!r} here")
-        return self.stimuli.audio(clip_id)
+        return self.stimuli.read_audio(clip_id)
 
     def reply(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Store a page's message and return the reply, ``{"kind": "begun"}`` or that of :meth:`store_vote`.
+        """Store a message of a page, and return the reply to the page.
 
         Parameters
         ----------
         listener
             Number or name of the listener.
         message
-            The page's ``begin`` or ``vote``.
+            The page's message, with the kind ``begin`` or ``store_vote``.
+
+        Returns
+        -------
+        dict
+            ``{"kind": "begun"}`` for a stored start. Otherwise a refusal, or the reply of :meth:`store_vote`.
         """
         if message.get("kind") == VOTE:
             return self.store_vote(listener, message)
-        return self._reply_or_refuse(lambda: self._begin(listener, message), None)
+        return self._run_or_refuse(lambda: self._store_start(listener, message), None)
 
     def store_vote(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
         """Store the vote of a page. The vote is on disk when the reply ``stored`` is returned.
@@ -195,7 +202,7 @@ class Test:
         listener
             Number or name of the listener.
         message
-            The page's ``vote``. See :func:`~speechframe.listening.session.vote_rows`.
+            The page's message. See :func:`~speechframe.listening.session.make_vote_rows`.
 
         Returns
         -------
@@ -204,14 +211,16 @@ class Test:
             A vote is refused if it breaks a rule, if it could not be stored (then ``try_again`` is true), or
             if the trial has a vote already (then ``done`` is true).
         """
-        reply = self._reply_or_refuse(lambda: self._vote(listener, message), message.get("trial"))
+        reply = self._run_or_refuse(
+            lambda: self._check_and_store_vote(listener, message), message.get("trial")
+        )
         if reply["kind"] == "refused":
-            # A page that missed the first reply learns that its vote is stored, and moves on.
-            reply["done"] = reply["trial"] in self._done(listener)
+            # If the page did not get the first reply, `done` makes the page continue with the next trial.
+            reply["done"] = reply["trial"] in self._list_voted_trials(listener)
         return reply
 
-    def rows_of(self, listener: int | str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the rows of a vote without storing them. Times are texts.
+    def make_rows(self, listener: int | str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the rows of a vote without storing them. Times are ISO 8601 texts.
 
         Raises
         ------
@@ -219,11 +228,11 @@ class Test:
             The vote breaks a rule.
         """
         name = self.name_of(listener)
-        sheet, trial = self._sheet(name), message.get("trial")
+        sheet, trial = self._get_sheet(name), message.get("trial")
         if isinstance(trial, bool) or not isinstance(trial, int) or trial not in sheet.pages:
             raise VoteRefused("the trial does not exist in this test: reload the page")
         known = {"test_id": self.test_id, "seed": self.setup.seed}
-        return vote_rows(
+        return make_vote_rows(
             sheet.pages[trial], message, method=self.method, needed=sheet.needed[trial], known=known
         )
 
@@ -252,9 +261,9 @@ class Test:
         Parameters
         ----------
         votes
-            Votes to analyse, for example from :func:`~speechframe.read_votes`. None uses those of the folder.
+            Votes to analyse, such as those of :func:`~speechframe.read_votes`. None uses the stored votes.
         **options
-            ``confidence``, ``duplicates``, ``replicates``, ``seed``, ``compare_anchors``.
+            ``confidence``, ``duplicates``, ``replicates``, ``seed``, ``compare_anchors`` of this function.
         """
         from speechframe.statistics.listening import analyse
 
@@ -267,13 +276,14 @@ class Test:
             **options,
         )
 
-    def power(self, *, effect: float, listeners: int = LISTENERS, **options: Any) -> "Power":
+    def power(self, *, effect: float, listeners: int = DEFAULT_LISTENERS, **options: Any) -> "Power":
         """Return the probability of finding an effect. See :func:`~speechframe.statistics.power.power`.
 
         Parameters
         ----------
         effect
-            Points of the scale for methods with scores. Otherwise the share of votes for one side.
+            Size of the effect. For methods with scores, a difference in points of the scale. For others, the
+            share of votes for one side.
         listeners
             Number of listeners.
         **options
@@ -281,7 +291,7 @@ class Test:
         """
         from speechframe.statistics.power import power
 
-        listeners = check_whole_number("listeners", listeners, high=MOST_LISTENERS, error=ListeningError)
+        listeners = check_whole_number("listeners", listeners, high=MAX_LISTENERS, error=ListeningError)
         planned = draw_design(self.setup, listeners)
         planned = planned[~planned["training"]]
         if self.setup.anchors:
@@ -290,14 +300,14 @@ class Test:
         return power(self.method, effect=effect, design=planned, **options)
 
     def methods(self, **options: Any) -> str:
-        """Return the methods paragraph of a paper, for the votes so far.
+        """Return the paragraph on methods for a paper, with the votes so far.
 
         Parameters
         ----------
         **options
             Options of :meth:`analyse`.
         """
-        return self.analyse(**options).methods(setup=self._setup_in_words())
+        return self.analyse(**options).methods(setup=self._describe_setup())
 
     def to_html(
         self, path: str | PathLike[str] | None = None, *, listener: int | str | None = None
@@ -326,7 +336,8 @@ class Test:
         """Return one listener's test as a page that needs no network.
 
         The page keeps votes in the listener's browser, so the listener may close and reopen it. The page
-        saves the votes as a file, which the listener sends back. The page is a third larger than its sounds.
+        saves the votes as a file, which the listener sends back. The page is a third larger than its sounds,
+        because it contains them as Base64.
 
         Parameters
         ----------
@@ -341,65 +352,71 @@ class Test:
             A sound cannot be read.
         """
         name = self.name_of(listener)
-        clips = ((clip, *self.audio(name, clip)) for clip in self.clips(name))
-        return page_of(self.plan(name), name, self.folder, clips)
+        clips = ((clip, *self.read_audio(name, clip)) for clip in self.list_clips(name))
+        return make_offline_page(self.plan(name), name, self.folder, clips)
 
     def __repr__(self) -> str:
-        return printable(
-            f"<Test {self.test_id}: {counted(len(self.setup.conditions), 'condition')}, "
-            f"{counted(len(self.setup.items), 'item')}, "
-            f"{counted(len(self.listeners), 'listener')}, in {self.folder}>"
+        return replace_unprintable(
+            f"<Test {self.test_id}: {format_count(len(self.setup.conditions), 'condition')}, "
+            f"{format_count(len(self.setup.items), 'item')}, "
+            f"{format_count(len(self.listeners), 'listener')}, in {self.folder}>"
         )
 
-    def _setup_in_words(self) -> str:
+    def _describe_setup(self) -> str:
+        """Return sentences about trials and sounds for the paragraph on methods."""
         analysed = self._design[~self._design["training"]]
         trials = int(analysed.groupby("listener")["trial"].nunique().max())
-        practice = f" after {counted(self.setup.training, 'practice trial')}" if self.setup.training else ""
+        practice = (
+            f" after {format_count(self.setup.training, 'practice trial')}" if self.setup.training else ""
+        )
         return (
-            f"Each listener was given {counted(trials, 'trial')}{practice}. The trials were drawn at random "
+            f"Each listener was given {format_count(trials, 'trial')}{practice}. The trials were drawn at random "
             f"(seed {self.setup.seed}), with balanced conditions, orders and places. All sounds were mono, "
             "had one sampling rate and were equally loud (ITU-R BS.1770). Listeners could vote after they "
-            f"had played {LISTEN_S:g} s of every sound, or all of a shorter sound."
+            f"had played {MIN_LISTENED_S:g} s of every sound, or all of a shorter sound."
         )
 
-    def _reply_or_refuse(self, work: Callable[[], dict[str, Any]], trial: Any) -> dict[str, Any]:
-        """Return the reply of `work`, or translate its error into a refusal."""
+    def _run_or_refuse(self, work: Callable[[], dict[str, Any]], trial: Any) -> dict[str, Any]:
+        """Return the reply of `work`, or convert its VoteRefused or StoreError to a refusal."""
         refusal = {"kind": "refused", "trial": trial if isinstance(trial, int) else None}
         try:
             return work()
         except VoteRefused as error:
             return {**refusal, "message": str(error)}
         except StoreError:
-            # The error names the folder. The listener's page must not show this name.
+            # The message of the error names the folder, which the listener must not see.
             log.exception("a vote of %s could not be stored", self.test_id)
             message = "your vote could not be stored; please try again, and inform the person who invited you"
             return {**refusal, "message": message, "try_again": True}
 
-    def _begin(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        self._ballots.begin(self.name_of(listener), message)
+    def _store_start(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
+        self._ballots.store_start(self.name_of(listener), message)
         return {"kind": "begun"}
 
-    def _vote(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _check_and_store_vote(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Check and store a vote, and return the reply."""
         name = self.name_of(listener)
-        rows = self.rows_of(name, message)
+        rows = self.make_rows(name, message)
         trial = message["trial"]
-        self._ballots.vote(name, trial, rows)
-        reveal = self._sheet(name).conditions(trial) if self.setup.reveal else None
+        self._ballots.store_vote(name, trial, rows)
+        reveal = self._get_sheet(name).get_conditions(trial) if self.setup.reveal else None
         return {"kind": "stored", "trial": trial, "reveal": reveal}
 
-    def _done(self, listener: int | str) -> list[int]:
+    def _list_voted_trials(self, listener: int | str) -> list[int]:
+        """Return the trials of a listener that have a vote. Return an empty list if they cannot be read."""
         try:
-            return self._ballots.progress(self.name_of(listener))[1]
+            return self._ballots.read_progress(self.name_of(listener))[1]
         except StoreError:
             return []
 
-    def _pages(self, name: str) -> Mapping[int, Page]:
+    def _get_pages(self, name: str) -> Mapping[int, Page]:
+        """Return the pages of a listener by trial, or an empty mapping for an unknown listener."""
         is_known = name in self._sheets or name in self.listeners
-        return self._sheet(name).pages if is_known else {}
+        return self._get_sheet(name).pages if is_known else {}
 
-    def _sheet(self, name: str) -> Sheet:
+    def _get_sheet(self, name: str) -> TrialSheet:
         if name not in self._sheets:
-            self._sheets[name] = sheet_of(name, pages_of(self._design, name), self.stimuli, self.setup)
+            self._sheets[name] = build_sheet(name, build_pages(self._design, name), self.stimuli, self.setup)
         return self._sheets[name]
 
 
@@ -407,10 +424,10 @@ def refuse_listener(listener: Any, names: Collection[str]) -> None:
     """Raise ListeningError unless `listener` is a valid number or one of the names."""
     if isinstance(listener, str) and listener in names:
         return
-    if isinstance(listener, int) and not isinstance(listener, bool) and 1 <= listener <= MOST_LISTENERS:
+    if isinstance(listener, int) and not isinstance(listener, bool) and 1 <= listener <= MAX_LISTENERS:
         return
     raise ListeningError(
-        f"there is no listener {listener!r}; a number from 1 on, or a name such as {listener_name(1)!r}"
+        f"there is no listener {listener!r}; a number from 1 on, or a name such as {make_listener_name(1)!r}"
     )
 
 

@@ -1,10 +1,10 @@
 """Run the embedded service as a child process that never outlives its parent.
 
 The child runs the same service as ``speechframe serve``, on a free port of this
-machine. Each region has a child of its own. All children share one data folder.
-The parent holds the write end of the child's standard input. The pipe closes
-at the end of the block, or if the parent is killed. Then the child and its
-worker processes end.
+machine. Each region (a named address of the service) has a child of its own.
+All children share one data folder. The parent holds the write end of the
+child's standard input. This pipe closes when the ``with`` block ends or the
+parent is killed. The child and its worker processes then end.
 """
 
 import atexit
@@ -24,25 +24,26 @@ from pydantic import SecretStr
 
 from speechframe.errors import SettingsError
 from speechframe.processes.child import Child, Running
-from speechframe.settings import GLOBAL_REGION, Settings, default_service_folder
+from speechframe.settings import GLOBAL_REGION, Settings, find_default_service_folder
 from speechframe.settings.hidden import Hidden
 from speechframe.spec.limits import REGIONS
 
-__all__ = ["LocalService", "default_data_dir", "local_service", "shared_service"]
+__all__ = ["LocalService", "find_default_data_folder", "get_shared_service", "local_service"]
 
 log = logging.getLogger("speechframe.local")
 
-_MOST_WORKERS = 4
+_MAX_WORKERS = 4
+"""Largest number of speech processes that regions divide among them if `workers` is not given."""
 
 
-def default_data_dir() -> Path:
-    """Return the data folder that is used when no key and no address are set.
+def find_default_data_folder() -> Path:
+    """Return the data folder of the embedded service if no key and no address are set.
 
     The folder is ``SPEECHFRAME_SERVICE``, or else ``speechframe/service`` in the
-    user's cache folder. Several processes may share the folder. Each runs a
-    service of its own with the same keys and balances.
+    user's cache folder. Several processes may share the folder. Each process runs
+    its own service, with the same keys and balances.
     """
-    return default_service_folder()
+    return find_default_service_folder()
 
 
 class LocalService(Running):
@@ -59,11 +60,11 @@ class LocalService(Running):
     regions
         Names of the requested regions. Empty if none were requested.
     region_urls, pids
-        Address and process id by region. The only region is ``global`` if none were requested.
+        Address and process id by region. If no regions were requested, the only region is ``global``.
     pid
-        Process id of the first region.
+        Process id of the first region's service.
     data
-        Data folder.
+        Folder of keys, balances and audio. None before the start if the folder is temporary.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class LocalService(Running):
         self._key_lines = list(keys)
         self._given_data = data
         self._options = list(options)
-        self._workers = _divided(workers, max(1, len(regions)))
+        self._workers = _divide_workers(workers, max(1, len(regions)))
         self._children: dict[str, Child] = {}
         self._owner_pid = 0
         self._is_given_up = False
@@ -96,12 +97,12 @@ class LocalService(Running):
 
     @property
     def pid(self) -> int:
-        """Process id of the first region. 0 before the start."""
+        """Process id of the first region's service. 0 before the start."""
         return next(iter(self.pids.values()), 0)
 
     @property
     def api_key(self) -> SecretStr:
-        """First key of the service."""
+        """First key of the service. Raises SettingsError before the start."""
         if not self.keys:
             raise SettingsError("the local service has not been started: use it as a context manager")
         return self.keys[0]
@@ -115,8 +116,8 @@ class LocalService(Running):
 
     @property
     def is_running(self) -> bool:
-        """Whether this process started the service and at least one region still runs."""
-        return self._owner_pid == os.getpid() and any(child.lives for child in self._children.values())
+        """True if this process started the service and the service of at least one region still runs."""
+        return self._owner_pid == os.getpid() and any(child.is_alive for child in self._children.values())
 
     def __repr__(self) -> str:
         if self.regions and self.region_urls:
@@ -129,8 +130,8 @@ class LocalService(Running):
         Raises
         ------
         SettingsError
-            The service cannot start, for example because of a missing extra or an unusable folder. The
-            message is that of the child.
+            The service was started before, or cannot start, for example because an extra is missing or a
+            folder is unusable. In the second case the message comes from the child process.
         """
         if self._children:
             raise SettingsError("this local service was started before; make a new one")
@@ -142,15 +143,15 @@ class LocalService(Running):
         try:
             # Start all children before the first wait, because loading the engines takes most of the time.
             for region, workers in zip(self.regions or (GLOBAL_REGION,), self._workers, strict=True):
-                self._children[region] = Child(self._command(region, workers), self._key_lines)
+                self._children[region] = Child(self._build_command(region, workers), self._key_lines)
             if self._is_given_up:
                 self.give_up()
             for region, child in self._children.items():
-                said = child.announcement()
-                self.region_urls[region] = said["url"]
-                self.pids[region] = said["pid"]
-                self.keys = said["keys"]
-            if left_out := said["left_out"]:
+                announcement = child.read_announcement()
+                self.region_urls[region] = announcement["url"]
+                self.pids[region] = announcement["pid"]
+                self.keys = announcement["keys"]
+            if left_out := announcement["left_out"]:
                 log.warning(
                     "the local service left out what cannot be used (%d); `speechframe doctor` names it",
                     left_out,
@@ -160,7 +161,7 @@ class LocalService(Running):
             raise
         return self
 
-    def _command(self, region: str, workers: int | None) -> list[str]:
+    def _build_command(self, region: str, workers: int | None) -> list[str]:
         return [
             sys.executable, "-P", "-m", "speechframe.local.service",
             "--port", "0", "--data", str(self.data), "--json", "--die-with-parent", "--keys-file", "-",
@@ -170,15 +171,18 @@ class LocalService(Running):
         ]  # fmt: skip
 
     def give_up(self) -> None:
-        """End a start that is still running in another thread."""
+        """Make a `start` that is running in another thread fail soon, by ending the child processes."""
         self._is_given_up = True
         for child in list(self._children.values()):
             child.terminate()
 
     def stop(self) -> None:
-        """End all processes and remove the temporary folder. A second call does nothing."""
+        """End all child processes and remove the temporary folder, if there is one.
+
+        A second call, or a call in a forked process, ends nothing.
+        """
         children, self._children = self._children, {}
-        # A forked process has a copy of this object, but it is not the parent of the children.
+        # A forked process has a copy of this object, but is not the parent of the child processes.
         if os.getpid() != self._owner_pid:
             return
         for child in children.values():
@@ -208,42 +212,44 @@ def local_service(
     allow_private_urls: bool = False,
     options: Sequence[str] = (),
 ) -> LocalService:
-    """Return the embedded service as a context manager (for ``with`` or ``async with``).
+    """Return the embedded service, not started yet, as a context manager for ``with`` or ``async with``.
 
     Parameters
     ----------
     quota
-        Characters in a billing cycle of the generated key. Default: that of the service.
+        Characters that the generated key may use in a billing cycle. Default: the default of the service.
     concurrency
-        Requests in flight of the generated key, in each region and pool. Default: that of the service.
+        Largest number of requests that the generated key may have in flight, in each region and worker pool.
+        Default: the default of the service.
     keys
         Your own keys as ``KEY[:QUOTA[:CONCURRENCY]]``, instead of a generated key. `quota` and
-        `concurrency` then apply to keys without figures of their own.
+        `concurrency` then apply to keys that lack these numbers.
     data
-        Folder of keys, balances and audio. Default: a temporary folder, which is removed at the end.
+        Folder of keys, balances and audio. Default: a temporary folder, which is removed when the block ends.
     workers
-        Number of speech processes. Default: one per core, at most 4. Regions divide the number. Each region
-        has at least one.
+        Number of speech processes, divided among the regions. Each region has at least one. Default: one per
+        core, at most 4.
     regions
         Names of the regions to serve (section 4.1), in order of preference. Each region has its own address
-        and caps (section 8). Regions share keys, balances, idempotency and audio. Default: one address.
+        and concurrency limits (section 8). Regions share keys, balances, idempotency and audio. Default: one
+        address without a region.
     voices
-        Folders of Piper voices for the gen2 catalogue. Default: those of ``SPEECHFRAME_VOICES``. The voices
-        need the extra ``speechframe[neural]``.
+        Folders of Piper voices for the gen2 catalogue. Default: the folders in ``SPEECHFRAME_VOICES``. The
+        voices need the extra ``speechframe[neural]``.
     translation_models
-        Folders of Firefox-Translations models, in addition to the installed pairs. Default: those of
+        Folders of Firefox-Translations models, in addition to the installed models. Default: the folders in
         ``SPEECHFRAME_TRANSLATION_MODELS``. The models need the extra ``speechframe[translate]``.
     allow_private_urls
-        Whether a ``file_url`` or ``webhook_url`` may point to this machine or its network, for example to
+        True if a ``file_url`` or ``webhook_url`` may point to this machine or its network, for example to
         your own server.
     options
-        Further options of ``speechframe serve``.
+        Further command-line options of ``speechframe serve``.
 
     Raises
     ------
     SettingsError
-        A region is not in the document, or a value has the wrong type. Raised on entering the block if the
-        extra ``speechframe[local]`` is missing, or if a folder is unusable.
+        A region is not in the document, or a value has the wrong type. Also raised on entering the block, if
+        the extra ``speechframe[local]`` is missing or a folder is unusable.
 
     Examples
     --------
@@ -254,7 +260,7 @@ def local_service(
     ...     print(service.settings.addresses())
     {'us-east': 'http://127.0.0.1:40125', 'eu-central': 'http://127.0.0.1:40127'}
     """
-    keys = _hidden(keys)
+    keys = _hide_keys(keys)
     for name, number in (("quota", quota), ("concurrency", concurrency), ("workers", workers)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, Integral)):
             raise SettingsError(f"{name}={number!r}; allowed: a whole number")
@@ -263,22 +269,22 @@ def local_service(
     given = _check_list("keys", keys, "keys", str) if keys is not None else []
     if not given and (quota is not None or concurrency is not None):
         given = [Hidden(f"local-{secrets.token_urlsafe(24)}")]
-    lines = [_with_figures(key, quota, concurrency) for key in given]
+    lines = [_complete_key(key, quota, concurrency) for key in given]
     return LocalService(
         keys=lines,
         data=Path(data) if data is not None else None,
         workers=workers,
         options=[
-            *_repeated("--voices", voices),
-            *_repeated("--translation-models", translation_models),
+            *_repeat_option("--voices", voices),
+            *_repeat_option("--translation-models", translation_models),
             *(("--allow-private-urls",) if allow_private_urls else ()),
             *_check_list("options", options, "options", str),
         ],
-        regions=() if regions is None else _checked_regions(regions),
+        regions=() if regions is None else _check_regions(regions),
     )
 
 
-def _repeated(option: str, folders: Iterable[str | os.PathLike[str]]) -> list[str]:
+def _repeat_option(option: str, folders: Iterable[str | os.PathLike[str]]) -> list[str]:
     name = option[2:].replace("-", "_")
     given = (
         [folders]
@@ -289,7 +295,10 @@ def _repeated(option: str, folders: Iterable[str | os.PathLike[str]]) -> list[st
 
 
 def _check_list(name: str, values: Any, what: str, *kinds: type) -> list[Any]:
-    """Return values as a list after a check of their types. Errors hide the values, which may be keys."""
+    """Return `values` as a list, or raise SettingsError if a type is wrong.
+
+    The error contains only the types, because the values may be keys.
+    """
     if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
         kind = "str" if isinstance(values, str) else type(values).__name__
         raise SettingsError(f"{name} is of type {kind}; allowed: a list of {what}")
@@ -301,8 +310,8 @@ def _check_list(name: str, values: Any, what: str, *kinds: type) -> list[Any]:
     return found
 
 
-def _checked_regions(regions: Iterable[str]) -> tuple[str, ...]:
-    # Settings splits a string at its commas, as for SPEECHFRAME_REGIONS.
+def _check_regions(regions: Iterable[str]) -> tuple[str, ...]:
+    # Settings accepts a string, too, and splits it at its commas, as in SPEECHFRAME_REGIONS.
     names = Settings(regions=regions).regions  # type: ignore[arg-type]
     unknown = [name for name in names if name not in REGIONS]
     if unknown or not names:
@@ -311,32 +320,32 @@ def _checked_regions(regions: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _divided(workers: int | None, parts: int) -> list[int | None]:
+def _divide_workers(workers: int | None, parts: int) -> list[int | None]:
     if workers is None and parts > 1:
-        workers = min(_MOST_WORKERS, _cores())
+        workers = min(_MAX_WORKERS, _count_cores())
     if workers is None or workers < 1:
-        # The service chooses a number instead of None, and refuses one below 1.
+        # Pass these values on: the service replaces None by its default, and refuses numbers below 1.
         return [workers] * parts
     return [max(1, workers // parts + (part < workers % parts)) for part in range(parts)]
 
 
-def _hidden(keys: Any) -> Any:
+def _hide_keys(keys: Any) -> Any:
     if isinstance(keys, Iterable) and not isinstance(keys, (str, bytes)):
         return [Hidden(key) if isinstance(key, str) else key for key in keys]
     return Hidden(keys) if isinstance(keys, str) else keys
 
 
-def _with_figures(key: Hidden, quota: int | None, concurrency: int | None) -> Hidden:
+def _complete_key(key: Hidden, quota: int | None, concurrency: int | None) -> Hidden:
     if "\n" in key or "\r" in key:
         raise SettingsError("a key contains a line break")
     name, own_quota, own_concurrency, *_ = map(Hidden, (*key.split(":", 2), "", ""))
-    first = own_quota or ("" if quota is None else str(quota))
-    second = own_concurrency or ("" if concurrency is None else str(concurrency))
-    return Hidden(f"{name}:{first}:{second}".rstrip(":"))
+    quota_text = own_quota or ("" if quota is None else str(quota))
+    concurrency_text = own_concurrency or ("" if concurrency is None else str(concurrency))
+    return Hidden(f"{name}:{quota_text}:{concurrency_text}".rstrip(":"))
 
 
 _started: "weakref.WeakSet[LocalService]" = weakref.WeakSet()
@@ -345,7 +354,7 @@ _shared_lock = threading.Lock()
 _inherited: list[LocalService] = []
 
 
-def shared_service(data: str | os.PathLike[str] | None = None) -> LocalService:
+def get_shared_service(data: str | os.PathLike[str] | None = None) -> LocalService:
     """Return this process's embedded service over a shared data folder, started on first use.
 
     The service ends with this process. Later calls, also from other threads,
@@ -355,14 +364,14 @@ def shared_service(data: str | os.PathLike[str] | None = None) -> LocalService:
     Parameters
     ----------
     data
-        Data folder. Default: :func:`default_data_dir`.
+        Data folder. Default: :func:`find_default_data_folder`.
 
     Raises
     ------
     SettingsError
         The service cannot start.
     """
-    folder = Path(data).expanduser().absolute() if data is not None else default_data_dir().absolute()
+    folder = Path(data).expanduser().absolute() if data is not None else find_default_data_folder().absolute()
     with _shared_lock:
         service = _shared.get(folder)
         if service is None or not service.is_running:
@@ -382,15 +391,15 @@ def _stop_shared() -> None:
     _shared.clear()
 
 
-def _after_fork() -> None:
+def _reset_after_fork() -> None:
     global _shared_lock  # noqa: PLW0603 - it may have been held by a thread that no longer exists
     _shared_lock = threading.Lock()
     _shared.clear()
-    # The children belong to the parent process. Only close the inherited pipes that keep them alive.
+    # The service processes belong to the parent. Only close the inherited pipes that keep them alive.
     _inherited.extend(_started)
     for service in _inherited:
         service.let_go()
 
 
 atexit.register(_stop_shared)
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,1 +1,1 @@
-"""Public addresses, the connections of a server, and the number of open connections and files."""
+"""Recognition of public addresses, and limits on the connections and open files of a process."""

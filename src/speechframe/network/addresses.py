@@ -1,15 +1,15 @@
-"""A table of the addresses that belong to the public Internet. Python's own table differs between versions.
+"""Recognition of addresses of the public Internet, by our own table. That of Python differs between versions.
 
-The table has the blocks of IANA's registries of special-purpose addresses that are not "globally reachable".
-A few smaller blocks inside them, such as 192.0.0.9/32 and 2001:20::/28, are reachable. They serve anycast
-services and identifiers. They offer no files, so they count as not public too.
+The table contains the blocks of IANA's registries of special-purpose addresses that are not "globally
+reachable". A few smaller blocks in them, such as 192.0.0.9/32 and 2001:20::/28, are reachable. They serve
+anycast services and identifiers but no files, so they count as not public too.
 """
 
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
-__all__ = ["is_public", "written_inside"]
+__all__ = ["find_inner_ipv4", "is_public"]
 
-_NOT_PUBLIC = tuple(
+_NOT_PUBLIC_BLOCKS = tuple(
     map(
         ip_network,
         (
@@ -17,9 +17,9 @@ _NOT_PUBLIC = tuple(
             "10.0.0.0/8",  # private use
             "100.64.0.0/10",  # behind a provider's address translation
             "127.0.0.0/8",  # loopback
-            "169.254.0.0/16",  # the link, and secrets of cloud machines
+            "169.254.0.0/16",  # link-local, and the metadata service of clouds, which returns secrets
             "172.16.0.0/12",  # private use
-            "192.0.0.0/24",  # protocol assignments, and secrets of cloud machines
+            "192.0.0.0/24",  # protocol assignments, and the metadata service of some clouds
             "192.0.2.0/24",  # documentation
             "192.88.99.0/24",  # relays of 6to4, no longer in use
             "192.168.0.0/16",  # private use
@@ -28,10 +28,10 @@ _NOT_PUBLIC = tuple(
             "203.0.113.0/24",  # documentation
             "224.0.0.0/4",  # multicast
             "240.0.0.0/4",  # reserved, and broadcast
-            # Not in a registry. This is the host side of a large provider's virtual machines.
+            # Not in a registry. Virtual machines of Azure reach their host by this address.
             "168.63.129.16/32",
-            # Only 2000::/3 is assigned to networks. The rest has loopback, private, link and multicast
-            # addresses.
+            # All blocks outside of 2000::/3, which alone has addresses of networks. The others have loopback,
+            # private, link-local and multicast addresses.
             "::/3",
             "4000::/2",
             "8000::/1",
@@ -41,12 +41,12 @@ _NOT_PUBLIC = tuple(
         ),
     )
 )
-_NAT64 = ip_network("64:ff9b::/96")
-_LOW_BITS = 0xFFFF_FFFF
+_NAT64_BLOCK = ip_network("64:ff9b::/96")
+_IPV4_BITS = 0xFFFF_FFFF
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address is public. An address that contains an IPv4 address is as public as that one.
+    """Return whether an address is public. If it contains an IPv4 address, the IPv4 address decides.
 
     Examples
     --------
@@ -54,14 +54,17 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     >>> is_public(ip_address("2606:4700::1111")), is_public(ip_address("::ffff:127.0.0.1"))
     (True, False)
     """
-    inner = written_inside(address) or address
-    return not any(inner in block for block in _NOT_PUBLIC)
+    inner = find_inner_ipv4(address) or address
+    return not any(inner in block for block in _NOT_PUBLIC_BLOCKS)
 
 
-def written_inside(address: IPv4Address | IPv6Address) -> IPv4Address | None:
-    """Return the IPv4 address to which a gateway would forward the packets."""
+def find_inner_ipv4(address: IPv4Address | IPv6Address) -> IPv4Address | None:
+    """Return the IPv4 address inside an IPv6 address, or None if there is none.
+
+    A gateway would forward packets to the IPv4 address.
+    """
     if isinstance(address, IPv4Address):
         return None
-    if address in _NAT64:
-        return IPv4Address(int(address) & _LOW_BITS)
+    if address in _NAT64_BLOCK:
+        return IPv4Address(int(address) & _IPV4_BITS)
     return address.ipv4_mapped or address.sixtofour

@@ -1,11 +1,11 @@
-"""Limits on the number of connections of a server, on their header time, and on its log.
+"""Limits on the connections of a server, on the time for a header section, and on repeated log lines.
 
-Both servers of the project use this module: the local service, and a served listening test. aiohttp does not
-limit connections or the time of a header section. It answers broken HTTP in plain text, with a traceback in
-the log. Its connection class decides all this, so the class here is a subclass of it.
+The local service and a served listening test use this module. aiohttp limits neither the number of
+connections nor the time for a header section. It answers invalid HTTP in plain text and logs a traceback.
+`_Connection` is a subclass of aiohttp's connection class that changes this behaviour.
 
-If a server is full, it closes the connection that has been idle for longest. If no connection is idle, a new
-connection gets 503.
+If a server is full, it closes the connection that has been idle for the longest time. If no connection is
+idle, a new connection gets 503.
 """
 
 import asyncio
@@ -22,67 +22,71 @@ from weakref import WeakSet
 from aiohttp import hdrs, web
 from aiohttp.web_protocol import RequestHandler
 
-from speechframe.network.descriptors import MOST_DESCRIPTORS
+from speechframe.network.descriptors import MAX_DESCRIPTORS
 
-__all__ = ["RETRY_S", "Connections", "repeats_counted"]
+__all__ = ["RETRY_AFTER_S", "Connections", "count_repeats"]
 
-RETRY_S = 1.0
-"""Seconds in the Retry-After of a 503 from a full server. Short, because a connection may be idle soon."""
+RETRY_AFTER_S = 1.0
+"""Seconds in the Retry-After of a 503 from a full server. A connection may become idle at any time."""
 
-_MOST = MOST_DESCRIPTORS // 2
-"""Largest number of connections of one server, if the process may have twice as many descriptors."""
-_LIMITS: dict[str, Any] = {
+_MAX_CONNECTIONS = MAX_DESCRIPTORS // 2
+"""Largest number of connections of a server, if the process may open twice as many files and sockets."""
+_HANDLER_OPTIONS: dict[str, Any] = {
     "keepalive_timeout": 75.0,
     "lingering_time": 5.0,
     "access_log": None,
-    # Do not decompress bodies here. The rest of a refused body is discarded, and decompressing it first would
-    # let clients without a key block the loop. A handler that accepts a body decompresses it within a limit.
+    # Do not decompress bodies here, because a client without a key could block the event loop. A handler that
+    # accepts a body decompresses it up to a limit.
     "auto_decompress": False,
 }
-_REFUSED_S = 1.0
-"""Seconds that a refused connection has to send its request. An answer before the request may get lost."""
+_REFUSAL_WAIT_S = 1.0
+"""Seconds to wait for the request of a refused connection. An answer before the request may get lost."""
 _ACCEPTED_AT_ONCE = 16
-"""Number of connections that asyncio accepts in one step. So many may briefly exceed the limit."""
-_WAITING_TO_BE_ACCEPTED = 512
-_REPEAT_S = 60.0
-_REMEMBERED_LINES = 1000
+"""Number of connections that asyncio accepts in one step. The limit may be exceeded by this number."""
+_KERNEL_QUEUE_CONNECTIONS = 512
+"""Number of connections in the queue of the kernel."""
+_REPEAT_PERIOD_S = 60.0
+"""Seconds for which a repeated log line is only counted."""
+_MAX_COUNTED_LINES = 1000
+"""Largest number of different log lines whose repeats are counted."""
 
-Refusal = Callable[[HTTPStatus, str], web.Response]
+RefusalFactory = Callable[[HTTPStatus, str], web.Response]
 
 
 class ConnectionWatcher(Protocol):
-    """Interface that is called for each new and each lost connection."""
+    """Interface of an object that is called for each new and each lost connection."""
 
     def add(self, connection: asyncio.BaseProtocol, transport: asyncio.BaseTransport) -> None:
-        """Note a new connection."""
+        """Record a new connection."""
 
     def remove(self, connection: asyncio.BaseProtocol) -> None:
-        """Note the loss of a connection."""
+        """Record the loss of a connection."""
 
 
 class Connections:
-    """The connections of one server.
+    """The open connections of one server, with their limit.
 
     Parameters
     ----------
     server
         The aiohttp server that handles requests.
     refusal
-        Makes the answers without a handler: 400 for broken HTTP, 408 for a late header section, 500 for a
-        failure outside of the handlers, and 503 for a full server.
+        Function that returns the answer for a status and a message, if no handler does. The status is 400 for
+        invalid HTTP, 408 for a late header section, 500 for a failure outside of the handlers, and 503 for a
+        full server.
     header_timeout_s
-        Seconds from the first byte of a request to the end of its header section.
+        Allowed seconds from the first byte of a request to the end of its header section.
     log
         Logger for failures.
     watcher
-        Optional watcher of the connections.
+        Object that is called for each new and each lost connection (default: none).
     """
 
     def __init__(
         self,
         server: web.Server,
         *,
-        refusal: Refusal,
+        refusal: RefusalFactory,
         header_timeout_s: float,
         log: logging.Logger,
         watcher: ConnectionWatcher | None = None,
@@ -90,23 +94,23 @@ class Connections:
         self.server, self.refusal, self.header_timeout_s, self.log = server, refusal, header_timeout_s, log
         self.watcher = watcher
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        # The other half of the descriptors is for files, databases, child processes and outgoing requests.
-        self.most = _MOST if soft == resource.RLIM_INFINITY else min(_MOST, soft // 2)
-        # Weak references, because `connection_lost` is not called if a connection fails early.
+        # Use half of the file descriptors. Files, databases, child processes and requests need the others.
+        self.most = _MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MAX_CONNECTIONS, soft // 2)
+        # Keep weak references, because `connection_lost` is not called if a connection fails early.
         self._open: WeakSet[_Connection] = WeakSet()
-        self._refused: WeakSet[_Refused] = WeakSet()
+        self._refused: WeakSet[_RefusedConnection] = WeakSet()
 
     async def listen(self, listener: socket.socket) -> asyncio.Server:
-        """Accept connections on a bound socket."""
+        """Accept connections on a bound socket. Return the asyncio server, which is already listening."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(self._accept, sock=listener, backlog=_ACCEPTED_AT_ONCE)
-        # `backlog` sets two numbers, the connections accepted in one step and the kernel's queue. So set the
-        # kernel's queue again.
-        listener.listen(_WAITING_TO_BE_ACCEPTED)
+        # `backlog` sets the number of connections that are accepted in one step, and the queue of the kernel.
+        # So set the queue again.
+        listener.listen(_KERNEL_QUEUE_CONNECTIONS)
         return server
 
-    def forget(self, connection: "_Connection | _Refused") -> None:
-        """Remove a closed connection."""
+    def forget(self, connection: "_Connection | _RefusedConnection") -> None:
+        """Remove a closed connection from the counted connections."""
         if isinstance(connection, _Connection):
             self._open.discard(connection)
         else:
@@ -116,8 +120,8 @@ class Connections:
         if len(self._open) >= self.most:
             idle = [one for one in self._open if one.idle_until_s is not None]
             if not idle:
-                patient = len(self._refused) < self.most // 4
-                refused = _Refused(self, _REFUSED_S if patient else 0.0)
+                may_wait = len(self._refused) < self.most // 4
+                refused = _RefusedConnection(self, _REFUSAL_WAIT_S if may_wait else 0.0)
                 self._refused.add(refused)
                 return refused
             min(idle, key=lambda one: one.idle_until_s or 0.0).drop()
@@ -125,8 +129,8 @@ class Connections:
         self._open.add(connection)
         return connection
 
-    def raw_refusal(self, status: HTTPStatus, words: str) -> bytes:
-        """Return a refusal as bytes, for a connection without a parsed request."""
+    def encode_refusal(self, status: HTTPStatus, words: str) -> bytes:
+        """Return a refusal as the bytes of an HTTP answer, for a connection without a parsed request."""
         response = self.refusal(status, words)
         body = response.body if isinstance(response.body, bytes) else b""
         response.headers[hdrs.CONTENT_LENGTH] = str(len(body))
@@ -136,25 +140,25 @@ class Connections:
 
 
 class _Connection(RequestHandler):
-    """An accepted connection."""
+    """An accepted connection with a limit of header time."""
 
     __slots__ = ("__weakref__", "_all", "_header_timer")
 
     def __init__(self, connections: Connections) -> None:
         super().__init__(
-            connections.server, loop=asyncio.get_running_loop(), logger=connections.log, **_LIMITS
+            connections.server, loop=asyncio.get_running_loop(), logger=connections.log, **_HANDLER_OPTIONS
         )
         self._all = connections
         self._header_timer: asyncio.TimerHandle | None = None
 
     @property
     def idle_until_s(self) -> float | None:
-        """Time of the loop's clock at which an idle connection is closed. None for a busy connection."""
+        """Time at which an idle connection is closed, on the clock of the event loop. None if it is busy."""
         waits = self._waiter is not None and not self._waiter.done() and self._header_timer is None
         return self._next_keepalive_close_time if waits else None
 
     def drop(self) -> None:
-        """Close the connection at once and discard unsent data, to make room for another connection."""
+        """Close the connection at once, and discard unsent data."""
         transport = self.transport
         self._all.forget(self)
         self.force_close()
@@ -162,23 +166,23 @@ class _Connection(RequestHandler):
             transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Report the new connection to the watcher."""
+        """Pass the new connection to the watcher and to aiohttp."""
         if self._all.watcher is not None:
             self._all.watcher.add(self, transport)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on. Run the header timer until they make a whole request header."""
+        """Pass bytes to aiohttp. The header timer runs from the first byte of a header to its end."""
         before = self._request_count
         super().data_received(data)
         if self._request_count != before:
             self._stop_timer()
         elif self._header_timer is None and self._waiter is not None and not self._waiter.done():
-            # No request is being handled, so these bytes are the beginning of a header section.
-            self._header_timer = self._loop.call_later(self._all.header_timeout_s, self._header_late)
+            # aiohttp waits for a request, so these bytes are the beginning of a header section.
+            self._header_timer = self._loop.call_later(self._all.header_timeout_s, self._refuse_late_header)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop the timer and remove the connection everywhere."""
+        """Stop the timer, and remove the connection from the count and from the watcher."""
         self._stop_timer()
         self._all.forget(self)
         if self._all.watcher is not None:
@@ -190,11 +194,11 @@ class _Connection(RequestHandler):
             self._header_timer.cancel()
             self._header_timer = None
 
-    def _header_late(self) -> None:
+    def _refuse_late_header(self) -> None:
         self._header_timer = None
         if self.transport is not None:
             words = f"the header section did not arrive within {self._all.header_timeout_s:g} s"
-            self.transport.write(self._all.raw_refusal(HTTPStatus.REQUEST_TIMEOUT, words))
+            self.transport.write(self._all.encode_refusal(HTTPStatus.REQUEST_TIMEOUT, words))
             self.force_close()
 
     def handle_error(
@@ -204,7 +208,7 @@ class _Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer broken HTTP, and exceptions that the application did not catch."""
+        """Return the answer to invalid HTTP, or to an exception that the application did not catch."""
         del message
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun, so it can only be cut off")
@@ -218,26 +222,26 @@ class _Connection(RequestHandler):
         return response
 
 
-class _Refused(asyncio.Protocol):
-    """A connection to a full server. It gets 503 when its request comes, and is closed soon."""
+class _RefusedConnection(asyncio.Protocol):
+    """A connection to a full server. It gets 503 after its first bytes, or after `patience_s` seconds."""
 
     def __init__(self, connections: Connections, patience_s: float) -> None:
         self._all, self._patience_s = connections, patience_s
         self._answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait a short time for the request."""
+        """Start the timer of the wait for a request."""
         assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - true for TCP sockets
         self._transport = transport
         self._timer = asyncio.get_running_loop().call_later(self._patience_s, self._end)
 
     def data_received(self, data: bytes) -> None:
-        """Answer the first bytes, and read the rest. Closing with unread bytes would destroy the answer."""
+        """Answer after the first bytes, and discard all bytes. Unread bytes could destroy the answer."""
         del data
         self._answer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer and remove the connection."""
+        """Stop the timer, and remove the connection from the count."""
         del exc
         self._timer.cancel()
         self._all.forget(self)
@@ -245,8 +249,8 @@ class _Refused(asyncio.Protocol):
     def _answer(self) -> None:
         if not self._answered:
             self._answered = True
-            words = f"all {self._all.most:,} connections are in use; try again in {RETRY_S:g} s"
-            self._transport.write(self._all.raw_refusal(HTTPStatus.SERVICE_UNAVAILABLE, words))
+            words = f"all {self._all.most:,} connections are in use; try again in {RETRY_AFTER_S:g} s"
+            self._transport.write(self._all.encode_refusal(HTTPStatus.SERVICE_UNAVAILABLE, words))
             with contextlib.suppress(OSError):  # the client may have closed the connection
                 self._transport.write_eof()
 
@@ -256,9 +260,12 @@ class _Refused(asyncio.Protocol):
 
 
 @contextlib.contextmanager
-def repeats_counted(*loggers: str) -> Iterator[None]:
-    """Log equal warnings and errors of some loggers once a minute, with the number of repeats."""
-    repeats = _Repeats()
+def count_repeats(*loggers: str) -> Iterator[None]:
+    """Log equal warnings and errors of these loggers only once a minute, and then the number of repeats.
+
+    This is a context manager. `loggers` are names of loggers.
+    """
+    repeats = _RepeatFilter()
     for name in loggers:
         logging.getLogger(name).addFilter(repeats)
     try:
@@ -269,16 +276,16 @@ def repeats_counted(*loggers: str) -> Iterator[None]:
         repeats.log_repeats(float("inf"))
 
 
-class _Repeats(logging.Filter):
-    """Passes a line if it was not logged in the last minute, and counts its repeats."""
+class _RepeatFilter(logging.Filter):
+    """Filter that drops a line that was logged in the last minute, and counts these repeats."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Line to the time at which it passed and the number of repeats since then.
+        # For each line, the time at which it was logged and the number of repeats since then.
         self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a line passes."""
+        """Return whether a record must be logged. Lines below WARNING are always logged."""
         if record.levelno < logging.WARNING:
             return True
         now_s = time.monotonic()
@@ -288,15 +295,15 @@ class _Repeats(logging.Filter):
             logged_s, count = self._seen[line]
             self._seen[line] = (logged_s, count + 1)
             return False
-        if len(self._seen) >= _REMEMBERED_LINES:
+        if len(self._seen) >= _MAX_COUNTED_LINES:
             self.log_repeats(float("inf"))
         self._seen[line] = (now_s, 0)
         return True
 
     def log_repeats(self, now_s: float) -> None:
-        """Remove the lines that passed over a minute ago, and log the number of repeats of each."""
+        """Remove lines that were logged over a minute ago, and log the number of repeats of each."""
         for line, (logged_s, count) in list(self._seen.items()):
-            if logged_s + _REPEAT_S <= now_s and line in self._seen:
+            if logged_s + _REPEAT_PERIOD_S <= now_s and line in self._seen:
                 del self._seen[line]
                 name, level, words = line
                 if count:

@@ -1,4 +1,4 @@
-"""The number of files and connections (descriptors) that this process may have open."""
+"""Limit of the file descriptors (open files and connections) of this process."""
 
 import contextlib
 import sys
@@ -7,27 +7,30 @@ from pathlib import Path
 if sys.platform != "win32":
     import resource
 
-MOST_DESCRIPTORS = 8192
-"""Soft limit that our own commands and servers set for their process, if the hard limit allows it."""
-_RESERVED = 64
-"""Descriptors for files that a run opens beside its connections."""
+MAX_DESCRIPTORS = 8192
+"""Number of descriptors to which our commands and servers raise the soft limit of their process."""
+_RESERVED_DESCRIPTORS = 64
+"""Number of descriptors that a run needs for files."""
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit of this process to :data:`MOST_DESCRIPTORS`, if allowed."""
+    """Raise the soft limit of this process to :data:`MAX_DESCRIPTORS`, or as far as the hard limit allows.
+
+    A higher limit stays unchanged. On Windows the function does nothing.
+    """
     if sys.platform == "win32":
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(MOST_DESCRIPTORS, hard)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(MAX_DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def free_descriptors() -> int:
-    """Return the number of connections that this process may still open beside its files."""
+def count_free_descriptors() -> int:
+    """Return the number of connections that this process may open now, after a reserve for files."""
     if sys.platform == "win32":
-        return MOST_DESCRIPTORS
+        return MAX_DESCRIPTORS
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return sys.maxsize
@@ -35,4 +38,4 @@ def free_descriptors() -> int:
         used = sum(1 for _ in Path("/dev/fd").iterdir())
     except OSError:  # not even this folder can be opened
         used = soft
-    return max(0, soft - used - _RESERVED)
+    return max(0, soft - used - _RESERVED_DESCRIPTORS)

@@ -1,4 +1,4 @@
-"""Check arguments of public functions. Each error has the name, the allowed values and the given value."""
+"""Check arguments of public functions. Each error contains the name, the allowed values and the value."""
 
 import operator
 from os import PathLike

@@ -2,8 +2,8 @@
 
 A notebook loads one script for each widget, and a saved page cannot import files. Therefore the imported
 modules are placed before the script that imports them. Lines with ``import`` and the words ``export`` are
-removed. This works because names are unique across modules, and each import is one line. Comment lines and
-indentation are removed, too.
+removed. This works because names are unique across modules, and each import is one line. Comments on lines of
+their own, and indentation, are removed as well.
 """
 
 import re
@@ -11,37 +11,38 @@ from functools import cache
 from importlib.resources import files
 from posixpath import dirname, join, normpath
 
-__all__ = ["SCRIPTS", "script", "style"]
+__all__ = ["SCRIPT_NAMES", "build_script", "read_style"]
 
-SCRIPTS = (
+SCRIPT_NAMES = (
     "browser", "clip_player", "comparison", "dashboard", "dub_player", "gallery", "listening",
     "stream_player",
 )  # fmt: skip
-"""Names of the widgets' scripts."""
+"""Names of the scripts in the folder `static`, one for each widget."""
 
-_IMPORT = re.compile(r'^import \{[^}]*\} from "(?P<path>\.{1,2}/[\w/]+\.js)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(async )?(function|const|class|let)\b)", re.MULTILINE)
-_DEFAULT = "export default "
-# Removing indentation is safe, because no string of a script spans several lines.
-_OURS = re.compile(r"^[ \t]*(?:/\*\*.*?\*/\n|//[^\n]*\n)?", re.DOTALL | re.MULTILINE)
+_IMPORT_LINE = re.compile(r'^import \{[^}]*\} from "(?P<path>\.{1,2}/[\w/]+\.js)";\n', re.MULTILINE)
+_EXPORT_KEYWORD = re.compile(r"^export (?=(async )?(function|const|class|let)\b)", re.MULTILINE)
+_EXPORT_DEFAULT = "export default "
+# The indentation of a line, and a comment that starts there. No string of a script spans several lines.
+_INDENTATION_AND_COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/\n|//[^\n]*\n)?", re.DOTALL | re.MULTILINE)
 
 
 @cache
-def script(name: str, *, as_page: bool = False, model: str = "page") -> str:
+def build_script(name: str, *, as_page: bool = False, model: str = "page") -> str:
     """Return a widget's script, after all modules that it imports.
 
     Parameters
     ----------
     name
-        One of :data:`SCRIPTS`.
+        One of :data:`SCRIPT_NAMES`.
     as_page
         Whether the script is for a page. Then it defines the constant ``widget`` and has no export.
     model
-        Name of the core module that makes the page's model.
+        Name of the module in `static/core` that makes the page's model (``read_page``, ``served``, ``offline``).
+        The model holds the widget's state and handles its messages. Only used if `as_page` is true.
 
     Examples
     --------
-    >>> "export default " in script("clip_player"), "import " in script("clip_player")
+    >>> "export default " in build_script("clip_player"), "import " in build_script("clip_player")
     (True, False)
     """
     parts: dict[str, str] = {}
@@ -49,11 +50,11 @@ def script(name: str, *, as_page: bool = False, model: str = "page") -> str:
     if as_page:
         _collect(f"core/{model}.js", parts)
     whole = "\n".join(parts.values())
-    return whole.replace(_DEFAULT, "const widget = ") if as_page else whole
+    return whole.replace(_EXPORT_DEFAULT, "const widget = ") if as_page else whole
 
 
 @cache
-def style() -> str:
+def read_style() -> str:
     """Return the style sheet that all widgets share."""
     return _read("spf.css")
 
@@ -63,10 +64,10 @@ def _collect(path: str, parts: dict[str, str]) -> None:
     if path in parts:
         return
     text = _read(path)
-    for found in _IMPORT.finditer(text):
+    for found in _IMPORT_LINE.finditer(text):
         _collect(normpath(join(dirname(path), found["path"])), parts)
-    parts[path] = _OURS.sub("", _EXPORT.sub("", _IMPORT.sub("", text)))
+    parts[path] = _INDENTATION_AND_COMMENT.sub("", _EXPORT_KEYWORD.sub("", _IMPORT_LINE.sub("", text)))
 
 
 def _read(path: str) -> str:
-    return files("speechframe.page").joinpath("static", path).read_text(encoding="utf-8")
+    return files("speechframe.read_page").joinpath("static", path).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Read clips from runs, frames and lists for a page. Data is read at once, and audio on demand."""
+"""Read clips from runs, frames and lists for a page. Texts and times are read at once, audio on demand."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,20 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from speechframe.audio.clip import Clip, Word
-from speechframe.audio.codec import inspect
-from speechframe.audio.peaks import PEAK_BINS, peaks
+from speechframe.audio.codec import inspect_audio
+from speechframe.audio.peaks import PEAK_BINS, compute_peaks
 from speechframe.batch.live import Run
 from speechframe.errors import AudioError, SpeechframeError, StoreError
-from speechframe.store.rows import OUR_ROW_ID as ROW_ID
+from speechframe.store.rows import ROW_ID_COLUMN as ROW_ID
 from speechframe.store.rows import Selection
-from speechframe.store.schema import AUDIO, CALL_COLUMNS, FINISHED
+from speechframe.store.schema import AUDIO_COLUMN, CALL_COLUMNS, FINISHED_STATUSES
 from speechframe.tables.column import Column
 
-__all__ = ["ClipShelf", "Entry", "shelf_of"]
+__all__ = ["ClipShelf", "Entry", "make_shelf"]
 
-_KNOWN = ("text", "word_durations", "audio_seconds", "voice_id", "locale", "status", "error_message")
+_DATA_COLUMNS = ("text", "word_durations", "audio_seconds", "voice_id", "locale", "status", "error_message")
+"""Columns of a run from which the data of a clip is made."""
+
 _AUDIO_FORMS = "the bytes of a file, its path, a dict with one of these, or a clip"
-_SHOWN = 200
+"""Allowed values of the column with the audio, for messages."""
+
+_DEFAULT_LIMIT = 200
 """Default limit of clips on a page. Browsers and people cannot use many more."""
 
 
@@ -33,17 +37,17 @@ class Entry:
     Parameters
     ----------
     clip_id
-        Name of the clip on the page. By default it is an index, which does not reveal the content.
+        Name of the clip on the page. :func:`make_shelf` uses an index, which does not reveal the content.
     row_id
         Id of the row in its run or frame.
     label
-        Label for people. By default it is the row's id.
+        Name of the clip that users see.
     text
         Spoken text.
     words
         Each word, with start and end in milliseconds.
     audio_seconds
-        Length of the audio. 0 if there is no audio.
+        Length of the audio in seconds. 0 if there is no audio.
     voice_id, locale, status
         Values of the run's columns with these names.
     problem
@@ -80,14 +84,14 @@ class Entry:
 
 
 class ClipShelf:
-    """The clips of one page, in order. :func:`shelf_of` makes a shelf.
+    """The clips of one page, in order. :func:`make_shelf` makes a shelf.
 
     Attributes
     ----------
     entries
         The data of each clip.
     total
-        Number of rows in the source. If there are too many for one page, `entries` has fewer.
+        Number of rows in the source. `entries` has fewer if these are too many for one page.
     """
 
     def __init__(self, entries: Sequence[Entry], loaders: Sequence[Callable[[], Clip]], total: int) -> None:
@@ -102,7 +106,7 @@ class ClipShelf:
     def __getitem__(self, clip_id: str) -> Entry:
         return self.entries[self._places[clip_id]]
 
-    def clip(self, clip_id: str) -> Clip:
+    def read_clip(self, clip_id: str) -> Clip:
         """Return a clip with its audio.
 
         Raises
@@ -120,27 +124,27 @@ class ClipShelf:
         except KeyError as error:
             raise StoreError(str(error.args[0])) from None
 
-    def playable(self, clip_id: str) -> tuple[bytes, str]:
+    def read_playable(self, clip_id: str) -> tuple[bytes, str]:
         """Return a clip's audio in a format for browsers, and its content type. See :meth:`Clip.playable`."""
-        return self.clip(clip_id).playable()
+        return self.read_clip(clip_id).playable()
 
-    def peaks(self, clip_id: str, bins: int = PEAK_BINS) -> bytes:
-        """Return the outline of a clip's waveform (see `audio.peaks`). It is empty without audio."""
+    def compute_peaks(self, clip_id: str, bins: int = PEAK_BINS) -> bytes:
+        """Return the outline of a clip's waveform (see `audio.compute_peaks`), or no bytes if it cannot be read."""
         try:
-            return peaks(self.clip(clip_id).samples, bins)
+            return compute_peaks(self.read_clip(clip_id).samples, bins)
         except (SpeechframeError, OSError):
-            # The clip stays in the list. The page shows the error when the clip is played.
+            # The clip stays on the page, which shows the error when the clip is played.
             return b""
 
 
-def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> ClipShelf:
+def make_shelf(source: Any, *, label: Any = None, limit: int | None = _DEFAULT_LIMIT) -> ClipShelf:
     """Return the clips of a source.
 
     Parameters
     ----------
     source
-        A run, a selection of rows, a list of these, a :class:`Clip`, a list of clips, or a pandas frame. The
-        frame needs a column ``audio`` with clips, bytes of a file, paths, or dicts with ``bytes`` or
+        A run, a selection of rows, a list of these, a :class:`Clip`, a list of clips, or a DataFrame. The
+        DataFrame needs a column ``audio`` with clips, bytes of a file, paths, or dicts with ``bytes`` or
         ``path``.
     label
         Column with the label of each clip, as ``col("name")``. None uses the row's id.
@@ -158,8 +162,8 @@ def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> C
     >>> from speechframe.audio.codec import encode
     >>> from speechframe.spec.speech import Format
     >>> data = encode(np.zeros(8000, np.float32), 8000, format=Format.WAV)
-    >>> shelf = shelf_of(Clip(data, Format.WAV, 8000, text="(silence)"))
-    >>> shelf.entries[0].label, shelf.entries[0].audio_seconds, shelf.playable("0")[1]
+    >>> shelf = make_shelf(Clip(data, Format.WAV, 8000, text="(silence)"))
+    >>> shelf.entries[0].label, shelf.entries[0].audio_seconds, shelf.read_playable("0")[1]
     ('clip 1', 1.0, 'audio/wav')
     """
     name = label.name if isinstance(label, Column) else label
@@ -170,58 +174,59 @@ def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> C
     loaders: list[Callable[[], Clip]] = []
     total = 0
     for place, part in enumerate(parts):
-        room = None if limit is None else max(limit - len(entries), 0)
-        for known, loader in islice(_rows_of(part, place), room):
-            entries.append(Entry(str(len(entries)), label=_label(known, name), **known))
+        remaining = None if limit is None else max(limit - len(entries), 0)
+        for entry_data, loader in islice(_read_part(part, place), remaining):
+            entries.append(Entry(str(len(entries)), label=_get_label(entry_data, name), **entry_data))
             loaders.append(loader)
-        total += _length_of(part)
+        total += _count_rows(part)
     return ClipShelf(entries, loaders, total)
 
 
-def _rows_of(part: Any, place: int) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
-    """Yield the data of each clip, and a function that reads the clip."""
+def _read_part(part: Any, place: int) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
+    """Yield the data of each clip in a part of the source, and a function that reads the clip."""
     if isinstance(part, (Run, Selection)):
-        yield from _of_run(part)
+        yield from _read_run(part)
     elif isinstance(part, Clip):
-        yield _of_clip(part, f"clip {place + 1}", {})
+        yield _describe_clip(part, f"clip {place + 1}", {})
     elif hasattr(part, "columns") and hasattr(part, "itertuples"):
-        yield from _of_frame(part)
+        yield from _read_frame(part)
     else:
         raise StoreError(
             f"clips cannot be read from the type {type(part).__name__}; allowed: a run (open_run(folder)), a "
-            f"selection of its rows, a list of runs, a clip, or a DataFrame with a column {AUDIO!r}"
+            f"selection of its rows, a list of runs, a clip, or a DataFrame with a column {AUDIO_COLUMN!r}"
         )
 
 
-def _label(known: Mapping[str, Any], label: str | None) -> str:
-    fields = known["fields"]
+def _get_label(entry_data: Mapping[str, Any], label: str | None) -> str:
+    fields = entry_data["fields"]
     if label in fields:
         return str(fields[label])
     if label in {None, ROW_ID}:
-        return str(known["row_id"])
+        return str(entry_data["row_id"])
     raise StoreError(f"label={label!r} is not a column; there are: {', '.join(fields) or 'none'}")
 
 
-def _length_of(part: Any) -> int:
+def _count_rows(part: Any) -> int:
     if isinstance(part, Run):
         return part.manifest.table.rows
     return 1 if isinstance(part, Clip) else len(part)
 
 
-def _of_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
+def _read_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
+    """Yield the data of each clip in a run, and a function that reads the clip."""
     run: Any = part if isinstance(part, Run) else part.run
-    name_of, ours = run.name_of, {*run.manifest.schema.names, *CALL_COLUMNS.names}
-    if AUDIO not in run.manifest.schema.names:
+    name_of, our_columns = run.name_of, {*run.manifest.schema.names, *CALL_COLUMNS.names}
+    if AUDIO_COLUMN not in run.manifest.schema.names:
         raise StoreError(f"a run of {run.operation} does not contain audio; pass a run that makes speech")
-    # A run omits some of our columns if the caller's table has the same values. They are read as well.
-    shown = [name for name in run.columns if name != name_of(AUDIO)]
-    known_here = [name_of(name) for name in _KNOWN if name in ours]
-    columns = dict.fromkeys([*shown, *known_here, name_of(ROW_ID)])
+    # A run omits speechframe's columns whose values are already in the caller's table. They are read as well.
+    shown = [name for name in run.columns if name != name_of(AUDIO_COLUMN)]
+    data_columns = [name_of(name) for name in _DATA_COLUMNS if name in our_columns]
+    columns = dict.fromkeys([*shown, *data_columns, name_of(ROW_ID)])
     for batch in part.batches(list(columns), audio=False):
         for row in batch.to_pylist():
             row_id, key = str(row.pop(name_of(ROW_ID))), row[name_of("request_key")]
             status = row[name_of("status")]
-            known = {
+            entry_data = {
                 "row_id": row_id,
                 "text": row.get(name_of("text")) or row.get("text") or "",
                 "words": tuple(
@@ -232,23 +237,26 @@ def _of_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[[]
                 "locale": row[name_of("locale")],
                 "status": status,
                 "problem": None
-                if status in FINISHED
-                else _why_silent(row_id, status, row[name_of("error_message")]),
+                if status in FINISHED_STATUSES
+                else _explain_missing_audio(row_id, status, row[name_of("error_message")]),
                 # pandas stores its index in columns with this prefix. They are not the caller's columns.
                 "fields": {
                     name: value for name, value in row.items() if not name.startswith("__index_level_")
                 },
             }
-            yield known, partial(run.clip_of_call, key)
+            yield entry_data, partial(run.clip_of_call, key)
 
 
-def _why_silent(row_id: str, status: str | None, message: str | None) -> str:
+def _explain_missing_audio(row_id: str, status: str | None, message: str | None) -> str:
     reason = f"its status is {status or 'pending'}" + (f" ({message})" if message else "")
     return f"row {row_id!r} has no audio, because {reason}"
 
 
-def _of_clip(clip: Clip, row_id: str, fields: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], Clip]]:
-    known = {
+def _describe_clip(
+    clip: Clip, row_id: str, fields: Mapping[str, Any]
+) -> tuple[dict[str, Any], Callable[[], Clip]]:
+    """Return the data of a clip and a function that returns the clip. Broken audio becomes a problem."""
+    entry_data = {
         "row_id": row_id,
         "text": clip.text,
         "words": clip.words,
@@ -256,40 +264,48 @@ def _of_clip(clip: Clip, row_id: str, fields: Mapping[str, Any]) -> tuple[dict[s
         "fields": fields,
     }
     try:
-        info = inspect(
+        info = inspect_audio(
             clip.audio, format=clip.format, sample_rate_hz=clip.sample_rate, channels=clip.channels
         )
     except AudioError as error:
-        return {**known, "problem": f"{row_id}: {error}"}, _nothing
-    return {**known, "audio_seconds": info.audio_seconds}, lambda: clip
+        return {**entry_data, "problem": f"{row_id}: {error}"}, _raise_no_audio
+    return {**entry_data, "audio_seconds": info.audio_seconds}, lambda: clip
 
 
-def _of_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
-    if AUDIO not in frame.columns:
+def _read_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
+    """Yield the data of each clip in a DataFrame, and a function that returns the clip."""
+    if AUDIO_COLUMN not in frame.columns:
         raise StoreError(
-            f"the frame has no column {AUDIO!r}; for a run, use run.to_pandas(audio=True). Its columns are "
+            f"the frame has no column {AUDIO_COLUMN!r}; for a run, use run.to_pandas(audio=True). Its columns are "
             f"{', '.join(map(str, frame.columns))}"
         )
     import pandas as pd
 
-    others = [name for name in frame.columns if name != AUDIO]
-    for row_id, audio, *values in zip(frame.index, frame[AUDIO], *(frame[c] for c in others), strict=True):
+    others = [name for name in frame.columns if name != AUDIO_COLUMN]
+    for row_id, audio, *values in zip(
+        frame.index, frame[AUDIO_COLUMN], *(frame[c] for c in others), strict=True
+    ):
         # pandas uses NaN for missing values. A page needs None, because JSON has no NaN.
         fields = {
             str(name): None if pd.api.types.is_scalar(value) and pd.isna(value) else value
             for name, value in zip(others, values, strict=True)
         }
         try:
-            yield _of_clip(_frame_clip(audio, fields), str(row_id), fields)
+            yield _describe_clip(_make_clip(audio, fields), str(row_id), fields)
         except (AudioError, StoreError, OSError) as error:
-            yield {"row_id": str(row_id), "problem": f"row {row_id!r}: {error}", "fields": fields}, _nothing
+            yield (
+                {"row_id": str(row_id), "problem": f"row {row_id!r}: {error}", "fields": fields},
+                _raise_no_audio,
+            )
 
 
-def _nothing() -> Clip:
+def _raise_no_audio() -> Clip:
+    """Raise StoreError. This is the function for a clip without audio."""
     raise StoreError("the clip has no audio")
 
 
-def _frame_clip(audio: Any, fields: Mapping[str, Any]) -> Clip:
+def _make_clip(audio: Any, fields: Mapping[str, Any]) -> Clip:
+    """Return a row of a DataFrame as a clip. `audio` is its audio in one of the allowed forms."""
     if isinstance(audio, Clip):
         return audio
     data = audio.get("bytes") if isinstance(audio, Mapping) else audio
@@ -302,19 +318,19 @@ def _frame_clip(audio: Any, fields: Mapping[str, Any]) -> Clip:
             f"audio cannot be read from the type {type(audio).__name__}; allowed: {_AUDIO_FORMS}"
         )
     data = bytes(data)
-    info = inspect(data)
+    info = inspect_audio(data)
     return Clip(
         data,
         info.format,
         info.sample_rate_hz,
         info.channels,
         text=str(fields.get("text") or ""),
-        words=_frame_words(fields.get("word_durations")),
+        words=_convert_words(fields.get("word_durations")),
         voice_id=fields.get("voice_id"),
     )
 
 
-def _frame_words(given: Any) -> tuple[Word, ...]:
+def _convert_words(given: Any) -> tuple[Word, ...]:
     try:
         # int() converts numbers of numpy, which JSON does not accept.
         words = () if given is None else given

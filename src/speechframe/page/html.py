@@ -1,4 +1,4 @@
-"""Write a widget as a page. A saved page is one file that works without notebook, server and network."""
+"""Write a widget as a page: a saved page, which is one file, or a linked page, which needs its server."""
 
 import base64
 import html
@@ -10,16 +10,16 @@ from typing import Any
 
 from speechframe.errors import StoreError
 from speechframe.page.arguments import check_path, check_text
-from speechframe.page.assets import script, style
+from speechframe.page.assets import build_script, read_style
 
-__all__ = ["LINKED_POLICY", "linked_page", "one_file", "save_page"]
+__all__ = ["LINKED_POLICY", "make_linked_page", "make_saved_page", "save_page"]
 
-# The page contains its audio. This policy forbids all requests, even if a text of a table contains HTML.
-_POLICY = (
+# A saved page contains its audio, so this policy forbids all requests, even if a text of a table has HTML.
+_SAVED_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; media-src blob:; "
     "img-src data:"
 )
-_PAGE = """<!doctype html>
+_SAVED_TEMPLATE = """<!doctype html>
 <html lang="{lang}">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -43,9 +43,9 @@ LINKED_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; media-src blob:; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Content-Security-Policy for pages of :func:`linked_page`. Such a page may only connect to its server."""
+"""Content-Security-Policy for pages of :func:`make_linked_page`. Such a page may only connect to its server."""
 
-_LINKED = """<!doctype html>
+_LINKED_TEMPLATE = """<!doctype html>
 <html lang="{lang}">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -61,27 +61,29 @@ _LINKED = """<!doctype html>
 </body>
 </html>
 """
-_EXAMPLE = "pages/clips.html"
-_START = 'widget.render({ model: pageModel(), el: document.getElementById("spf-host") });'
+_EXAMPLE_PATH = "pages/clips.html"
+"""Path that an error message gives as an example."""
+
+_START_SCRIPT = 'widget.render({ model: pageModel(), el: document.getElementById("spf-host") });'
 
 
-def one_file(
+def make_saved_page(
     name: str,
     state: Mapping[str, Any],
     clips: Iterable[tuple[str, bytes, str]] = (),
     *,
     title: str,
     fallback: str = "This page needs JavaScript.",
-    start: str = _START,
+    start: str = _START_SCRIPT,
     model: str = "page",
     lang: str = "en",
 ) -> str:
-    """Return a widget as a page that is one file.
+    """Return a widget as a saved page: one file that works without notebook, server and network.
 
     Parameters
     ----------
     name
-        Name of the widget's script. See :func:`assets.script`.
+        Name of the widget's script. See :func:`assets.build_script`.
     state
         State of the widget's model, as plain values and bytes. Bytes are converted to Base64.
     clips
@@ -93,35 +95,35 @@ def one_file(
     start
         Last lines of the script. By default they show the widget with the state in the page.
     model
-        Name of the core module that makes the model. See :func:`assets.script`.
+        Name of the module that makes the widget's model. See :func:`assets.build_script`.
     lang
         Language of the page's own texts.
 
     Examples
     --------
-    >>> page = one_file("clip_player", {"clips": [], "title": "</script>"}, title="Nothing")
-    >>> page.count("</script>"), "http" in page.replace("http-equiv", "")
+    >>> page = make_saved_page("clip_player", {"clips": [], "title": "</build_script>"}, title="Nothing")
+    >>> page.count("</build_script>"), "http" in page.replace("http-equiv", "")
     (2, False)
     """
-    held = "\n".join(
+    clip_elements = "\n".join(
         f'<script type="text/plain" id="spf-clip-{html.escape(clip_id)}" data-mime="{html.escape(mime)}">'
         f"{base64.b64encode(data).decode()}</script>"
         for clip_id, data, mime in clips
     )
-    return _PAGE.format(
+    return _SAVED_TEMPLATE.format(
         lang=lang,
-        policy=_POLICY,
+        policy=_SAVED_POLICY,
         title=html.escape(check_text("title", title)),
-        style=style(),
+        style=read_style(),
         fallback=html.escape(fallback),
-        state=_in_script(state),
-        clips=held,
-        script=script(name, as_page=True, model=model),
+        state=_escape_json(state),
+        clips=clip_elements,
+        script=build_script(name, as_page=True, model=model),
         start=start,
     )
 
 
-def linked_page(
+def make_linked_page(
     state: Mapping[str, Any],
     *,
     title: str,
@@ -130,7 +132,7 @@ def linked_page(
     fallback: str = "This page needs JavaScript.",
     lang: str = "en",
 ) -> str:
-    """Return a widget as a page that loads script and style from its server.
+    """Return a widget as a page that loads its script and its style sheet from a server.
 
     Parameters
     ----------
@@ -139,7 +141,7 @@ def linked_page(
     title
         Title of the page.
     script, style
-        Addresses of script and style, relative to the page.
+        Addresses of script and style sheet, relative to the page.
     fallback
         Text for browsers without JavaScript.
     lang
@@ -147,22 +149,22 @@ def linked_page(
 
     Examples
     --------
-    >>> page = linked_page({"plan": "</script>"}, title="A test", script="page.js", style="page.css")
-    >>> page.count("</script>"), "http" in page
+    >>> page = make_linked_page({"plan": "</build_script>"}, title="A test", script="page.js", style="page.css")
+    >>> page.count("</build_script>"), "http" in page
     (2, False)
     """
-    return _LINKED.format(
+    return _LINKED_TEMPLATE.format(
         lang=lang,
         title=html.escape(title),
         script=html.escape(script),
         style=html.escape(style),
         fallback=html.escape(fallback),
-        state=_in_script(state),
+        state=_escape_json(state),
     )
 
 
 def save_page(page: str, path: str | PathLike[str] | None) -> str | Path:
-    """Return `page` if `path` is None. Otherwise write the page, make missing folders, and return the path.
+    """Return `read_page` if `path` is None. Otherwise write the page, make missing folders, and return the path.
 
     Raises
     ------
@@ -179,18 +181,19 @@ def save_page(page: str, path: str | PathLike[str] | None) -> str | Path:
         target.write_text(page, encoding="utf-8")
     except OSError as error:
         raise StoreError(
-            f"the page cannot be written to {target}: {error.strerror}; name a file such as {_EXAMPLE}"
+            f"the page cannot be written to {target}: {error.strerror}; name a file such as {_EXAMPLE_PATH}"
         ) from error
     return target
 
 
-def _in_script(state: Mapping[str, Any]) -> str:
-    """Return JSON for a script element. It is escaped, so that no text can end the element."""
-    text = json.dumps(state, ensure_ascii=False, default=_plain)
+def _escape_json(state: Mapping[str, Any]) -> str:
+    """Return a state as JSON for a script element. Escapes keep its texts from ending the element."""
+    text = json.dumps(state, ensure_ascii=False, default=_convert_to_text)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _plain(value: Any) -> Any:
+def _convert_to_text(value: Any) -> Any:
+    """Return a value that JSON cannot represent as text. Bytes become Base64."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return str(value)

@@ -5,21 +5,21 @@ from speechframe.spec.texts import Pause, split_pauses
 __all__ = ["SECONDS_PER_CHARACTER", "estimate_word_times"]
 
 SECONDS_PER_CHARACTER = 0.065
-"""Usual speaking time of a character, including spaces."""
+"""Usual speaking time of a character in seconds. Spaces count as characters."""
 
 _PAUSES_AFTER = {".": 6, "!": 6, "?": 6, ":": 4, ";": 4, ",": 3}
 """Length of the pause after a punctuation mark, in units of the time of one character."""
 
 
 def estimate_word_times(text: str, audio_seconds: float | None = None) -> tuple[tuple[str, int, int], ...]:
-    """Return estimated times of all words, in proportion to their lengths and with pauses at punctuation.
+    """Return estimated times of all words, from their lengths and with pauses at punctuation.
 
     Parameters
     ----------
     text
         Spoken text, with pause markers such as ``[pause 1s]``.
     audio_seconds
-        Length of the audio. None uses the usual length for this text.
+        Length of the audio in seconds. None uses the usual speaking time of the text.
 
     Returns
     -------
@@ -41,20 +41,22 @@ def estimate_word_times(text: str, audio_seconds: float | None = None) -> tuple[
             units.append(piece.seconds)
         else:
             units += [(word, len(word), 1 + _PAUSES_AFTER.get(word[-1], 0)) for word in piece.split()]
-    spoken = [unit for unit in units if isinstance(unit, tuple)]
-    length = sum(characters + after for _, characters, after in spoken) - (spoken[-1][2] if spoken else 0)
+    words = [unit for unit in units if isinstance(unit, tuple)]
+    total_characters = sum(characters + after for _, characters, after in words) - (
+        words[-1][2] if words else 0
+    )
     if audio_seconds is None:
-        speech_s = SECONDS_PER_CHARACTER * (sum(characters + 1 for _, characters, _ in spoken) - 1)
+        speech_s = SECONDS_PER_CHARACTER * (sum(characters + 1 for _, characters, _ in words) - 1)
     else:
         speech_s = max(audio_seconds - pauses_s, 0.0)
-    a_character_s = speech_s / length if length else 0.0
+    seconds_per_character = speech_s / total_characters if total_characters else 0.0
     times, now_s = [], 0.0
     for unit in units:
         if isinstance(unit, float):
             now_s += unit
             continue
         word, characters, after = unit
-        end_s = now_s + characters * a_character_s
+        end_s = now_s + characters * seconds_per_character
         times.append((word, round(now_s * 1000), round(end_s * 1000)))
-        now_s = end_s + after * a_character_s
+        now_s = end_s + after * seconds_per_character
     return tuple(times)

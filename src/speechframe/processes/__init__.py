@@ -1,1 +1,1 @@
-"""Child processes, the end of this process, memory, the event loop, and slots that processes share."""
+"""Start and end processes, tune their memory, run their event loop, and share slots between them."""

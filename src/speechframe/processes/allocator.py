@@ -1,8 +1,9 @@
-"""A setting of the C library's allocator for large buffers that are allocated and freed all the time.
+"""Tune the memory allocator of the C library for large buffers that are allocated and freed all the time.
 
-An answer needs a few buffers of 50 to 500 KB, each for about a millisecond. By default glibc returns such
-buffers to the kernel and gets them again, zeroed page by page. This costs more than all the decoding. With
-this setting glibc keeps and reuses the pages. The larger the answers, the more time this saves.
+An answer needs a few buffers of 50 to 500 KB, each for about a millisecond. By default the C library glibc
+returns such buffers to the kernel. It gets the next buffers from the kernel, zeroed page by page. This takes
+more time than all the decoding. After the tuning glibc keeps and reuses the pages. The larger the answers,
+the more time this saves.
 """
 
 import ctypes
@@ -12,31 +13,33 @@ import platform
 import sys
 from typing import Final
 
-MIB: Final = 1 << 20
+MEBIBYTE: Final = 1 << 20
 
 # From <malloc.h>.
 _M_TRIM_THRESHOLD: Final = -1
 _M_TOP_PAD: Final = -2
 _M_MMAP_THRESHOLD: Final = -3
 
-MMAP_THRESHOLD_BYTES: Final = 32 * MIB
-"""Smaller buffers come from the heap. This is the largest value that glibc accepts."""
+MMAP_THRESHOLD_BYTES: Final = 32 * MEBIBYTE
+"""Size below which buffers come from the heap and can be reused. This is the largest size that glibc
+accepts."""
 
-TRIM_THRESHOLD_BYTES: Final = 64 * MIB
-"""Free memory at the end of a heap above which glibc returns it to the kernel. With the tuning, each thread
+TRIM_THRESHOLD_BYTES: Final = 64 * MEBIBYTE
+"""Free memory at the end of a heap that glibc keeps. It returns more than this to the kernel. So each thread
 that allocates keeps at most this much free memory."""
 
-TOP_PAD_BYTES: Final = 4 * MIB
-"""Memory that glibc requests from the kernel beyond the current need."""
+TOP_PAD_BYTES: Final = 4 * MEBIBYTE
+"""Memory that glibc requests from the kernel in addition to the current need."""
 
 
 @functools.cache
 def tune_allocator() -> bool:
-    """Set the allocator to keep buffers of up to 32 MiB, and return whether it accepted the setting.
+    """Set the allocator to reuse buffers of up to 32 MiB. Return whether it accepted the settings.
 
     The setting applies to the whole process, other libraries included, until the process ends. A second call
-    changes nothing. Each thread that allocates may then keep up to 64 MiB of free memory. Our commands and
-    workers call this function when they start. Other programs must decide for themselves.
+    changes nothing. Each thread that allocates may then keep up to 64 MiB of free memory. The commands and
+    the worker processes of speechframe call this function when they start. Other programs must decide for
+    themselves.
 
     Only glibc on Linux has these settings. On other systems this function does nothing and returns False.
 

@@ -21,15 +21,20 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from speechframe.errors import SettingsError
-from speechframe.settings.hidden import Hidden, environment_without_keys, hidden_key
+from speechframe.settings.hidden import Hidden, copy_environment_without_keys, wrap_key
 
 log = logging.getLogger("speechframe.local")
 
-_START_S = 90.0
-_STOP_S = 15.0
-_KILL_S = 5.0
-_KEPT_LINES = 40
-_LINE_BYTES = 65_536
+_MAX_START_S = 90.0
+"""Longest wait in seconds for the first line of a child."""
+_MAX_STOP_S = 15.0
+"""Longest wait in seconds for the end of a child, before it is killed."""
+_MAX_KILL_S = 5.0
+"""Longest wait in seconds for the end of a child that was killed or has reported an error."""
+_MAX_LOG_LINES = 40
+"""Number of lines of a child's log that are kept for error messages."""
+_READ_BYTES = 65_536
+"""Largest number of bytes of the first line that are read at a time."""
 
 
 class Running:
@@ -41,10 +46,10 @@ class Running:
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop the service. A second call does nothing."""
+        """Stop the service. A second call has no effect."""
 
     def give_up(self) -> None:
-        """Make a start in another thread end soon."""
+        """Make a :meth:`start` that runs in another thread end soon. By default this has no effect."""
 
     def __enter__(self) -> Self:
         return self.start()
@@ -59,7 +64,7 @@ class Running:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # A thread cannot be stopped half-way. Wait for it, then stop the process that it started.
+            # A running thread cannot be stopped. Wait for its end, then stop the process that it started.
             self.give_up()
             with contextlib.suppress(SettingsError):
                 await starting
@@ -73,23 +78,26 @@ class Running:
 
 
 class Child:
-    """One service process and the pipes to it."""
+    """One child process that runs a service, with the pipes to the process.
+
+    `key_lines` are the keys that the child reads from its standard input, one per line.
+    """
 
     def __init__(self, command: Sequence[str], key_lines: Sequence[Hidden]) -> None:
-        self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._last_lines: deque[str] = deque(maxlen=_MAX_LOG_LINES)
         self._process = subprocess.Popen(  # noqa: S603 - our own module, with our own options
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=environment_without_keys(),
+            env=copy_environment_without_keys(),
             # Ctrl-C in a notebook or terminal must reach this process only. The child ends with the block.
             start_new_session=True,
         )
         assert self._process.stdin is not None  # noqa: S101 - true, because the arguments request pipes
         assert self._process.stderr is not None  # noqa: S101 - same
         self._log_thread = threading.Thread(
-            target=_drain,
+            target=_read_log,
             args=(self._process.stderr, self._last_lines),
             name="speechframe-local-log",
             daemon=True,
@@ -101,32 +109,35 @@ class Child:
             self._process.stdin.flush()
 
     @property
-    def lives(self) -> bool:
-        """Whether the process still runs."""
+    def is_alive(self) -> bool:
+        """True if the process still runs."""
         return self._process.poll() is None
 
-    def announcement(self) -> dict[str, Any]:
-        """Return the child's first line, or raise SettingsError with its log if it does not start."""
+    def read_announcement(self) -> dict[str, Any]:
+        """Wait for the child's first line, and return its JSON object.
+
+        Raise SettingsError, with the end of the child's log, if the child cannot start.
+        """
         process = self._process
         assert process.stdout is not None  # noqa: S101 - true, because the arguments request a pipe
         try:
-            message: dict[str, Any] = json.loads(line_within(process.stdout, _START_S))
-            message["keys"] = tuple(map(hidden_key, message.get("keys", ())))
+            message: dict[str, Any] = json.loads(read_first_line(process.stdout, _MAX_START_S))
+            message["keys"] = tuple(map(wrap_key, message.get("keys", ())))
         except ValueError:
             code = process.poll()
             how = (
                 f"ended with exit code {code}"
                 if code is not None
-                else f"did not answer within {_START_S:.0f} s"
+                else f"did not answer within {_MAX_START_S:.0f} s"
             )
             raise SettingsError(
                 f"the local service {how}: {' / '.join(self._last_lines) or 'it wrote nothing'}"
             ) from None
         if "error" in message:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_KILL_S)
-            self._log_thread.join(_KILL_S)
-            # If the cause lies below the service, the last line of the child's log names it.
+                process.wait(_MAX_KILL_S)
+            self._log_thread.join(_MAX_KILL_S)
+            # The cause may be outside the service. Then the last line of the child's log usually contains it.
             hints = [line for line in self._last_lines if message["error"] not in line][-1:]
             raise SettingsError("; ".join((f"the local service cannot start: {message['error']}", *hints)))
         return message
@@ -137,26 +148,26 @@ class Child:
             self._process.terminate()
 
     def wait(self) -> None:
-        """Wait until the process ends, kill it if it takes too long, and close the pipes."""
+        """Wait until the process ends. Kill it if this takes too long. Then close the pipes."""
         try:
-            self._process.wait(_STOP_S)
+            self._process.wait(_MAX_STOP_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_KILL_S)
+                self._process.wait(_MAX_KILL_S)
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
 
     def let_go(self) -> None:
-        """Close this process's copy of the child's standard input."""
+        """Close the pipe to the child's standard input, so that the child ends."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
 
-def _drain(stream: IO[bytes], kept: deque[str]) -> None:
+def _read_log(stream: IO[bytes], kept: deque[str]) -> None:
     # Read until the end, because a full pipe would block the child.
     with stream:
         for line in stream:
@@ -165,15 +176,19 @@ def _drain(stream: IO[bytes], kept: deque[str]) -> None:
             log.debug("%s", words)
 
 
-def line_within(stream: IO[bytes], limit_s: float) -> bytes:
-    """Return the first line. If the stream ends or the time is up before, return the bytes until then."""
-    # The line contains keys. A BytesIO does not show its content in tracebacks.
+def read_first_line(stream: IO[bytes], limit_s: float) -> bytes:
+    """Return the first line of a stream, with its line end.
+
+    If the stream ends or `limit_s` seconds pass before the line end, return the bytes read so far.
+    """
+    # The line contains keys. Collect it in a BytesIO, because tracebacks do not show the content of a
+    # BytesIO.
     line, end = BytesIO(), time.monotonic() + limit_s
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         while not line.getvalue().endswith(b"\n"):
             if not selector.select(max(0.0, end - time.monotonic())):
                 break
-            if not line.write(os.read(stream.fileno(), _LINE_BYTES)):
+            if not line.write(os.read(stream.fileno(), _READ_BYTES)):
                 break
     return line.getvalue()

@@ -1,7 +1,7 @@
-"""The handling of SIGTERM during runs: calls in flight get eight seconds to finish, then the process ends.
+"""Handle SIGTERM during runs: calls in flight get eight seconds to finish, then the process ends.
 
-A live run is registered here from its beginning to its end, so the signal handler finds it at any time. If
-the program ends in another way, the next process still finds everything that was paid.
+A live run is registered here from its beginning to its end, so the signal handler finds the run at any time.
+If the program ends in another way, the next process still finds all answers that were paid.
 """
 
 import asyncio
@@ -16,48 +16,57 @@ from types import FrameType
 from typing import Any, Protocol
 
 TERM_DRAIN_S = 8.0
-"""Seconds that calls in flight get after SIGTERM. Containers are killed ten seconds after it."""
+"""Time in seconds that calls in flight get after SIGTERM. Containers are killed ten seconds after SIGTERM."""
 
-_WAKE_S = 0.1
+_WAIT_STEP_S = 0.1
+"""Length in seconds of the steps in which the main thread waits."""
 
 
 class Terminated(SystemExit):
-    """Raised after SIGTERM. The process ends once live runs have stopped in good order."""
+    """Exception that ends the process after SIGTERM, once live runs have stopped in good order."""
 
 
 class Unfinished(Protocol):
-    """Work that continues in an event loop after the call that began it, until `ended` is done."""
+    """Work in the event loop `loop`, such as a live run. It has ended once the future `ended` is done."""
 
     loop: asyncio.AbstractEventLoop
     ended: "Future[None]"
 
     def end(self, *, drain: bool) -> None:
-        """Begin nothing more. Finish calls in flight if `drain` is True, else cancel them. Thread-safe."""
+        """Begin no more calls. Let calls in flight finish if `drain` is True, otherwise cancel them.
+
+        Any thread may call this method.
+        """
 
 
 _unfinished: set[Unfinished] = set()
+"""All registered work."""
 _endings: dict[asyncio.AbstractEventLoop, "asyncio.Task[None]"] = {}
+"""For each event loop that SIGTERM interrupted, the task that ends its work."""
 _blocks: list[None] = []
-"""One entry for each open :func:`gentle_termination` of the main thread."""
+"""One entry for each open :func:`raise_on_sigterm` of the main thread."""
 
 
-def hold(work: Unfinished) -> None:
+def register_work(work: Unfinished) -> None:
     """Register `work`, so that SIGTERM ends it in good order."""
     _unfinished.add(work)
-    if _is_main() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+    if _is_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _handle_sigterm)
 
 
-def release(work: Unfinished) -> None:
-    """Remove work that has ended."""
+def unregister_work(work: Unfinished) -> None:
+    """Remove `work`, which has ended, from the registered work."""
     _unfinished.discard(work)
-    _restore_default()
+    _restore_default_handler()
 
 
 @contextlib.contextmanager
-def gentle_termination() -> Iterator[None]:
-    """Raise :class:`Terminated` on SIGTERM in the block, unless the program handles the signal itself."""
-    if not _is_main() or signal.getsignal(signal.SIGTERM) not in {signal.SIG_DFL, _handle_sigterm}:
+def raise_on_sigterm() -> Iterator[None]:
+    """Raise :class:`Terminated` on SIGTERM within the block.
+
+    This has no effect outside the main thread, or if the program has its own handler of SIGTERM.
+    """
+    if not _is_main_thread() or signal.getsignal(signal.SIGTERM) not in {signal.SIG_DFL, _handle_sigterm}:
         yield
         return
     signal.signal(signal.SIGTERM, _handle_sigterm)
@@ -66,99 +75,102 @@ def gentle_termination() -> Iterator[None]:
         yield
     finally:
         _blocks.pop()
-        _restore_default()
+        _restore_default_handler()
 
 
-def have_ended(futures: Collection["Future[Any]"], limit_s: float | None = None) -> bool:
-    """Wait until all futures are done, for `limit_s` at most, and return whether they are."""
+def wait_for_ends(futures: Collection["Future[Any]"], limit_s: float | None = None) -> bool:
+    """Wait until all futures are done, for at most `limit_s` seconds. Return whether all are done."""
     end = None if limit_s is None else time.monotonic() + limit_s
     # Wait in short steps, because on some platforms Ctrl-C cannot end a wait without a time limit.
-    while (left := wait(futures, timeout=_WAKE_S).not_done) and (end is None or time.monotonic() < end):
+    while (left := wait(futures, timeout=_WAIT_STEP_S).not_done) and (end is None or time.monotonic() < end):
         pass
     return not left
 
 
 def end_in_order(works: Collection[Unfinished], limit_s: float | None) -> None:
-    """End `works` and wait. After `limit_s` or Ctrl-C, cancel the calls in flight.
+    """End all `works` and wait for their ends. After `limit_s` seconds or Ctrl-C, cancel calls in flight.
 
-    Cancelled calls get `limit_s` again. A second Ctrl-C stops the waiting.
+    Then wait for at most `limit_s` seconds again. A second Ctrl-C ends this wait. None means no limit.
     """
     futures = [work.ended for work in works]
     for work in works:
         work.end(drain=True)
     with contextlib.suppress(KeyboardInterrupt):
-        if have_ended(futures, limit_s):
+        if wait_for_ends(futures, limit_s):
             return
     for work in works:
         work.end(drain=False)
-    have_ended(futures, limit_s)
+    wait_for_ends(futures, limit_s)
 
 
-async def until_terminated() -> None:
-    """Wait for the end of the program if SIGTERM has begun it. Otherwise return at once.
+async def wait_until_terminated() -> None:
+    """Wait for the end of the program if SIGTERM is ending it. Otherwise return at once.
 
-    Without this wait, code that waits for a run would continue as if the run had ended by itself.
+    Without this wait, code that waits for a run would continue as if the run had ended normally.
     """
     if (ending := _endings.get(asyncio.get_running_loop())) is not None:
         await asyncio.wait({ending})
 
 
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs this code, if any."""
+def get_running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, or None."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
 
 
-def _is_main() -> bool:
+def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _restore_default() -> None:
+def _restore_default_handler() -> None:
     is_wanted = _blocks or _unfinished
-    if not is_wanted and _is_main() and signal.getsignal(signal.SIGTERM) is _handle_sigterm:
+    if not is_wanted and _is_main_thread() and signal.getsignal(signal.SIGTERM) is _handle_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _handle_sigterm(number: int, _: FrameType | None) -> None:
-    works, order, loop = tuple(_unfinished), Terminated(128 + number), running_loop()
+    works, termination, loop = tuple(_unfinished), Terminated(128 + number), get_running_loop()
     if _blocks:
-        raise order
+        raise termination
     if not works:
-        # The work has ended in a thread. Only the main thread can restore the default handler.
+        # The last work ended in another thread, and only the main thread can restore the default handler. Do
+        # so now, and let the default handler end the process.
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
     elif loop is not None and any(work.loop is loop for work in works):
-        # Do not raise here, because this would end the event loop that calls in flight need.
+        # Do not raise here, because an exception would end the event loop, which calls in flight need.
         for work in works:
             work.end(drain=True)
-        loop.call_soon_threadsafe(_end_beside, loop, works, order)
+        loop.call_soon_threadsafe(_end_in_thread, loop, works, termination)
     else:
         end_in_order(works, TERM_DRAIN_S)
-        raise order
+        raise termination
 
 
-def _end_beside(loop: asyncio.AbstractEventLoop, works: Collection[Unfinished], order: Terminated) -> None:
+def _end_in_thread(
+    loop: asyncio.AbstractEventLoop, works: Collection[Unfinished], termination: Terminated
+) -> None:
     """End `works` in a thread while their loop continues. Then raise `order` out of the loop."""
 
-    async def end() -> None:
-        # Use a new thread, because those of the loop may all be busy.
+    async def end_all() -> None:
+        # Use a new thread, because all threads of the loop's own pool may be busy.
         await loop.run_in_executor(ThreadPoolExecutor(1), end_in_order, works, TERM_DRAIN_S)
 
-    def leave(_: object) -> None:
+    def leave_loop(_: object) -> None:
         del _endings[loop]
-        raise order
+        raise termination
 
     if loop not in _endings:
-        _endings[loop] = loop.create_task(end(), name="speechframe-ending")
-        _endings[loop].add_done_callback(leave)
+        _endings[loop] = loop.create_task(end_all(), name="speechframe-ending")
+        _endings[loop].add_done_callback(leave_loop)
 
 
-def _after_fork() -> None:
-    # These runs belong to the parent process.
+def _forget_after_fork() -> None:
+    # The registered work belongs to the parent process, not to the forked child.
     for held in (_blocks, _unfinished, _endings):
         held.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_forget_after_fork)

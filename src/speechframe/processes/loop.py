@@ -1,7 +1,7 @@
-"""The one bridge between synchronous callers and asynchronous code.
+"""Run asynchronous code for synchronous callers.
 
-All asynchronous code runs on one event loop in one background thread. So the same function works in a script,
-in a notebook cell (whose own loop is running) and inside an asynchronous program.
+The code runs on one event loop in one background thread. So the same function works in a script, in a
+notebook (which runs an event loop of its own) and inside an asynchronous program.
 """
 
 import asyncio
@@ -14,67 +14,72 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, ParamSpec, TypeVar
 
 from speechframe.processes import ending
-from speechframe.processes.ending import Terminated, gentle_termination, have_ended, running_loop
+from speechframe.processes.ending import Terminated, get_running_loop, raise_on_sigterm, wait_for_ends
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-INTERRUPT = "interrupted from the keyboard"
-"""Message of the cancellation after Ctrl-C. A verb that gets it returns its results so far."""
+INTERRUPT_MESSAGE = "interrupted from the keyboard"
+"""Message of the cancellation after Ctrl-C. A coroutine that is cancelled with this message may return its
+results so far."""
 
-_PATIENT_INTERRUPTS = 2
+_MAX_PATIENT_INTERRUPTS = 2
+"""Number of signals after which :func:`run_sync` still waits for the end of its coroutine."""
 
 
 class _LoopThread:
-    """An event loop in a daemon thread, created at the first use and again after a fork."""
+    """Holder of the background event loop, which is created at the first use."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
 
 
-_LOOP = _LoopThread()
+_LOOP_THREAD = _LoopThread()
 
 
-def _after_fork() -> None:
-    # A forked child inherits the object, but not the thread that runs the loop.
-    global _LOOP  # noqa: PLW0603 - the lock may have been held by a thread that no longer exists
-    _LOOP = _LoopThread()
+def _renew_after_fork() -> None:
+    # A forked child inherits this object, but not the thread that runs the loop. So create a new object.
+    global _LOOP_THREAD  # noqa: PLW0603 - the lock may have been held by a thread that no longer exists
+    _LOOP_THREAD = _LoopThread()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_renew_after_fork)
 
 
-def background_loop() -> asyncio.AbstractEventLoop:
-    """Return the package's event loop, running in its own thread."""
-    with _LOOP.lock:
-        if _LOOP.loop is None or _LOOP.loop.is_closed():
-            _LOOP.loop = asyncio.new_event_loop()
-            threading.Thread(target=_LOOP.loop.run_forever, name="speechframe-loop", daemon=True).start()
-        return _LOOP.loop
+def get_background_loop() -> asyncio.AbstractEventLoop:
+    """Return the background event loop. Start it in a daemon thread if it does not run yet."""
+    with _LOOP_THREAD.lock:
+        if _LOOP_THREAD.loop is None or _LOOP_THREAD.loop.is_closed():
+            _LOOP_THREAD.loop = asyncio.new_event_loop()
+            threading.Thread(
+                target=_LOOP_THREAD.loop.run_forever, name="speechframe-loop", daemon=True
+            ).start()
+        return _LOOP_THREAD.loop
 
 
-def submit(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-    """Start `coroutine` on the background loop and return its future at once."""
-    return asyncio.run_coroutine_threadsafe(coroutine, background_loop())
+def start_in_background(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    """Start `coroutine` on the background loop and return a future of its result at once."""
+    return asyncio.run_coroutine_threadsafe(coroutine, get_background_loop())
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run `coroutine` to its end on the background loop and return its result.
 
-    Ctrl-C cancels the coroutine and **waits until it has finished**. So its files are complete when
-    ``KeyboardInterrupt`` is raised. If the coroutine returns a result after its cancellation, as a run does
-    that stops in good order, this function returns the result. A second Ctrl-C cancels again. A third one
-    does not wait. SIGTERM also cancels, cancels again after
-    :data:`speechframe.processes.ending.TERM_DRAIN_S`, and then ends the process with exit code 143.
+    After Ctrl-C the coroutine is cancelled, and this function **waits until the coroutine has finished**. So
+    its files are complete when ``KeyboardInterrupt`` is raised. If the coroutine returns a result in spite of
+    its cancellation, as a run that stops in good order does, this function returns the result. A second
+    Ctrl-C cancels again. A third Ctrl-C ends the wait. SIGTERM also cancels the coroutine, and cancels it
+    again after :data:`speechframe.processes.ending.TERM_DRAIN_S` seconds. The process then ends with exit
+    code 143.
 
     Raises
     ------
     RuntimeError
-        If the caller runs in the background loop's own thread, which would wait for itself.
+        If the caller runs in the thread of the background loop, because the thread would wait for itself.
     """
-    loop = background_loop()
-    if running_loop() is loop:
+    loop = get_background_loop()
+    if get_running_loop() is loop:
         coroutine.close()
         raise RuntimeError(
             "a synchronous call was made from speechframe's own loop. Await the async version."
@@ -85,13 +90,13 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     def start() -> None:
         if not tasks:
             tasks.append(loop.create_task(coroutine))
-            tasks[0].add_done_callback(functools.partial(_copy, done))
+            tasks[0].add_done_callback(functools.partial(_copy_result, done))
 
     def cancel() -> None:
         start()
-        tasks[0].cancel(INTERRUPT)
+        tasks[0].cancel(INTERRUPT_MESSAGE)
 
-    with gentle_termination():
+    with raise_on_sigterm():
         return _wait_for_result(loop, start, cancel, done)
 
 
@@ -105,18 +110,18 @@ def _wait_for_result(
     interrupts, ends = 0, None
     while True:
         try:
-            # This belongs inside the try block, because Ctrl-C may come between the start and the wait.
+            # Start the task inside the try block, because Ctrl-C may come between the start and the wait.
             loop.call_soon_threadsafe(start)
-            have_ended([done])
+            wait_for_ends([done])
             result = done.result()
-        except (KeyboardInterrupt, Terminated) as order:
+        except (KeyboardInterrupt, Terminated) as interrupt:
             interrupts += 1
-            if interrupts > _PATIENT_INTERRUPTS:
+            if interrupts > _MAX_PATIENT_INTERRUPTS:
                 raise
             loop.call_soon_threadsafe(cancel)
-            if isinstance(order, Terminated):
-                ends = order
-                # A sender of SIGTERM does not wait for ever.
+            if isinstance(interrupt, Terminated):
+                ends = interrupt
+                # The sender of SIGTERM will soon kill the process, so cancel again after this time.
                 loop.call_soon_threadsafe(loop.call_later, ending.TERM_DRAIN_S, cancel)
         except (asyncio.CancelledError, CancelledError):
             if not interrupts:
@@ -128,7 +133,7 @@ def _wait_for_result(
             return result
 
 
-def _copy(done: "Future[T]", task: "asyncio.Task[T]") -> None:
+def _copy_result(done: "Future[T]", task: "asyncio.Task[T]") -> None:
     if task.cancelled():
         done.set_exception(asyncio.CancelledError())
     elif (error := task.exception()) is not None:
@@ -137,14 +142,14 @@ def _copy(done: "Future[T]", task: "asyncio.Task[T]") -> None:
         done.set_result(task.result())
 
 
-def sync(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+def make_sync(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """Return a synchronous version of an async function, with the same signature and docstring."""
 
     @functools.wraps(function)
-    def twin(*args: P.args, **kwargs: P.kwargs) -> T:
+    def call_sync(*args: P.args, **kwargs: P.kwargs) -> T:
         return run_sync(function(*args, **kwargs))
 
-    # Without this, inspect.iscoroutinefunction returns True, and notebooks offer to await the function.
-    del twin.__wrapped__
-    twin.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    return twin
+    # With `__wrapped__`, inspect.iscoroutinefunction returns True, and notebooks offer to await the function.
+    del call_sync.__wrapped__
+    call_sync.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return call_sync

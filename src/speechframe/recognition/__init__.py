@@ -1,1 +1,1 @@
-"""Words with their times, found in audio by a recogniser."""
+"""Find the times of words in audio with a speech recogniser."""

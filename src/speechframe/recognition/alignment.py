@@ -1,8 +1,8 @@
-"""Find the time of each word of a text in its audio. The words of a recogniser are aligned with the text.
+"""Find the times of the words of a text in its audio, by aligning recognised words with the text.
 
 A recogniser spells words in its own way ("forty-two" for "42", "Jon" for "John"). The result has the words of
-the text. A word that was recognised with the same spelling has the recogniser's times. Words that were
-recognised differently share the time of the recognised words, in proportion to their lengths.
+the text. A word that was recognised with the same spelling gets the recogniser's times. Words that were
+recognised differently share the time of the recognised words, in proportion to their lengths in letters.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,27 +12,31 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from speechframe.audio import codec
-from speechframe.audio._samples import mixed
+from speechframe.audio._samples import mix_channels
 from speechframe.engines import registry
 from speechframe.engines.base import Recogniser, Recording, Word
-from speechframe.engines.numbers import plain_numbers
+from speechframe.engines.numbers import find_rewritten_numbers
 from speechframe.engines.words import spoken_tokens
 from speechframe.errors import EngineError, SettingsError
-from speechframe.spec.locales import language_of
+from speechframe.spec.locales import get_language
 from speechframe.spec.speech import Format
 from speechframe.spec.texts import strip_pauses
 
-__all__ = ["INSTALL", "WordAligner", "laid_upon"]
+__all__ = ["INSTALL_COMMAND", "WordAligner", "align_words"]
 
-INSTALL = "pip install 'speechframe[asr]'"
+INSTALL_COMMAND = "pip install 'speechframe[asr]'"
+"""The command that installs a recogniser."""
 
-_LEAST_HEARD = 0.5
-"""Smallest share of a text's letters that must be recognised. Otherwise text and audio do not match."""
-_WITHOUT_SPACES = frozenset({"zh"})
+_MIN_RECOGNISED_SHARE = 0.5
+"""Smallest share of a text's letters that must be recognised. With less, the audio has another text."""
+# Languages in which each character counts as a word.
+_LANGUAGES_WITHOUT_SPACES = frozenset({"zh"})
 
-_NOTHING = Recording(np.zeros(1600, np.float32), 16_000)
+# A tenth of a second of silence, for a trial of a recogniser.
+_SILENCE = Recording(np.zeros(1600, np.float32), 16_000)
 
-Timed = tuple[str, int, int]
+TimedWord = tuple[str, int, int]
+"""A word with its start and end in milliseconds."""
 
 
 class WordAligner:
@@ -41,7 +45,7 @@ class WordAligner:
     Parameters
     ----------
     recogniser
-        The recogniser to use. Its model is loaded with the first clip.
+        The recogniser to use. It loads its model with the first clip.
     """
 
     def __init__(self, recogniser: Recogniser) -> None:
@@ -49,24 +53,26 @@ class WordAligner:
         self.name = f"{recogniser.name} {recogniser.version}"
 
     @classmethod
-    def installed(cls) -> Self:
-        """Return an aligner with the first recogniser that works. A trial loads the recogniser's model.
+    def find_installed(cls) -> Self:
+        """Return an aligner with the first recogniser that works, after a trial that loads its model.
 
         Raises
         ------
         SettingsError
-            No recogniser works. The message names the package to install.
+            If no recogniser works. The message contains the command that installs one.
         """
         reasons = []
-        for recogniser in registry.recognisers().values():
+        for recogniser in registry.load_recognisers().values():
             try:
                 # The trial is necessary, because the model of an installed recogniser may be unusable.
-                recogniser.recognise(_NOTHING)
+                recogniser.recognise(_SILENCE)
                 return cls(recogniser)
             except Exception as error:  # noqa: BLE001 - a plug-in may fail in any way, and the others go on
                 reasons.append(str(error) if isinstance(error, EngineError) else type(error).__name__)
         why = f" ({'; '.join(reasons)})" if reasons else ""
-        raise SettingsError(f"words='align' needs a speech recogniser{why}: {INSTALL}. Nothing was sent.")
+        raise SettingsError(
+            f"words='align' needs a speech recogniser{why}: {INSTALL_COMMAND}. Nothing was sent."
+        )
 
     def align(
         self,
@@ -77,7 +83,7 @@ class WordAligner:
         format: Format,
         sample_rate_hz: int,
         channels: int,
-    ) -> list[Timed]:
+    ) -> list[TimedWord]:
         """Return the words of `text`, each with start and end in milliseconds.
 
         The times are in order and within the audio.
@@ -89,26 +95,30 @@ class WordAligner:
         text
             The spoken text. Pause markers are ignored.
         locale
-            The locale of the text. None detects the language.
+            The locale of the text. With None, the recogniser detects the language.
         format, sample_rate_hz, channels
             Properties of the audio.
 
         Raises
         ------
         AudioError, EngineError
-            The audio cannot be read, the language is not supported, or the audio contains other words.
+            If the audio cannot be read, the language is not supported, or the audio contains other words.
         """
-        heard = codec.decode(audio, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
-        recording = Recording(mixed(heard.samples), heard.sample_rate_hz)
-        language = None if locale is None else language_of(locale)
-        said = self._recogniser.recognise(recording, language=language, words=True)
+        decoded = codec.decode(audio, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
+        recording = Recording(mix_channels(decoded.samples), decoded.sample_rate_hz)
+        language = None if locale is None else get_language(locale)
+        transcript = self._recogniser.recognise(recording, language=language, words=True)
         plain = strip_pauses(text)
-        numbers = [span[:2] for span in plain_numbers(plain, language)] if language else []
-        tokens = spoken_tokens(plain, characters_are_words=language in _WITHOUT_SPACES, numbers=numbers)
-        return laid_upon([token.shown for token in tokens], said.words, round(1000 * recording.audio_seconds))
+        numbers = [span[:2] for span in find_rewritten_numbers(plain, language)] if language else []
+        tokens = spoken_tokens(
+            plain, characters_are_words=language in _LANGUAGES_WITHOUT_SPACES, numbers=numbers
+        )
+        return align_words(
+            [token.shown for token in tokens], transcript.words, round(1000 * recording.audio_seconds)
+        )
 
 
-def laid_upon(written: Sequence[str], heard: Sequence[Word], audio_ms: int) -> list[Timed]:
+def align_words(written: Sequence[str], recognised: Sequence[Word], audio_ms: int) -> list[TimedWord]:
     """Return the words of a text with their times in the audio.
 
     Parameters
@@ -123,38 +133,40 @@ def laid_upon(written: Sequence[str], heard: Sequence[Word], audio_ms: int) -> l
     Raises
     ------
     EngineError
-        Less than half of the text's letters were recognised.
+        If less than half of the text's letters were recognised.
 
     Examples
     --------
     >>> heard = [Word("Room", 100, 300), Word("forty", 300, 500), Word("two.", 500, 700)]
-    >>> laid_upon(["Room", "42", "now"], [*heard, Word("Now!", 800, 900)], 1000)
+    >>> align_words(["Room", "42", "now"], [*heard, Word("Now!", 800, 900)], 1000)
     [('Room', 100, 300), ('42', 300, 700), ('now', 800, 900)]
     """
-    plain, spoken = [_folded(word) for word in written], [_folded(word.word) for word in heard]
+    plain, spoken = [_fold_word(word) for word in written], [_fold_word(word.word) for word in recognised]
     matcher = SequenceMatcher(None, plain, spoken, autojunk=False)
     pieces: list[_Piece] = []
-    letters, found = sum(map(len, plain)), 0.0
+    letters, found_letters = sum(map(len, plain)), 0.0
     for kind, first, last, begin, end in matcher.get_opcodes():
         if kind == "equal":
             pieces += [
-                _Piece(first + i, first + i + 1, heard[begin + i].start_ms, heard[begin + i].end_ms)
+                _Piece(first + i, first + i + 1, recognised[begin + i].start_ms, recognised[begin + i].end_ms)
                 for i in range(last - first)
             ]
-            found += sum(map(len, plain[first:last]))
+            found_letters += sum(map(len, plain[first:last]))
         elif kind == "replace":
-            pieces.append(_Piece(first, last, heard[begin].start_ms, heard[end - 1].end_ms))
-            there, here = "".join(plain[first:last]), "".join(spoken[begin:end])
-            found += SequenceMatcher(None, there, here, autojunk=False).ratio() * len(there)
+            pieces.append(_Piece(first, last, recognised[begin].start_ms, recognised[end - 1].end_ms))
+            text_letters, recognised_letters = "".join(plain[first:last]), "".join(spoken[begin:end])
+            found_letters += SequenceMatcher(
+                None, text_letters, recognised_letters, autojunk=False
+            ).ratio() * len(text_letters)
         elif kind == "delete":
             pieces.append(_Piece(first, last))
-    if letters and found < _LEAST_HEARD * letters:
-        raise EngineError(f"about {found:.0f} of the text's {letters} letters were heard")
-    return list(_timed(written, pieces, audio_ms))
+    if letters and found_letters < _MIN_RECOGNISED_SHARE * letters:
+        raise EngineError(f"only about {found_letters:.0f} of the text's {letters} letters were recognised")
+    return list(_assign_times(written, pieces, audio_ms))
 
 
 class _Piece(NamedTuple):
-    """A range of words of a text with a common start and end. -1 means that the time is unknown."""
+    """The words ``written[first:last]`` of a text, with a common start and end. -1 is an unknown time."""
 
     first: int
     last: int
@@ -162,12 +174,13 @@ class _Piece(NamedTuple):
     end_ms: int = -1
 
 
-def _timed(written: Sequence[str], pieces: Sequence[_Piece], audio_ms: int) -> Iterator[Timed]:
+def _assign_times(written: Sequence[str], pieces: Sequence[_Piece], audio_ms: int) -> Iterator[TimedWord]:
+    """Yield each word with its times, in order and within the audio. Words of a piece share its time."""
     now_ms = 0
     for number, piece in enumerate(pieces):
         start_ms, end_ms = piece.start_ms, piece.end_ms
         if start_ms < 0:
-            # Words that were not recognised get the time between their neighbours.
+            # Words that were not recognised get the time between the pieces before and after.
             following = pieces[number + 1].start_ms if number + 1 < len(pieces) else audio_ms
             start_ms, end_ms = now_ms, following
         start_ms = min(max(start_ms, now_ms), audio_ms)
@@ -180,5 +193,6 @@ def _timed(written: Sequence[str], pieces: Sequence[_Piece], audio_ms: int) -> I
             yield word, begun_ms, now_ms
 
 
-def _folded(word: str) -> str:
+def _fold_word(word: str) -> str:
+    """Return the letters and digits of a word in lower case, for comparison."""
     return "".join(character for character in word.casefold() if character.isalnum())

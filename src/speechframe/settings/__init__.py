@@ -1,8 +1,9 @@
-"""Settings of calls: address, key, folders and limits, and the places they come from.
+"""Collect the settings of calls, such as address, key, folders and limits, from all places that may set them.
 
-Precedence, highest first: arguments, :func:`configure`, the environment, ``speechframe.toml`` in the working
-directory. If neither a key nor an address is set, the embedded local service is used. The environment and the
-file are read at each call, so a notebook can change them without a restart.
+The places, by precedence from the highest: arguments, :func:`configure`, the environment, and
+``speechframe.toml`` in the working directory. If neither a key nor an address is set, the embedded local
+service is used. The environment and the file are read at each call, so a notebook can change them without a
+restart.
 """
 
 import functools
@@ -22,12 +23,12 @@ from pydantic.dataclasses import dataclass
 
 from speechframe.errors import SettingsError
 from speechframe.settings import typed
-from speechframe.settings.hidden import DUB_KEY_VARIABLE, KEY_VARIABLE, SECRET_VARIABLE, hide
+from speechframe.settings.hidden import DUB_KEY_VARIABLE, KEY_VARIABLE, SECRET_VARIABLE, hide_keys
 from speechframe.spec.limits import REGIONS
 
-FILE_NAME = "speechframe.toml"
+SETTINGS_FILE = "speechframe.toml"
 
-ENVIRONMENT: Mapping[str, str] = MappingProxyType(
+FIELD_BY_VARIABLE: Mapping[str, str] = MappingProxyType(
     {
         KEY_VARIABLE: "api_key",
         DUB_KEY_VARIABLE: "dub_api_key",
@@ -43,30 +44,31 @@ ENVIRONMENT: Mapping[str, str] = MappingProxyType(
 """Environment variables, each with the field of :class:`Settings` that it sets."""
 
 GLOBAL_REGION = "global"
+"""Name of the region whose address is `base_url`, unless `region_urls` has another address for it."""
 
 
 _T = TypeVar("_T")
 
 
 def _hide_keys_in_init(kind: type[_T]) -> type[_T]:
-    """Hide keys in the arguments of a dataclass, because tracebacks show the locals of ``__init__``."""
+    """Hide the keys in the arguments of a dataclass, because tracebacks show the locals of ``__init__``."""
     original_init: Any = kind.__init__
 
     @functools.wraps(original_init)
     def init(self: _T, **values: Any) -> None:
         try:
-            original_init(self, **hide(values))
+            original_init(self, **hide_keys(values))
         except ValidationError as error:
-            raise _settings_error(error) from None
+            raise _make_settings_error(error) from None
 
-    # If __init__ fails, error reports show the repr of the half-made object, which needs this field.
+    # If __init__ fails, error reports show the repr of the incomplete object. The repr needs this field.
     kind.region_urls = MappingProxyType({})  # type: ignore[attr-defined]
     kind.__init__ = init  # type: ignore[assignment, method-assign]  # the same, by name
     return kind
 
 
 @_hide_keys_in_init
-@dataclass(frozen=True, kw_only=True, config=typed.CONFIG)
+@dataclass(frozen=True, kw_only=True, config=typed.CHECKED_CONFIG)
 class Settings:
     """Address and key of a hosted service, and files and limits on this machine.
 
@@ -75,24 +77,25 @@ class Settings:
     api_key
         Key of the service. A repr never shows it.
     dub_api_key
-        Key for dubbing calls, if they need a key of their own. Default: `api_key`.
+        Key for dubbing calls. By default `api_key`.
     webhook_secret
-        Secret that signs the webhooks of dubbing jobs.
+        Secret with which the service signs the webhooks of dubbing jobs.
     base_url
         Address of the service, for example ``https://api.example.com``.
     regions
-        Names of the regions to use, in order of preference (section 4.1).
+        Names of the regions to use, in order of preference (section 4.1 of the service document).
     region_urls
-        Address of each named region.
+        Address of each region, by name.
     profile
         Name for this service and key. Run folders record it, and it selects the table
         ``[profiles.NAME]`` of ``speechframe.toml``.
     service
         Folder with the data of the embedded local service (keys, balances, audio).
     allow_http
-        Allow plain http to another machine (default False). Loopback is always allowed.
+        True allows plain http to another machine (default False). Plain http to this machine is always
+        allowed.
     trust_env
-        Use the proxies of the environment, such as ``HTTPS_PROXY`` (default True).
+        True uses the proxies of the environment, such as ``HTTPS_PROXY`` (default True).
     ca_file
         File of certificate authorities to trust instead of those of the system.
     max_credits_per_run
@@ -100,18 +103,18 @@ class Settings:
     max_credits_per_month
         Credits that a key may spend in a calendar month (UTC), over all runs of this user on this machine.
     ledger
-        Folder for the attempts of every run, or an address such as ``s3://bucket/ledger`` (default:
+        Folder for the attempts and costs of all runs, or an address such as ``s3://bucket/ledger`` (default:
         ``speechframe/ledger`` in the user's state folder).
     cache
         Folder of answers that all runs share. A call whose answer is in the folder costs nothing. None for no
         cache.
     cache_max_gb
-        Size of the cache in GB (2**30 bytes), 10 by default. ``inf`` for no limit.
+        Largest size of the cache in GB (2**30 bytes), 10 by default. ``inf`` for no limit.
     cache_max_age_days
-        Days after its last use at which an answer may leave the cache. None for no limit.
+        Number of days without use after which an answer may be removed from the cache. None for no limit.
     prices, budgets
         Files of prices and of budgets (default: ``prices.toml`` and ``budgets.toml`` in the working
-        directory, if they exist).
+        directory, if these files exist).
     require_tags
         Names of tags that every run must have.
     """
@@ -139,11 +142,11 @@ class Settings:
 
     @property
     def is_local(self) -> bool:
-        """Whether neither a key nor an address is set, so that calls go to the embedded local service."""
+        """True if neither a key nor an address is set, so that calls go to the embedded local service."""
         return self.api_key is None and self.base_url is None and not self.region_urls
 
     def addresses(self) -> dict[str, str]:
-        """Return region name to address, in order of preference; the global address comes last.
+        """Return the address of each region by name, in order of preference, with `base_url` last.
 
         Raises
         ------
@@ -159,7 +162,7 @@ class Settings:
             if url is None:
                 raise SettingsError(
                     f"region {name!r} has no address. Give it with configure(region_urls={{{name!r}: "
-                    f"'https://...'}}) or under [region_urls] in {FILE_NAME}."
+                    f"'https://...'}}) or under [region_urls] in {SETTINGS_FILE}."
                 )
             found[name] = url
         if self.base_url is not None and GLOBAL_REGION not in found:
@@ -169,26 +172,29 @@ class Settings:
         return {name: url.rstrip("/") for name, url in found.items()}
 
     def identity(self) -> str:
-        """Return the name of this hosted service in run folders: the profile, or the host name."""
+        """Return the name of this hosted service for run folders.
+
+        The name is the profile, or the host name of the address, or ``unknown`` without both.
+        """
         if self.profile:
             return self.profile
         url = self.base_url or next(iter(self.region_urls.values()), "")
         return urlsplit(url).hostname or "unknown"
 
 
-def _settings_error(
+def _make_settings_error(
     error: ValidationError, set_in: Mapping[str, str] = MappingProxyType({})
 ) -> SettingsError:
     hint = "Options of a run, such as max_credits, go into its call or into speechframe.configure(...)"
-    return typed.refused(error, "setting", [one.name for one in fields(Settings)], set_in, hint=hint)
+    return typed.make_refusal(error, "setting", [one.name for one in fields(Settings)], set_in, hint=hint)
 
 
-def fingerprint(key: SecretStr | str) -> str:
-    """Return 12 hex digits that distinguish keys and do not reveal them.
+def fingerprint_key(key: SecretStr | str) -> str:
+    """Return a hash of 12 hex digits that distinguishes a key from other keys and does not reveal it.
 
     Examples
     --------
-    >>> fingerprint("secret") == fingerprint("secret") != fingerprint("other")
+    >>> fingerprint_key("secret") == fingerprint_key("secret") != fingerprint_key("other")
     True
     """
     return hashlib.blake2b(
@@ -199,7 +205,7 @@ def fingerprint(key: SecretStr | str) -> str:
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether `host` is this machine.
+    """Return whether `host` is ``localhost`` or a loopback address, so this machine.
 
     Examples
     --------
@@ -219,7 +225,10 @@ def is_loopback(host: str | None) -> bool:
 
 
 def check_address(url: str, *, allow_http: bool = False) -> None:
-    """Raise SettingsError if a key must not be sent to `url`."""
+    """Raise SettingsError if `url` is not an http or https address, or if keys would be sent unencrypted.
+
+    Plain http is allowed to this machine, and with `allow_http` to all machines.
+    """
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - reading it raises if the port is not a number
@@ -236,28 +245,28 @@ def check_address(url: str, *, allow_http: bool = False) -> None:
         )
 
 
-def default_service_folder() -> Path:
-    """Return the default folder of the embedded service's data.
+def find_default_service_folder() -> Path:
+    """Return the default folder for the data of the embedded local service.
 
-    ``SPEECHFRAME_SERVICE``, else ``speechframe/service`` in the user's cache folder.
+    This is the folder in ``SPEECHFRAME_SERVICE``, or else ``speechframe/service`` in the user's cache folder.
     """
     named = os.environ.get("SPEECHFRAME_SERVICE")
     if named:
         return Path(named).expanduser()
-    return _user_folder() / "service"
+    return _find_user_folder() / "service"
 
 
-def default_cache_folder() -> Path:
-    """Return the default folder of the cache, ``speechframe/calls`` in the user's cache folder."""
-    return _user_folder() / "calls"
+def find_default_cache_folder() -> Path:
+    """Return the default folder of cached answers, ``speechframe/calls`` in the user's cache folder."""
+    return _find_user_folder() / "calls"
 
 
-def _user_folder() -> Path:
+def _find_user_folder() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "speechframe"
 
 
-def default_ledger_folder() -> Path:
+def find_default_ledger_folder() -> Path:
     """Return the default ledger folder, ``speechframe/ledger`` in the user's state folder."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "speechframe" / "ledger"
@@ -267,35 +276,35 @@ _configured: dict[str, Any] = {}
 
 
 def configure(**values: Any) -> None:
-    """Set fields of :class:`Settings` for this process. ``None`` removes a field's value.
+    """Set fields of :class:`Settings` for this process. ``None`` removes a value that was set here before.
 
     Raises
     ------
     SettingsError
-        If a name is not a setting, or a value is not allowed. Nothing is set then.
+        If a name is not a setting, or a value is not allowed. No field is set then.
     """
-    given = {name: value for name, value in hide(values).items() if value is not None}
+    given = {name: value for name, value in hide_keys(values).items() if value is not None}
     checked = Settings(**given)
     _configured.update({name: getattr(checked, name) for name in given})
     for name in values.keys() - given.keys():
         _configured.pop(name, None)
 
 
-def resolve(**arguments: Any) -> Settings:
-    """Return the settings in force. Arguments come first.
+def resolve_settings(**arguments: Any) -> Settings:
+    """Return the settings from all places for a call to a service. Arguments have the highest precedence.
 
     Parameters
     ----------
     **arguments
-        Fields of :class:`Settings`; ``None`` means not given.
+        Fields of :class:`Settings`. ``None`` means not given.
 
     Raises
     ------
     SettingsError
-        If a key has no address or an address no key, if a region or profile is unknown, or if a file cannot
-        be read.
+        If a key is set without an address, or an address without a key. If a region or profile is unknown, a
+        value is not allowed, or a file cannot be read.
     """
-    settings = read(**hide(arguments))
+    settings = read_settings(**hide_keys(arguments))
     address = settings.base_url or settings.region_urls
     if (settings.api_key or settings.dub_api_key) is not None and not address:
         raise SettingsError(
@@ -315,38 +324,38 @@ def resolve(**arguments: Any) -> Settings:
     return settings
 
 
-def read(**arguments: Any) -> Settings:
-    """Return the settings in force, without the check that they name a service.
+def read_settings(**arguments: Any) -> Settings:
+    """Return the settings from all places, without the checks of :func:`resolve_settings` for a service.
 
-    For parts that call no service, such as the cache.
+    Use this function for code that calls no service, such as the cache.
 
     Parameters
     ----------
     **arguments
-        Fields of :class:`Settings`; ``None`` means not given.
+        Fields of :class:`Settings`. ``None`` means not given.
 
     Raises
     ------
     SettingsError
         If a name or profile is unknown, a value is not allowed, or a file cannot be read.
     """
-    given = {name: value for name, value in hide(arguments).items() if value is not None}
-    return _merge(given, "")[0]
+    given = {name: value for name, value in hide_keys(arguments).items() if value is not None}
+    return _merge_places(given, "")[0]
 
 
-def for_runs_on(service: Any) -> tuple[Settings, Mapping[str, str]]:
-    """Return the settings for runs on a service, and for each name the place that set it, in words.
+def resolve_for_runs(service: Any) -> tuple[Settings, Mapping[str, str]]:
+    """Return the settings for runs on a service, and by name the place that set each setting, in words.
 
-    Fields with other than default values in `service` come first. The other fields come from
-    :func:`configure`, the environment and the file.
+    If `service` is a :class:`Settings`, its fields with values other than the defaults have the highest
+    precedence. All other fields come from :func:`configure`, the environment and the file.
     """
     given = {f.name: getattr(service, f.name) for f in fields(Settings) if isinstance(service, Settings)}
     own = {name: value for name, value in given.items() if value != getattr(Settings, name)}
-    # The file need not contain the profile of these settings.
-    return _merge(own, "the settings given as service=", is_any_profile=True)
+    # These settings may have a profile that the file does not contain.
+    return _merge_places(own, "the settings given as service=", is_any_profile=True)
 
 
-def _merge(
+def _merge_places(
     given: Mapping[str, Any], given_by: str, *, is_any_profile: bool = False
 ) -> tuple[Settings, dict[str, str]]:
     content, profiles = _read_file()
@@ -354,20 +363,20 @@ def _merge(
     of_profile = profiles.get(profile, {}) if isinstance(profile, str) else {}
     # If the file has no profiles, a profile is only the name of the service in run folders.
     if isinstance(profile, str) and profiles and profile not in profiles and not is_any_profile:
-        raise SettingsError(f"{FILE_NAME} has no profile {profile!r}; it has {', '.join(profiles)}")
-    path = Path(FILE_NAME).resolve()
-    variables = [(variable, name) for variable, name in ENVIRONMENT.items() if os.environ.get(variable)]
+        raise SettingsError(f"{SETTINGS_FILE} has no profile {profile!r}; it has {', '.join(profiles)}")
+    path = Path(SETTINGS_FILE).resolve()
+    variables = [(variable, name) for variable, name in FIELD_BY_VARIABLE.items() if os.environ.get(variable)]
     places: list[tuple[str, Mapping[str, Any]]] = [
         (str(path), content),
         (f"{path}, [profiles.{profile}]", of_profile),
-        *((variable, hide({name: os.environ[variable]})) for variable, name in variables),
+        *((variable, hide_keys({name: os.environ[variable]})) for variable, name in variables),
         ("configure()", _configured),
         (given_by, given),
     ]
     values: dict[str, Any] = {}
     set_in: dict[str, str] = {}
     for where, found in places:
-        # A setting that only repeats an earlier place keeps the name of that place.
+        # If a place repeats the value of an earlier place, the earlier place counts as the place that set it.
         set_in |= {
             name: where for name, value in found.items() if name not in values or value != values[name]
         }
@@ -375,32 +384,36 @@ def _merge(
     try:
         return TypeAdapter(Settings).validate_python(values), set_in
     except ValidationError as error:
-        raise _settings_error(error, set_in) from None
+        raise _make_settings_error(error, set_in) from None
 
 
 def _hide_in_table(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table of the file with all keys hidden, also in nested tables."""
+    """Return a table of the settings file with all keys hidden, also those in nested tables."""
     tables = {
         name: _hide_in_table(value)
         for name, value in table.items()
         if isinstance(value, dict) and name != "region_urls"
     }
-    return hide({name: value for name, value in table.items() if name not in tables}) | tables
+    return hide_keys({name: value for name, value in table.items() if name not in tables}) | tables
 
 
 def _read_file() -> tuple[dict[str, Any], dict[Any, dict[str, Any]]]:
-    """Return the content of the file and its profiles by name. Both are empty if the file does not exist."""
-    path, content, problem = Path(FILE_NAME), {}, ""
+    """Return the content of the settings file, and its profiles by name.
+
+    Both are empty if the file does not exist.
+    """
+    path, content, problem = Path(SETTINGS_FILE), {}, ""
     try:
         with path.open("rb") as file:
             content = _hide_in_table(tomllib.load(file))
     except FileNotFoundError:
         return {}, {}
-    # ValueError: the file is not TOML, or not UTF-8.
+    # A ValueError means that the file is not TOML, or not in UTF-8.
     except (OSError, ValueError) as error:
         problem = str(error)
     if problem:
-        # Raise outside of the except block. A chained parser error would hold the whole file in its frames.
+        # Raise outside the except block. Otherwise the chained error of the parser would keep the whole file,
+        # with its keys, in its frames.
         raise SettingsError(f"{path.resolve()} cannot be read: {problem}")
     profiles = content.pop("profiles", {})
     tables = profiles.items() if isinstance(profiles, dict) else ()

@@ -1,7 +1,7 @@
-"""Keys that stay hidden in reprs, in tracebacks with locals, and in pickles.
+"""Hide API keys in reprs, in tracebacks that show locals, and from pickles.
 
-Crash reports contain the locals of every frame. So each key is wrapped right after it is read, before
-anything can raise. Functions then pass on the wrapped form.
+Crash reports contain the local variables of all frames. So each key is wrapped right after it is read, before
+any code can raise an error. Functions then pass on the wrapped key.
 """
 
 import os
@@ -15,36 +15,39 @@ from speechframe.errors import SettingsError
 
 __all__ = [
     "DUB_KEY_VARIABLE",
+    "KEY_MASK",
     "KEY_VARIABLE",
-    "MASK",
     "SECRET_VARIABLE",
     "Hidden",
-    "environment_without_keys",
-    "header_text",
-    "hidden_key",
-    "hide",
-    "without_keys",
+    "copy_environment_without_keys",
+    "hide_keys",
+    "make_header_text",
+    "mask_address",
+    "wrap_key",
 ]
 
-MASK = "***"
+KEY_MASK = "***"
+"""Text that is shown in place of a key."""
 KEY_VARIABLE = "SPEECHFRAME_API_KEY"
 DUB_KEY_VARIABLE = "SPEECHFRAME_DUB_API_KEY"
 SECRET_VARIABLE = "SPEECHFRAME_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable, not a secret
 
-_VARIABLES = frozenset({KEY_VARIABLE, DUB_KEY_VARIABLE, SECRET_VARIABLE})
+_KEY_VARIABLES = frozenset({KEY_VARIABLE, DUB_KEY_VARIABLE, SECRET_VARIABLE})
+"""Environment variables that contain keys."""
 _SECRET_NAME = re.compile("key|secret", re.IGNORECASE)
+"""Pattern in the names of settings whose values are keys."""
 
-# Mask everything before the last @, even past a slash, because a password may contain a slash.
-_USER = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*@", re.IGNORECASE | re.DOTALL)
-_QUERY = re.compile(r"[?#].*", re.DOTALL)
+# Mask all text before the last @, including slashes, because a password may contain a slash.
+_USER_PATTERN = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*@", re.IGNORECASE | re.DOTALL)
+_QUERY_PATTERN = re.compile(r"[?#].*", re.DOTALL)
 
 
 class Hidden(str):
-    """Text that is sent as it is, and whose repr is ``'***'``.
+    """A str with a key, whose repr is ``'***'``.
 
-    Headers pass through frames of other libraries, whose locals appear in tracebacks and crash reports.
-    ``str()`` and formatting return the text, because libraries write headers with them. The text refuses to
-    be pickled, because the pickle would be a file with a key.
+    Other libraries have headers in their local variables, and tracebacks and crash reports show the reprs of
+    locals. ``str()`` and formatting return the real text, because libraries use them to write headers.
+    Pickling raises TypeError, because the pickle would be a file with a key.
 
     Examples
     --------
@@ -56,7 +59,7 @@ class Hidden(str):
 
     def __repr__(self) -> str:
         """Return the mask."""
-        return repr(MASK)
+        return repr(KEY_MASK)
 
     def __copy__(self) -> Self:
         """Return the same object, because text does not change."""
@@ -67,14 +70,14 @@ class Hidden(str):
         return self
 
     def __reduce_ex__(self, protocol: object) -> Never:
-        """Refuse to be pickled."""
+        """Raise TypeError, so that the key cannot be pickled."""
         raise TypeError(f"a key cannot be pickled. Let the other process read {KEY_VARIABLE} itself.")
 
 
-def hidden_key(key: str | SecretStr | None) -> SecretStr | None:
-    """Return a key as a SecretStr of :class:`Hidden` text; None stays None.
+def wrap_key(key: str | SecretStr | None) -> SecretStr | None:
+    """Return a key as a SecretStr of :class:`Hidden` text, or None for None.
 
-    A value of another type is wrapped too. A later check refuses it.
+    A value of another type is wrapped, too. A later check refuses such a value.
     """
     if key is None:
         return None
@@ -82,45 +85,47 @@ def hidden_key(key: str | SecretStr | None) -> SecretStr | None:
     return SecretStr(Hidden(text) if isinstance(text, str) else text)
 
 
-def without_keys(address: Any) -> Any:
-    """Return an address with its user part and query masked.
+def mask_address(address: Any) -> Any:
+    """Return an address in which the user with password, the query and the fragment are masked.
+
+    Values other than texts are returned unchanged.
 
     Examples
     --------
-    >>> without_keys("https://me:secret@api.example.com?key=secret")
+    >>> mask_address("https://me:secret@api.example.com?key=secret")
     'https://***@api.example.com?***'
     """
     if not isinstance(address, str):
         return address
-    return _QUERY.sub(f"?{MASK}", _USER.sub(rf"\1{MASK}@", address))
+    return _QUERY_PATTERN.sub(f"?{KEY_MASK}", _USER_PATTERN.sub(rf"\1{KEY_MASK}@", address))
 
 
-def hide(values: dict[str, Any]) -> dict[str, Any]:
-    """Hide the keys in settings, also keys in addresses. Changes `values` and returns it.
+def hide_keys(values: dict[str, Any]) -> dict[str, Any]:
+    """Hide the keys in settings, also the keys in addresses. Change `values` in place and return it.
 
     Examples
     --------
-    >>> hide({"api_key": "secret", "base_url": "https://me:secret@api.example.com"})
+    >>> hide_keys({"api_key": "secret", "base_url": "https://me:secret@api.example.com"})
     {'api_key': SecretStr('**********'), 'base_url': 'https://***@api.example.com'}
     """
     for name, value in values.items():
-        # This includes misspelt names, because the error that refuses a name shows its value.
+        # Misspelt names match, too, because the error that refuses an unknown name shows its value.
         if _SECRET_NAME.search(name):
-            values[name] = hidden_key(value)
+            values[name] = wrap_key(value)
         elif name == "base_url":
-            values[name] = without_keys(value)
+            values[name] = mask_address(value)
         elif name == "region_urls" and isinstance(value, Mapping):
-            values[name] = {region: without_keys(url) for region, url in value.items()}
+            values[name] = {region: mask_address(url) for region, url in value.items()}
     return values
 
 
-def environment_without_keys() -> dict[str, str]:
-    """Return this process's environment without our keys, for another program."""
-    return {name: value for name, value in os.environ.items() if name not in _VARIABLES}
+def copy_environment_without_keys() -> dict[str, str]:
+    """Return the environment of this process without the keys of speechframe, for another program."""
+    return {name: value for name, value in os.environ.items() if name not in _KEY_VARIABLES}
 
 
-def header_text(secret: SecretStr | None, what: str) -> Hidden:
-    """Return a secret as the value of a header.
+def make_header_text(secret: SecretStr | None, what: str) -> Hidden:
+    """Return a secret as the value of an HTTP header, without spaces around it.
 
     Raises
     ------

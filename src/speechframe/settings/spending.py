@@ -1,4 +1,4 @@
-"""Limits and prices of credits, from the settings, ``budgets.toml`` and ``prices.toml``."""
+"""Read limits on spending and prices of credits, from the settings, ``budgets.toml`` and ``prices.toml``."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -11,53 +11,54 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
-from speechframe.errors import SettingsError, nearest
-from speechframe.settings import Settings, default_ledger_folder, for_runs_on
+from speechframe.errors import SettingsError, suggest_name
+from speechframe.settings import Settings, find_default_ledger_folder, resolve_for_runs
 from speechframe.settings.typed import read_toml
-from speechframe.spec.billing import MOST_CREDITS
+from speechframe.spec.billing import MAX_BUDGET_CREDITS
 
 BUDGETS_FILE = "budgets.toml"
 PRICES_FILE = "prices.toml"
 Period = Literal["day", "week", "month", "year", "total"]
-ALERTS = (0.8, 1.0)
-_RESERVED = ("run", "max_credits", "max_credits_per_month")
-"""Names of other limits in errors and alerts."""
+DEFAULT_ALERTS = (0.8, 1.0)
+"""Shares of a limit at which an alert is sent, by default."""
+_RESERVED_NAMES = ("run", "max_credits", "max_credits_per_month")
+"""Names that a budget must not have, because errors and alerts use them for other limits."""
 OPERATIONS = ("generate", "translate", "change_voice", "dub")
-"""Operations of our verbs. A user's own backend may have another operation."""
+"""Operations of the public functions of speechframe. A user's own backend may have another operation."""
 
 
-# -- budgets over many runs ------------------------------------------------------------
+# -- budgets that many runs share ------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class BudgetRule:
-    """A limit on the spending, in each period, of runs with some tags.
+    """A budget: a limit on the spending of all calls with some tags in each period.
 
     Attributes
     ----------
     name, max_credits
-        Name of the budget, and its credits in each period.
+        Name of the budget, and its credits for each period.
     match
-        Tags that a call needs to count. If empty, every call counts.
+        Tags that a call must have to count. If empty, all calls count.
     period, cycle_day
         ``day``, ``week`` (from Monday), ``month`` (from day `cycle_day` on), ``year`` or ``total``. All in
         UTC.
     alerts
         Shares of `max_credits` at which an alert is sent.
     hard
-        Whether a call that would pass the limit is refused. Otherwise it is only counted.
+        True if a call that would exceed the limit is refused. False if the call is only counted.
     account
-        Service and key fingerprint whose calls count. None for all keys.
+        Service and fingerprint of the key whose calls count. None for all keys.
     set_in
-        Place where the budget was set, in words.
+        Place where the budget was set, as text for messages.
     """
 
     name: str
-    max_credits: Annotated[float, Field(ge=0, le=MOST_CREDITS)]
+    max_credits: Annotated[float, Field(ge=0, le=MAX_BUDGET_CREDITS)]
     match: Mapping[str, str] = field(default_factory=dict)
     period: Period = "month"
     cycle_day: Annotated[int, Field(ge=1, le=28)] = 1
-    alerts: tuple[Annotated[float, Field(gt=0)], ...] = ALERTS
+    alerts: tuple[Annotated[float, Field(gt=0)], ...] = DEFAULT_ALERTS
     hard: bool = True
     account: tuple[str, str] | None = None
     set_in: str = ""
@@ -66,9 +67,9 @@ class BudgetRule:
 
     @property
     def id(self) -> str:
-        """Name of the stored count. It changes if the budget counts other calls or other periods.
+        """Name under which the spending of the budget is stored.
 
-        The name contains the account only as a hash.
+        The name depends on which calls and periods the budget counts. It contains the account only as a hash.
         """
         counts = (*sorted(self.match.items()), self.period, self.cycle_day, self.account)
         return f"{self.name} {blake2b(repr(counts).encode(), digest_size=16).hexdigest()}"
@@ -78,17 +79,17 @@ class BudgetRule:
         """The limit in thousandths of a credit, rounded down."""
         return math.floor(round(self.max_credits * 1000, 6))
 
-    def matches(self, tags: Mapping[str, Any]) -> bool:
-        """Return whether a call with these tags counts."""
+    def matches_tags(self, tags: Mapping[str, Any]) -> bool:
+        """Return whether a call with these tags counts in this budget."""
         return all(name in tags and str(tags[name]) == value for name, value in self.match.items())
 
-    def start(self, unix_time: float) -> date:
-        """Return the first day of the period at a time. The period ``total`` starts at the first date of all.
+    def find_period_start(self, unix_time: float) -> date:
+        """Return the first day of the period that contains a time. For ``total`` return ``date.min``.
 
         Examples
         --------
         >>> rule = BudgetRule("ads", 100, cycle_day=15)
-        >>> rule.start(datetime(2026, 3, 14, tzinfo=UTC).timestamp()).isoformat()
+        >>> rule.find_period_start(datetime(2026, 3, 14, tzinfo=UTC).timestamp()).isoformat()
         '2026-02-15'
         """
         day = datetime.fromtimestamp(unix_time, UTC).date()
@@ -110,14 +111,14 @@ class _SpendingFile:
 
 
 def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
-    """Return the budgets in a file.
+    """Read a file of budgets, and return its budgets.
 
     Raises
     ------
     SettingsError
-        If the file cannot be read, or has a value that is not allowed.
+        If the file cannot be read, has a value that is not allowed, or has two budgets with the same name.
     """
-    taken, found = {*_RESERVED, ""}, []
+    taken, found = {*_RESERVED_NAMES, ""}, []
     for number, rule in enumerate(read_toml(path, _SpendingFile).budget, 1):
         where = f"{path}, budget {number}"
         if rule.name in taken:
@@ -132,20 +133,20 @@ def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
 
 @dataclass(frozen=True)
 class SpendingRules:
-    """The limits for runs from the settings. :func:`spending_rules` makes it.
+    """The limits on runs from the settings, as :func:`read_spending_rules` returns them.
 
     Attributes
     ----------
     max_credits_per_run, max_credits_per_month
         Limits in credits. None for no limit.
     run_rule_from, month_rule_from
-        Place where the limit was set, in words.
+        Places where these limits were set, as text for messages.
     budgets
-        Budgets of the file of budgets.
+        Budgets in the file of budgets.
     require_tags
         Names of tags that every run must have.
     ledger
-        Folder for the attempts of every run, or its address.
+        Folder for the attempts and costs of all runs, or its address.
     """
 
     max_credits_per_run: float | None
@@ -164,15 +165,18 @@ class SpendingRules:
                 f'was sent. Give tags={{"{missing[0]}": ...}}'
             )
 
-    def over_runs(self, service: str, key_fingerprint: str) -> list[BudgetRule]:
-        """Return the budgets over many runs that apply to a key of a service."""
+    def find_shared_budgets(self, service: str, key_fingerprint: str) -> list[BudgetRule]:
+        """Return the budgets that a run with this key on this service shares with other runs.
+
+        ``max_credits_per_month`` is one of them.
+        """
         if self.max_credits_per_month is None:
             return [*self.budgets]
         name, account = "max_credits_per_month", (service, key_fingerprint)
         month = BudgetRule(name, self.max_credits_per_month, account=account, set_in=self.month_rule_from)
         return [month, *self.budgets]
 
-    def of_run(self, max_credits: float | None) -> float | None:
+    def compute_run_limit(self, max_credits: float | None) -> float | None:
         """Return the credit limit of a run that was started with `max_credits`.
 
         Raises
@@ -183,55 +187,55 @@ class SpendingRules:
         Examples
         --------
         >>> rules = SpendingRules(500.0, "configure()", None, "", Path("ledger"))
-        >>> rules.of_run(None), rules.of_run(20)
+        >>> rules.compute_run_limit(None), rules.compute_run_limit(20)
         (500.0, 20)
         """
-        most = self.max_credits_per_run
-        if most is None or max_credits is None:
-            return most if max_credits is None else max_credits
-        if max_credits > most:
+        highest = self.max_credits_per_run
+        if highest is None or max_credits is None:
+            return highest if max_credits is None else max_credits
+        if max_credits > highest:
             raise SettingsError(
                 f"max_credits={max_credits:.15g} is above "
-                f"max_credits_per_run={most:.15g} (set in {self.run_rule_from}). Nothing was sent. "
+                f"max_credits_per_run={highest:.15g} (set in {self.run_rule_from}). Nothing was sent. "
                 "Give a smaller max_credits, or have that setting raised."
             )
         return max_credits
 
 
-def spending_rules(service: Settings) -> SpendingRules:
-    """Return the limits for runs on `service`, from given or configured settings.
+def read_spending_rules(service: Settings) -> SpendingRules:
+    """Return the limits for runs on `service`. Its own values come before those of other places.
 
     Raises
     ------
     SettingsError
         If a file cannot be read, or a setting is not allowed.
     """
-    settings, set_in = for_runs_on(service)
+    settings, set_in = resolve_for_runs(service)
     budgets = settings.budgets or Path(BUDGETS_FILE)
     return SpendingRules(
-        _limit(settings.max_credits_per_run),
+        _remove_infinity(settings.max_credits_per_run),
         set_in.get("max_credits_per_run", ""),
-        _limit(settings.max_credits_per_month),
+        _remove_infinity(settings.max_credits_per_month),
         set_in.get("max_credits_per_month", ""),
-        settings.ledger or default_ledger_folder(),
+        settings.ledger or find_default_ledger_folder(),
         budgets=read_budgets(budgets) if settings.budgets or budgets.exists() else (),
         require_tags=settings.require_tags,
     )
 
 
-def _limit(credits: float | None) -> float | None:
+def _remove_infinity(credits: float | None) -> float | None:
     return None if credits == math.inf else credits
 
 
-def cache_rules(service: Settings) -> dict[str, Any]:
-    """Return folder and limits of the cache for runs on `service`, as arguments of `open_cache`.
+def read_cache_rules(service: Settings) -> dict[str, Any]:
+    """Return the folder and the limits of the cache for runs on `service`, as arguments of `open_cache`.
 
     Raises
     ------
     SettingsError
         If a file cannot be read, or a setting is not allowed.
     """
-    settings, _ = for_runs_on(service)
+    settings, _ = resolve_for_runs(service)
     return {
         "folder": settings.cache,
         "max_gb": settings.cache_max_gb,
@@ -242,13 +246,13 @@ def cache_rules(service: Settings) -> dict[str, Any]:
 # -- prices ----------------------------------------------------------------------------
 
 
-def _operation(name: str) -> str:
-    if name not in OPERATIONS and (guess := nearest(name, OPERATIONS)):
+def _check_operation(name: str) -> str:
+    if name not in OPERATIONS and (guess := suggest_name(name, OPERATIONS)):
         raise ValueError(f"{guess}allowed: {', '.join(OPERATIONS)}")
     return name
 
 
-def _day(value: Any) -> Any:
+def _refuse_time(value: Any) -> Any:
     # Refuse a time, because dropping its offset could change the day.
     if isinstance(value, datetime) or (isinstance(value, str) and len(value) > len("2026-01-01")):
         raise ValueError("allowed: a day without a time, such as 2026-01-01")
@@ -257,23 +261,26 @@ def _day(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class DatedPrice:
-    """A price for a number of units from a day on. An empty operation or service means all of them."""
+    """The `price` of `per` units from a day on. An empty operation or service means all of them."""
 
-    valid_from: Annotated[date, BeforeValidator(_day), Field(alias="from")]
+    valid_from: Annotated[date, BeforeValidator(_refuse_time), Field(alias="from")]
     unit: Literal["credit", "character", "second", "minute", "request"]
     price: Annotated[Decimal, Field(ge=0)]
     per: Annotated[Decimal, Field(gt=0)] = Decimal(1)
-    operation: Annotated[str, AfterValidator(_operation)] = ""
+    operation: Annotated[str, AfterValidator(_check_operation)] = ""
     service: str = ""
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    def amount(self, quantities: Mapping[str, Decimal]) -> Decimal | None:
-        """Return the cost of quantities by unit (minutes as seconds). None without a quantity in the unit."""
+    def compute_cost(self, quantities: Mapping[str, Decimal]) -> Decimal | None:
+        """Return the cost of some quantities, which are given by unit, with minutes as seconds.
+
+        Return None if `quantities` lacks the unit of this price.
+        """
         unit, size = ("second", 60 * self.per) if self.unit == "minute" else (self.unit, self.per)
         return self.price * quantities[unit] / size if unit in quantities else None
 
 
-def _specificity(entry: DatedPrice) -> tuple[bool, bool, date]:
+def _rank_price(entry: DatedPrice) -> tuple[bool, bool, date]:
     return entry.service != "", entry.operation != "", entry.valid_from
 
 
@@ -285,10 +292,11 @@ class Prices:
     entries: Annotated[tuple[DatedPrice, ...], Field(alias="price")] = ()
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    def of(self, operation: str | None, service: str | None, day: date) -> DatedPrice | None:
-        """Return the price of an operation of a service on a day. None if no price applies.
+    def find_price(self, operation: str | None, service: str | None, day: date) -> DatedPrice | None:
+        """Return the price of an operation on a service on a day, or None if no price applies.
 
-        A price for one service or operation comes before a price for all. Among equal prices the newest
+        A price for one service comes before a price for all services. Then a price for one operation comes
+        before a price for all operations. Of the prices that are left, the one with the latest first day
         applies.
         """
         found = [
@@ -298,25 +306,25 @@ class Prices:
             and entry.operation in {"", operation}
             and f"{service}/".startswith(entry.service and f"{entry.service}/")
         ]
-        return max(found, key=_specificity, default=None)
+        return max(found, key=_rank_price, default=None)
 
 
-def prices_in_force(service: Any = None) -> Prices:
-    """Return the prices in the configured file, or in ``prices.toml`` in the working directory.
+def read_prices(service: Any = None) -> Prices:
+    """Return the prices in the file of the settings, or else in ``prices.toml`` in the working directory.
 
-    Without either file, only the local service has a price: zero.
+    If neither file exists, only the local service has a price, which is zero.
 
     Parameters
     ----------
     service
-        Settings given to the call. Their file of prices comes before the configured file.
+        Settings that were given to the call, if any. Their file of prices comes before the configured file.
 
     Raises
     ------
     SettingsError
-        If the file cannot be read, or has a value that is not allowed.
+        If the file cannot be read, has a value that is not allowed, or has two prices for the same calls.
     """
-    named = for_runs_on(service)[0].prices
+    named = resolve_for_runs(service)[0].prices
     path = named or Path(PRICES_FILE)
     if named is None and not path.exists():
         return Prices("USD", (DatedPrice(date(2026, 1, 1), "credit", Decimal(0), service="local"),))

@@ -1,4 +1,4 @@
-"""Answers of the addresses that the document does not have: the limits and the health of the service."""
+"""Answers of our own addresses for the limits and the health of the service."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ __all__ = ["Health", "Limits"]
 
 
 class _Addition(SnakeModel):
-    """A table of ours. Every field is in every answer, and no other field is."""
+    """Base class of answers that are not in the document. An answer has exactly the fields of its class."""
 
     model_config = ConfigDict(extra="forbid")
     section: ClassVar[str] = "addition"
@@ -28,23 +28,25 @@ class StreamLimits(_Addition):
 
 
 class Pace(_Addition):
-    """Number of calls at once, and the speed, for one kind of work."""
+    """Concurrent calls and speed of one kind of work, such as a speech engine or translation."""
 
-    calls_at_once: int = Field(description="Number of calls that the service takes at once.")
-    characters_per_second: float = Field(description="Usual speed of all workers together.")
+    calls_at_once: int = Field(description="Number of calls that the service processes at the same time.")
+    characters_per_second: float = Field(
+        description="Usual total speed of all workers, in characters per second."
+    )
 
 
 class Pair(_Addition):
-    """One direction of translation."""
+    """A source and a target language of translation."""
 
     source: str
     target: str
     quality: str
-    route: str = Field(description="The languages on the way, such as en>pt-BR>es.")
+    route: str = Field(description="Languages of the translation in order, such as en>pt-BR>es.")
 
 
 class TranslationPairs(_Addition):
-    """The languages that this service translates."""
+    """Languages that this service translates."""
 
     sources: list[str]
     targets: list[str]
@@ -55,18 +57,28 @@ class DubbingLimits(_Addition):
     """Limits of dubbing."""
 
     installed: bool = Field(description="Whether this service can dub.")
-    at_once: int = Field(description="Number of jobs at once.")
+    at_once: int = Field(description="Number of jobs that are processed at the same time.")
     max_seconds: int = Field(description="Longest media file in seconds.")
     link_seconds: int = Field(description="Lifetime of a download link in seconds.")
-    project_job_seconds: int = Field(description="Seconds that a job of a project is kept.")
-    characters_per_second: int = Field(description="Largest number of spoken characters for a second.")
-    least_text_seconds: int = Field(description="Seconds that count at least for that bound.")
-    voices_at_once: int = Field(description="Largest number of voices at the same moment.")
-    corrections_per_locale: int = Field(description="Largest number of corrections of a dub.")
-    waiting_jobs: int = Field(description="Largest number of waiting jobs of a key.")
+    project_job_seconds: int = Field(description="Seconds that an ended job of a project is kept.")
+    characters_per_second: int = Field(
+        description="Largest number of characters of text for each second of media."
+    )
+    least_text_seconds: int = Field(
+        description="A shorter media file counts as this many seconds in the limit of its text."
+    )
+    voices_at_once: int = Field(
+        description="Limit of the total length of all cues, as a multiple of the length of the media."
+    )
+    corrections_per_locale: int = Field(
+        description="Largest number of corrections of a job for each target locale."
+    )
+    waiting_jobs: int = Field(description="Largest number of waiting or running jobs of a key.")
     failed_jobs: int = Field(description="Number of failed jobs of a key that are kept.")
     projects: int = Field(description="Largest number of projects of a key.")
-    max_credits: bool = Field(description="Whether a job may have a largest price.")
+    max_credits: bool = Field(
+        description="Whether a job may contain max_credits, the highest price to accept."
+    )
     quota_credits: int | None = Field(description="Credits of a billing cycle; null without a dubbing key.")
     remaining_credits: int | None = Field(description="Credits left; null without a dubbing key.")
 
@@ -76,7 +88,7 @@ class PriceOf(_Addition):
 
     unit: str
     credits: float
-    balance: str = Field(description="The balance that pays: speech or dubbing.")
+    balance: str = Field(description="Balance that is charged: speech or dubbing.")
 
 
 class Choice(_Addition):
@@ -88,26 +100,30 @@ class Choice(_Addition):
 
 
 class Limits(_Addition):
-    """Limits of this service, and its choices where the document is open."""
+    """Limits of this service, and its choices for the points that the document leaves open."""
 
     service: str
     version: str
     identity: str = Field(description="Names and versions of the speech engines.")
     identities: dict[str, str] = Field(description="Names and versions of the engines for each verb.")
     region: str
-    concurrency: int = Field(description="Calls in flight of this key, other than streams.")
-    pools: dict[str, int] = Field(description="Calls in flight of this key for each pool.")
+    concurrency: int = Field(description="Largest number of concurrent calls of this key, without streams.")
+    pools: dict[str, int] = Field(description="Largest number of concurrent calls of this key for each pool.")
     stream: StreamLimits
     max_text_characters: int
     max_texts_per_call: int = Field(description="Largest number of texts of a translation call.")
-    max_translate_characters: int = Field(description="Largest size of a translation call in characters.")
+    max_translate_characters: int = Field(
+        description="Largest number of characters of all texts of a translation call."
+    )
     max_audio_seconds: float = Field(description="Longest clip of the voice changer in seconds.")
     max_upload_bytes: int
-    idempotency: bool = Field(description="Whether a repeat with the same key is free.")
-    idempotency_seconds: int = Field(description="Seconds for which a repeat is free.")
+    idempotency: bool = Field(description="Whether a repeated call with the same idempotency key is free.")
+    idempotency_seconds: int = Field(description="Seconds during which a repeated call is free.")
     take_header: str
     progress_header: str
-    paces: dict[str, Pace] = Field(description="For each speech engine, translation and voice change.")
+    paces: dict[str, Pace] = Field(
+        description="Pace of each speech engine, of translation and of voice change."
+    )
     source_language: bool = Field(description="Whether a translation call may name the source language.")
     translation: TranslationPairs
     dubbing: DubbingLimits
@@ -119,7 +135,7 @@ class Limits(_Addition):
 
 
 class Workers(_Addition):
-    """Counts of workers and jobs."""
+    """Numbers of workers and jobs of the service at this moment."""
 
     count: int
     alive: int

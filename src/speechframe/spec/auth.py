@@ -10,11 +10,11 @@ __all__ = ["AuthToken"]
 
 
 class AuthToken(CamelModel):
-    """A short-lived token and when it ends (section 2.7). Its repr hides the token."""
+    """A short-lived token and the end of its validity (section 2.7). The repr omits the token."""
 
     section: ClassVar[str] = "2.7"
 
     token: str | None = Field(None, repr=False, description="The token.")
     expiry_in_epoch_millis: Int64 | None = Field(
-        None, description="End of life, in milliseconds of Unix time."
+        None, description="End of validity, in milliseconds of Unix time."
     )

@@ -1,7 +1,7 @@
-"""Prices of calls by billed characters and a table (chosen: billed-characters, prices).
+"""Prices of calls, from a table of prices per unit (chosen: billed-characters, prices).
 
-Amounts are whole thousandths of a credit (`Millicredits`), so that sums are exact. They become credits only
-at the wire and for people. For speech one credit is one billed character.
+Amounts are whole thousandths of a credit (`Millicredits`), so that sums are exact. They are converted to
+credits only in HTTP answers and for people. A billed character of speech costs one credit.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from speechframe.spec.texts import billed_characters
+from speechframe.spec.texts import count_billed_characters
 
 Millicredits = int
-CREDIT: Millicredits = 1000
+MILLICREDITS_PER_CREDIT: Millicredits = 1000
 """One credit in thousandths."""
-MOST_CREDITS = 10**15
-"""The largest limit in credits. Its thousandths fit into 64 bits."""
-MOST_CALL_CREDITS = 10**9
-"""The largest amount in credits that a service can have billed for one call.
+MAX_BUDGET_CREDITS = 10**15
+"""Largest spending limit in credits. The limit in thousandths fits into 64 bits."""
+MAX_CALL_CREDITS = 10**9
+"""Largest amount in credits that an answer may report for one call. A larger amount is treated as an error.
 
-The dearest call costs some millions, for four hours of media in every locale. A larger amount is a mistake.
+The most expensive valid call, a dub of four hours into 200 locales, costs 2,880,000 credits.
 """
 
 
@@ -36,48 +36,48 @@ class Price:
 PRICES: dict[str, Price] = {
     price.operation: price
     for price in (
-        Price("generate", "billed character", CREDIT, "speech"),
-        Price("stream", "billed character", CREDIT, "speech"),
-        Price("convert", "second of input audio", 15 * CREDIT, "speech"),
-        Price("translate", "character of source text", CREDIT, "speech"),
-        Price("dub", "second of media and target locale", CREDIT, "dubbing"),
+        Price("generate", "billed character", MILLICREDITS_PER_CREDIT, "speech"),
+        Price("stream", "billed character", MILLICREDITS_PER_CREDIT, "speech"),
+        Price("convert", "second of input audio", 15 * MILLICREDITS_PER_CREDIT, "speech"),
+        Price("translate", "character of source text", MILLICREDITS_PER_CREDIT, "speech"),
+        Price("dub", "second of media and target locale", MILLICREDITS_PER_CREDIT, "dubbing"),
     )
 }
-"""Prices by operation. `balance` names the balance of a key that pays."""
+"""Price of each operation. `balance` is the balance of the key that is charged."""
 
 
-def generate_millicredits(text: str) -> Millicredits:
+def compute_speech_millicredits(text: str) -> Millicredits:
     """Return the price of speaking a text (generate and stream).
 
     Examples
     --------
-    >>> generate_millicredits("Hello")
+    >>> compute_speech_millicredits("Hello")
     5000
     """
-    return billed_characters(text) * PRICES["generate"].millicredits
+    return count_billed_characters(text) * PRICES["generate"].millicredits
 
 
-def translate_millicredits(texts: list[str]) -> Millicredits:
+def compute_translation_millicredits(texts: list[str]) -> Millicredits:
     """Return the price of translating a list of texts. Every character counts."""
     return sum(map(len, texts)) * PRICES["translate"].millicredits
 
 
-def convert_millicredits(audio_seconds: float) -> Millicredits:
-    """Return the price of changing the voice of a clip. A begun thousandth of a credit counts whole."""
+def compute_voice_change_millicredits(audio_seconds: float) -> Millicredits:
+    """Return the price of changing the voice of a clip, rounded up to thousandths of a credit."""
     return ceil(audio_seconds * PRICES["convert"].millicredits)
 
 
-def dub_millicredits(media_seconds: float, target_locales: int) -> Millicredits:
-    """Return the price of dubbing a medium into a number of locales. A begun thousandth counts whole."""
+def compute_dub_millicredits(media_seconds: float, target_locales: int) -> Millicredits:
+    """Return the price of dubbing a media file. The price of each locale is rounded up to thousandths."""
     return ceil(media_seconds * PRICES["dub"].millicredits) * target_locales
 
 
-def to_credits(millicredits: Millicredits) -> float:
-    """Return thousandths as credits, for people and for the wire.
+def convert_to_credits(millicredits: Millicredits) -> float:
+    """Convert thousandths of a credit to credits, for people and for HTTP answers.
 
     Examples
     --------
-    >>> to_credits(1500)
+    >>> convert_to_credits(1500)
     1.5
     """
-    return millicredits / CREDIT
+    return millicredits / MILLICREDITS_PER_CREDIT

@@ -10,11 +10,11 @@ from speechframe.spec.fields._model import Int64, JsonText, Name, Number, OneOf,
 from speechframe.spec.limits import CHANGER_FORMATS, CHANGER_SAMPLE_RATES_HZ
 from speechframe.spec.speech import AudioDuration, Pitch, Pronunciations, Rate, Variation, VoiceId
 
-__all__ = ["ConvertRequest", "ConvertResponse", "one_source"]
+__all__ = ["ConvertRequest", "ConvertResponse", "find_source_problem"]
 
 
-def one_source(given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
-    """Return the problem of giving both or neither of `file` and `file_url` (chosen: one-source)."""
+def find_source_problem(given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+    """Return a problem unless exactly one of `file` and `file_url` is given (chosen: one-source)."""
     there = [name for name in ("file", "file_url") if given.get(name) is not None]
     if len(there) == 1:
         return ()
@@ -22,35 +22,37 @@ def one_source(given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
 
 
 class ConvertRequest(SnakeModel):
-    """A clip and the voice it is to be spoken in; a multipart form (section 2.5)."""
+    """A request to change the voice of a clip, as a multipart form (section 2.5)."""
 
     section: ClassVar[str] = "2.5"
 
     voice_id: VoiceId = Field(description="Full voice id (<locale>-<name>) or the bare name.")
     file: bytes | None = Field(None, description="The clip.")
-    file_url: Text | None = Field(None, description="Where the clip lies.")
+    file_url: Text | None = Field(None, description="URL of the clip.")
     audio_duration: AudioDuration | None = Field(
-        None, description="Asked length in seconds; 0 is ignored.", json_schema_extra={"gen2_only": True}
+        None, description="Requested length in seconds; 0 is ignored.", json_schema_extra={"gen2_only": True}
     )
     channel_type: ChannelType = Field(ChannelType.MONO, description="Mono or stereo.")
-    encode_output_as_base64: bool | None = Field(None, description="True adds Base64 audio beside the URL.")
+    encode_output_as_base64: bool | None = Field(
+        None, description="True adds the audio in Base64 to the answer, beside the URL."
+    )
     format: Annotated[Format, OneOf(CHANGER_FORMATS)] = Field(Format.WAV, description="Audio format.")
     multi_native_locale: Name | None = Field(
         None, description="Language of the output.", json_schema_extra={"gen2_only": True}
     )
     pitch: Pitch | None = Field(None, description="Lower or higher voice.")
     rate: Rate | None = Field(None, description="Slower or faster speech.")
-    retain_accent: bool = Field(True, description="Keep the speaker's accent.")
-    retain_prosody: bool = Field(True, description="Keep intonation, rhythm and stress.")
-    return_transcription: bool = Field(False, description="Return a transcription.")
+    retain_accent: bool = Field(True, description="True keeps the speaker's accent.")
+    retain_prosody: bool = Field(True, description="True keeps intonation, rhythm and stress.")
+    return_transcription: bool = Field(False, description="True adds a transcription to the answer.")
     sample_rate: Annotated[Number, OneOf(CHANGER_SAMPLE_RATES_HZ)] = Field(
         44100.0, description="Samples per second of the audio, in Hz."
     )
     style: Name | None = Field(None, description="One of the voice's styles.")
-    transcription: Text | None = Field(None, description="What is said in the clip.")
+    transcription: Text | None = Field(None, description="Words that are spoken in the clip.")
     variation: Variation = Field(
         1,
-        description="More of it varies pause, pitch and speed more.",
+        description="A higher value varies pause, pitch and speed more.",
         json_schema_extra={"gen2_only": True},
     )
     pronunciation_dictionary: Annotated[Pronunciations, JsonText] | None = Field(
@@ -60,13 +62,13 @@ class ConvertRequest(SnakeModel):
     )
 
     @classmethod
-    def across(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
-        """Ask for exactly one source."""
-        return one_source(given)
+    def find_conflicts(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+        """Return a problem unless exactly one source is given."""
+        return find_source_problem(given)
 
     @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        for fields, problem, allowed in one_source({"file": self.file, "file_url": self.file_url}):
+    def _refuse_wrong_source(self) -> Self:
+        for fields, problem, allowed in find_source_problem({"file": self.file, "file_url": self.file_url}):
             refuse(f"{fields} {problem}", allowed)
         return self
 
@@ -79,8 +81,8 @@ class ConvertResponse(SnakeModel):
     audio_file: str = Field(description="URL or path of the audio.")
     audio_length_in_seconds: float = Field(description="Length of the audio in seconds.")
     remaining_character_count: Int64 = Field(description="Characters left in the billing cycle.")
-    encoded_audio: str | None = Field(None, description="The audio in Base64, when that was asked for.")
+    encoded_audio: str | None = Field(None, description="Audio in Base64, if the request asked for it.")
     transcription: str | None = Field(
-        None, description="What was said in the clip.", json_schema_extra={"deprecated": True}
+        None, description="Words that are spoken in the clip.", json_schema_extra={"deprecated": True}
     )
-    warning: str | None = Field(None, description="What was ignored or replaced.")
+    warning: str | None = Field(None, description="Values that were ignored or replaced.")

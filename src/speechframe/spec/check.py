@@ -1,4 +1,4 @@
-"""Check a request before it is sent or served: every problem at once, in words (section 2)."""
+"""Validate a request before it is sent or served, and return all of its problems as text (section 2)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,19 +11,19 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from speechframe.spec.facts import FieldFact, field_facts
+from speechframe.spec.facts import FieldFact, read_field_facts
 from speechframe.spec.fields._model import DocumentModel
 
 M = TypeVar("M", bound=DocumentModel)
 
 SHOWN_CHARACTERS = 80
-"""Longest a value is shown."""
+"""Largest number of characters of a value in a message."""
 
-_USER_OF_ADDRESS = re.compile(r"//[^\s/?#]*@")
+_URL_CREDENTIALS = re.compile(r"//[^\s/?#]*@")
 
-_SHORT = Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = SHOWN_CHARACTERS
-_SHORT.maxlevel = 2
+_SHORT_REPR = Repr()
+_SHORT_REPR.maxstring = _SHORT_REPR.maxother = _SHORT_REPR.maxlong = SHOWN_CHARACTERS
+_SHORT_REPR.maxlevel = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,19 @@ class FieldProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked(Generic[M]):
-    """What came of checking a request.
+class CheckResult(Generic[M]):
+    """The validated request, or the problems that make it invalid.
 
-    `value` is None exactly when there are `problems`. `unknown` names fields that no one reads, `deprecated`
-    those that were set although the document has given them up; neither is a problem.
+    Attributes
+    ----------
+    value : DocumentModel or None
+        The request as a model. None if there are problems.
+    problems : tuple of FieldProblem
+        All problems. Empty for a valid request.
+    unknown : tuple of str
+        Names in the request that are not fields of the model. They are ignored and are not a problem.
+    deprecated : tuple of str
+        Wire names of the deprecated fields in the request. They are not a problem.
     """
 
     value: M | None
@@ -72,17 +80,17 @@ class Checked(Generic[M]):
     deprecated: tuple[str, ...] = ()
 
 
-def check(model: type[M], data: Mapping[str, Any], *, wire_names_only: bool = False) -> Checked[M]:
-    """Return the request, or everything that is wrong with it.
+def check(model: type[M], data: Mapping[str, Any], *, wire_names_only: bool = False) -> CheckResult[M]:
+    """Validate a request, and return it as a model or with all of its problems.
 
     Parameters
     ----------
     model : type
-        The table the request must follow, such as `GenerateRequest`.
+        Model of the request, such as `GenerateRequest`.
     data : mapping
-        Field to value, by wire name or Python name. None counts as "not given".
+        Values by wire name or Python name. A field with the value None counts as absent.
     wire_names_only : bool
-        Take wire names only, as the service must: `voice_id` in a JSON body is then an unknown field.
+        Accept only wire names, as the service does. `voice_id` in a JSON body is then an unknown field.
 
     Examples
     --------
@@ -93,8 +101,10 @@ def check(model: type[M], data: Mapping[str, Any], *, wire_names_only: bool = Fa
     pitch is out of range (got 70); allowed: integer from -50 to 50
     """
     if not isinstance(data, Mapping):
-        return Checked(None, (FieldProblem("(body)", "is not an object", shown(data), "fields and values"),))
-    names = _names(model)
+        return CheckResult(
+            None, (FieldProblem("(body)", "is not an object", shorten_value(data), "fields and values"),)
+        )
+    names = _read_field_names(model)
     given = {name: value for name, value in data.items() if value is not None}
     unknown: tuple[str, ...] = ()
     deprecated: tuple[str, ...] = ()
@@ -102,35 +112,35 @@ def check(model: type[M], data: Mapping[str, Any], *, wire_names_only: bool = Fa
         unknown = tuple(str(name) for name in given if name not in names.wire_of)
         deprecated = tuple(names.wire_of[name] for name in given if name in names.deprecated)
     if wire_names_only and names.python_only:
-        strangers = given.keys() & names.python_only
-        unknown += tuple(sorted(strangers))
-        given = {name: value for name, value in given.items() if name not in strangers}
+        python_names = given.keys() & names.python_only
+        unknown += tuple(sorted(python_names))
+        given = {name: value for name, value in given.items() if name not in python_names}
     try:
         value = model.model_validate(given)
     except ValidationError as error:
-        return Checked(None, tuple(_problems(model, given, error)), unknown, deprecated)
-    return Checked(value, (), unknown, deprecated)
+        return CheckResult(None, tuple(_find_problems(model, given, error)), unknown, deprecated)
+    return CheckResult(value, (), unknown, deprecated)
 
 
-def shown(value: Any) -> str:
-    """Return a value as short text for a message: quoted, one line, never over 80 characters.
+def shorten_value(value: Any) -> str:
+    """Return a value as text for a message, on one line of at most 80 characters. Strings are quoted.
 
     Examples
     --------
-    >>> shown("x" * 1000)[:5], len(shown("x" * 1000))
+    >>> shorten_value("x" * 1000)[:5], len(shorten_value("x" * 1000))
     ("'xxxx", 80)
     """
     if isinstance(value, bytes | bytearray | memoryview):
         return f"<{len(value):,} bytes>"
     if isinstance(value, str):
-        value = _USER_OF_ADDRESS.sub("//…@", value)  # its password is in no message
-    text = " ".join(_SHORT.repr(value).split("\n"))
+        value = _URL_CREDENTIALS.sub("//…@", value)  # a message must not contain a password
+    text = " ".join(_SHORT_REPR.repr(value).split("\n"))
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True)
 class _FieldNames:
-    """The names a table's fields go by."""
+    """The names of the fields of a model. `plain` has all names but those of deprecated fields."""
 
     wire_of: dict[str, str]
     python_only: frozenset[str]
@@ -139,10 +149,10 @@ class _FieldNames:
 
 
 @lru_cache(maxsize=256)
-def _names(model: type[DocumentModel]) -> _FieldNames:
-    facts = field_facts(model)
+def _read_field_names(model: type[DocumentModel]) -> _FieldNames:
+    facts = read_field_facts(model)
     wire_of: dict[str, str] = {}
-    for name, wire in model.wire_names().items():
+    for name, wire in model.get_wire_names().items():
         wire_of[wire] = wire_of[name] = wire
     deprecated = frozenset(name for name, wire in wire_of.items() if facts[wire].deprecated)
     return _FieldNames(
@@ -153,53 +163,58 @@ def _names(model: type[DocumentModel]) -> _FieldNames:
     )
 
 
-def _problems(
+def _find_problems(
     model: type[DocumentModel], given: Mapping[str, Any], error: ValidationError
 ) -> Iterator[FieldProblem]:
-    names = _names(model)
-    facts = field_facts(model)
+    names = _read_field_names(model)
+    facts = read_field_facts(model)
     for details in error.errors(include_url=False):
         path = tuple(str(part) for part in details["loc"])
         if not path:
-            continue  # from across the fields, asked for below
+            continue  # a conflict between fields, which `model.find_conflicts` returns below
         field = names.wire_of.get(path[0], path[0])
         allowed = facts[field].allowed if len(path) == 1 else details["msg"].removeprefix("Input should be ")
-        yield _problem(".".join((field, *path[1:])), details, facts[field], allowed)
-    # pydantic looks across fields only when each of them is right; the caller wants to know all at once.
-    for fields, problem, allowed in model.across(_by_python_name(model, given)):
+        yield _make_problem(".".join((field, *path[1:])), details, facts[field], allowed)
+    # pydantic checks for conflicts between fields only if each field is valid. Check them here in any case.
+    for fields, problem, allowed in model.find_conflicts(_convert_to_python_names(model, given)):
         yield FieldProblem(fields, problem, "", allowed)
 
 
-def _problem(field: str, details: ErrorDetails, fact: FieldFact, allowed: str) -> FieldProblem:
+def _make_problem(field: str, details: ErrorDetails, fact: FieldFact, allowed: str) -> FieldProblem:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "missing":
         return FieldProblem(field, "is missing", "", allowed)
     if isinstance(value, float) and not isfinite(value):
-        # In a table of strings, NaN is how pandas spells "nothing here".
+        # pandas stores a missing string as NaN.
         missing = fact.type == "string" and isnan(value)
         return FieldProblem(
-            field, "is missing" if missing else "is not a finite number", shown(value), allowed
+            field, "is missing" if missing else "is not a finite number", shorten_value(value), allowed
         )
     if kind == "house":
         return FieldProblem(
-            field, context["problem"] + _meant(value, fact), shown(value), context["allowed"] or allowed
+            field,
+            context["problem"] + _suggest_spelling(value, fact),
+            shorten_value(value),
+            context["allowed"] or allowed,
         )
     if kind == "value_error":
-        return FieldProblem(field, "is refused", shown(value), str(context["error"]))
+        return FieldProblem(field, "is refused", shorten_value(value), str(context["error"]))
     if kind == "too_long":
         allowed = f"{allowed}, at most {context['max_length']:,}"
-    return FieldProblem(field, _words(kind) + _meant(value, fact), shown(value), allowed)
+    return FieldProblem(
+        field, _describe_fault(kind) + _suggest_spelling(value, fact), shorten_value(value), allowed
+    )
 
 
-def _meant(value: Any, fact: FieldFact) -> str:
-    """Offer the spelling of the document for a word that differs from it only in case."""
+def _suggest_spelling(value: Any, fact: FieldFact) -> str:
+    """Return a hint with the allowed word that differs from the value only in case, or an empty string."""
     if not isinstance(value, str) or len(value) > SHOWN_CHARACTERS:
         return ""
     meant = next((str(one) for one in fact.one_of if str(one).casefold() == value.strip().casefold()), None)
     return f", did you mean {meant}?" if meant else ""
 
 
-_WORDS = {
+_FAULTS_BY_KIND = {
     "enum": "is not one of the allowed values",
     "string_unicode": "is not valid Unicode text",
     "string_too_short": "is empty",
@@ -210,7 +225,7 @@ _WORDS = {
     "less_than_equal": "is out of range",
     "int_parsing_size": "is out of range",
 }
-_WORDS_BY_FAMILY = {
+_FAULTS_BY_FAMILY = {
     "string": "is not text",
     "int": "is not a whole number",
     "float": "is not a number",
@@ -223,10 +238,10 @@ _WORDS_BY_FAMILY = {
 }
 
 
-def _words(kind: str) -> str:
-    return _WORDS.get(kind) or _WORDS_BY_FAMILY.get(kind.partition("_")[0], "is not allowed")
+def _describe_fault(kind: str) -> str:
+    return _FAULTS_BY_KIND.get(kind) or _FAULTS_BY_FAMILY.get(kind.partition("_")[0], "is not allowed")
 
 
-def _by_python_name(model: type[DocumentModel], given: Mapping[str, Any]) -> dict[str, Any]:
-    python_of = {wire: name for name, wire in model.wire_names().items()}
+def _convert_to_python_names(model: type[DocumentModel], given: Mapping[str, Any]) -> dict[str, Any]:
+    python_of = {wire: name for name, wire in model.get_wire_names().items()}
     return {python_of.get(name, name): value for name, value in given.items()}

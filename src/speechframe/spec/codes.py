@@ -5,29 +5,32 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 from typing import Self
 
-_SERVER_SIDE = 5
-"""First digit of the statuses that are a server's fault (RFC 9110, section 15.6)."""
+_SERVER_ERROR_DIGIT = 5
+"""First digit of the statuses of server errors (RFC 9110, section 15.6)."""
 
 
 class Status(IntEnum):
-    """HTTP statuses (sections 7.1 and 7.2), each with what it means and what is to be done.
+    """HTTP statuses (sections 7.1 and 7.2), with their meaning and the action of the caller.
 
     Attributes
     ----------
-    meaning, resolution : str
-        What happened; what the caller does about it.
+    meaning : str
+        Name of the fault.
+    resolution : str
+        Action of the caller.
     retryable : bool
-        The same call may be sent again.
+        True if the same call may be sent again.
     stops_run : bool
-        Every other call with this key would fail the same way, so a batch stops.
+        True if every other call with this key would fail in the same way. A batch then stops.
     addition : bool
-        The document does not list it; the local service answers it where the document has no address.
+        True if the document does not list the status. The local service sends it for unknown addresses and
+        methods.
 
     Examples
     --------
-    >>> Status.of(429).retryable
+    >>> Status.from_number(429).retryable
     True
-    >>> Status.of(418) is None
+    >>> Status.from_number(418) is None
     True
     """
 
@@ -44,7 +47,7 @@ class Status(IntEnum):
         resolution: str,
         traits: str = "",
     ) -> Self:
-        """Take the traits as words, so that a row reads like the document's table."""
+        """Make a member. `traits` may contain the words retryable, stops and addition."""
         member = int.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning
@@ -59,12 +62,12 @@ class Status(IntEnum):
     BAD_REQUEST = (
         400,
         "Bad Request",
-        "The request is malformed or a field of it is invalid; correct what the message names.",
+        "The request is malformed or a field is invalid; correct the field that the message names.",
     )
     UNAUTHORIZED = (
         401,
         "Invalid api-key",
-        "Only the token call answers this; everywhere else it is 403. Use a valid key.",
+        "Only the token call returns this status; all other calls return 403. Use a valid key.",
         "stops",
     )
     PAYMENT_REQUIRED = (
@@ -78,7 +81,7 @@ class Status(IntEnum):
     METHOD_NOT_ALLOWED = (
         405,
         "Method Not Allowed",
-        "The address exists for another method; the Allow header names it.",
+        "The address exists for another method; the Allow header contains the allowed methods.",
         "addition",
     )
     REQUEST_TIMEOUT = (
@@ -107,36 +110,36 @@ class Status(IntEnum):
     )
 
     @classmethod
-    def of(cls, status: int) -> Status | None:
-        """Return the member for a number, or None for one that nobody lists."""
+    def from_number(cls, status: int) -> Status | None:
+        """Return the member for a number, or None for an unlisted number."""
         try:
-            return cls(status)  # type: ignore[call-arg]  # mypy reads __new__ as the look-up, too
+            return cls(status)  # type: ignore[call-arg]  # mypy takes the look-up for a call of __new__
         except ValueError:
             return None
 
     @classmethod
-    def is_gateways(cls, status: int) -> bool:
-        """Return whether a status is one of a gateway (502, 504, 520 ...): the document has no such 5xx.
+    def is_from_gateway(cls, status: int) -> bool:
+        """Return whether a status is a 5xx that the service never sends, such as 502 or 504 of a gateway.
 
         Examples
         --------
-        >>> Status.is_gateways(502), Status.is_gateways(503)
+        >>> Status.is_from_gateway(502), Status.is_from_gateway(503)
         (True, False)
         """
-        return status // 100 == _SERVER_SIDE and cls.of(status) is None
+        return status // 100 == _SERVER_ERROR_DIGIT and cls.from_number(status) is None
 
 
 SPEECH_STATUSES = tuple(status for status in Status if status not in {200, 401} and not status.addition)
-"""The statuses of section 7.1, which apply to generate and stream."""
+"""The statuses of section 7.1, for the calls generate and stream."""
 
 
 class HttpErrorCode(StrEnum):
-    """`error_code` of our HTTP error body (chosen: http-error-body), and the status it comes with."""
+    """Values of `error_code` in an HTTP error body (chosen: http-error-body), each with its status."""
 
     status: Status
 
     def __new__(cls, value: str, status: Status) -> Self:
-        """Keep the status beside the word."""
+        """Make a member with its status."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.status = status
@@ -157,13 +160,13 @@ class HttpErrorCode(StrEnum):
 
 
 class ErrorCode(StrEnum):
-    """`error_code` of a WebSocket error frame (section 7.3), with its cause and what follows."""
+    """Values of `error_code` in a WebSocket error frame (section 7.3), each with its cause and effect."""
 
     cause: str
     effect: str
 
     def __new__(cls, value: str, cause: str, effect: str) -> Self:
-        """Keep cause and effect beside the word."""
+        """Make a member with its cause and effect."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.cause = cause
@@ -182,20 +185,20 @@ class ErrorCode(StrEnum):
     )
     INVALID_JSON = (
         "INVALID_JSON",
-        "A frame is not valid JSON; partial and concatenated payloads count as such.",
+        "A frame is not valid JSON; this includes partial and concatenated payloads.",
         "The frame is dropped.",
     )
     INTERNAL_ERROR = ("INTERNAL_ERROR", "Failure on the service side.", "Retry the context.")
 
 
 class WarningCode(StrEnum):
-    """`warning_code` of a WebSocket warning frame (section 7.4): nothing is retried, synthesis continues."""
+    """Values of `warning_code` in a WebSocket warning frame (section 7.4). Synthesis continues."""
 
     cause: str
     effect: str
 
     def __new__(cls, value: str, cause: str, effect: str) -> Self:
-        """Keep cause and effect beside the word."""
+        """Make a member with its cause and effect."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.cause = cause
@@ -237,7 +240,7 @@ class WarningCode(StrEnum):
 
 
 INVALID_KEY_REASON = "Invalid api key used."
-"""The reason text of close code 1008 (sections 5 and 7.5), exactly as the document writes it."""
+"""Reason text of close code 1008, exactly as in the document (sections 5 and 7.5)."""
 
 
 class CloseCode(IntEnum):
@@ -246,7 +249,7 @@ class CloseCode(IntEnum):
     cause: str
 
     def __new__(cls, value: int, cause: str) -> Self:
-        """Keep the cause beside the number."""
+        """Make a member with its cause."""
         member = int.__new__(cls, value)
         member._value_ = value
         member.cause = cause

@@ -1,46 +1,46 @@
-"""Words for what the document deprecates, the same for the caller's warning and the service's (section 9)."""
+"""Messages about deprecated fields and calls (section 9). Client and service use the same messages."""
 
 import warnings
 from collections.abc import Iterable
 
-from speechframe.spec.facts import field_facts
+from speechframe.spec.facts import read_field_facts
 from speechframe.spec.fields._model import DocumentModel
 
-GEN2_STREAMING = "streaming with gen2 is deprecated; use falcon-2, or generate for gen2 voices"
-"""Section 9: gen2 streaming."""
+GEN2_STREAMING_NOTICE = "streaming with gen2 is deprecated; use falcon-2, or generate for gen2 voices"
+"""Message about a stream with the model gen2 (section 9)."""
 
 
-def deprecation_notice(model: type[DocumentModel], field: str) -> str:
-    """Return words about one deprecated field.
+def make_deprecation_notice(model: type[DocumentModel], field: str) -> str:
+    """Return the message about a deprecated field.
 
     Parameters
     ----------
     model : type
-        The table the field stands in.
+        Model with the field.
     field : str
-        Its wire name.
+        Wire name of the field.
 
     Examples
     --------
     >>> from speechframe.spec.speech import GenerateRequest
-    >>> deprecation_notice(GenerateRequest, "multiNativeLocale")
+    >>> make_deprecation_notice(GenerateRequest, "multiNativeLocale")
     'multiNativeLocale is deprecated; use locale'
     """
-    instead = field_facts(model)[field].superseded_by
+    instead = read_field_facts(model)[field].superseded_by
     return f"{field} is deprecated" + (f"; use {instead}" if instead else "")
 
 
 def warn_deprecated(model: type[DocumentModel], fields: Iterable[str], *, stacklevel: int = 2) -> None:
-    """Warn the caller, as a DeprecationWarning, about every deprecated field that was set.
+    """Issue a DeprecationWarning for each of the given fields.
 
     Parameters
     ----------
     model : type
-        The table the fields stand in.
+        Model with the fields.
     fields : iterable of str
         Wire names, as `check` reports them in `deprecated`.
     stacklevel : int
-        As in `warnings.warn`, counted from the function that calls this one.
+        As in `warnings.warn`. 1 is the function that calls this one, 2 (the default) is its caller.
     """
     for field in fields:
-        warnings.warn(deprecation_notice(model, field), DeprecationWarning, stacklevel=stacklevel + 1)
+        warnings.warn(make_deprecation_notice(model, field), DeprecationWarning, stacklevel=stacklevel + 1)

@@ -1,4 +1,4 @@
-"""Dubbing: locales, jobs and projects (sections 2.8 to 2.11 and 4.5 of the document)."""
+"""Models of the locales, jobs and projects of dubbing (sections 2.8 to 2.11 and 4.5 of the document)."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -8,31 +8,31 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from speechframe.spec.billing import MOST_CREDITS
-from speechframe.spec.changer import one_source
+from speechframe.spec.billing import MAX_BUDGET_CREDITS
+from speechframe.spec.changer import find_source_problem
 from speechframe.spec.chosen import (
-    MAX_CAST,
-    MAX_CORRECTIONS,
+    DEFAULT_PAGE_PROJECTS,
+    MAX_CAST_SPEAKERS,
+    MAX_CORRECTIONS_PER_CALL,
     MAX_PROJECT_DESCRIPTION_CHARACTERS,
     MAX_PROJECT_NAME_CHARACTERS,
     MAX_TARGET_LOCALES,
-    ORIGINAL_GAIN_DB,
-    PAGE_DEFAULT,
-    PAGE_LIMIT,
+    ORIGINAL_GAIN_DB_RANGE,
+    PAGE_PROJECTS_RANGE,
 )
 from speechframe.spec.fields._model import (
     Int64,
     JsonText,
     Name,
     NotBoolean,
-    Open,
+    OpenWord,
     PlainText,
-    Reported,
+    ReportedCredits,
     SnakeModel,
     Text,
     refuse,
 )
-from speechframe.spec.locales import dubbing_spelling
+from speechframe.spec.locales import convert_to_dubbing_spelling
 
 __all__ = [
     "MEDIA_TYPES",
@@ -75,11 +75,11 @@ MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
         ".m4a": "audio/mp4",
     }
 )
-"""Extensions of media that are dubbed, and their media types."""
+"""Media types by file extension, for the media files that can be dubbed."""
 
 
 class DubbingType(StrEnum):
-    """Kinds of dub (section 2.8)."""
+    """Kinds of dub (section 2.8). A job of kind QA waits for a review of its first version."""
 
     AUTOMATED = "AUTOMATED"
     QA = "QA"
@@ -94,7 +94,7 @@ class Priority(StrEnum):
 
 
 class JobStatusValue(StrEnum):
-    """States of a job and of a download. The document leaves them open (chosen: job-status)."""
+    """States of a job and of its files. The document leaves the words open (chosen: job-status)."""
 
     QUEUED = "QUEUED"
     IN_PROGRESS = "IN_PROGRESS"
@@ -104,22 +104,24 @@ class JobStatusValue(StrEnum):
     FAILED = "FAILED"
 
 
-_TERMINAL = frozenset({JobStatusValue.COMPLETED, JobStatusValue.PARTIALLY_COMPLETED, JobStatusValue.FAILED})
+_FINAL_STATUSES = frozenset(
+    {JobStatusValue.COMPLETED, JobStatusValue.PARTIALLY_COMPLETED, JobStatusValue.FAILED}
+)
 
 
 def is_terminal(status: str) -> bool:
-    """Return whether a job's status is final. An unknown word is not final, so polling goes on.
+    """Return whether a job's status is final. An unknown status is not final, so polling continues.
 
     Examples
     --------
     >>> is_terminal("PARTIALLY_COMPLETED"), is_terminal("REVIEWING")
     (True, False)
     """
-    return status in _TERMINAL
+    return status in _FINAL_STATUSES
 
 
 def is_ready(status: str) -> bool:
-    """Return whether a job is over, or waits for a review.
+    """Return whether a job has ended or waits for a review.
 
     Examples
     --------
@@ -130,7 +132,7 @@ def is_ready(status: str) -> bool:
 
 
 class FailureCode(StrEnum):
-    """Reasons of a failed job. The document leaves them open (chosen: failure-code)."""
+    """Reasons of a failed job. The document leaves the words open (chosen: failure-code)."""
 
     INSUFFICIENT_CREDITS = "INSUFFICIENT_CREDITS"
     CREDITS_EXHAUSTED = "CREDITS_EXHAUSTED"
@@ -141,58 +143,61 @@ class FailureCode(StrEnum):
     SERVER_ERROR = "SERVER_ERROR"
 
 
-def _one_or_many(value: Any) -> Any:
-    # A repeated form field arrives as a list, a lone one as text. One comma-separated value is read too.
+def _split_locales(value: Any) -> Any:
+    # A repeated form field is a list here, and a single field is a string. Commas also separate locales.
     items = [value] if isinstance(value, str) else value
     if isinstance(items, list) and all(isinstance(item, str) for item in items):
         return [part.strip() for item in items for part in item.split(",") if part.strip()]
     return items
 
 
-def _web_address(value: str) -> str:
+def _check_web_address(value: str) -> str:
     try:
         parts = urlsplit(value)
         is_good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_good = False
-    if not is_good or parts.username is not None or len(value) > _LONGEST_ADDRESS:
+    if not is_good or parts.username is not None or len(value) > _MAX_ADDRESS_CHARACTERS:
         refuse("is not an address that can be called", "an http or https address without a user name")
     return value
 
 
-_LONGEST_ADDRESS = 8192
-_SUBTITLES: dict[str, Any] = {"addition": True, "chosen_point": "dub-subtitles"}
-_PROGRESS: dict[str, Any] = {"addition": True, "chosen_point": "dub-progress"}
-_SCRIPT: dict[str, Any] = {"addition": True, "chosen_point": "dub-script"}
-_MAX_CREDITS: dict[str, Any] = {"addition": True, "chosen_point": "dub-max-credits"}
+_MAX_ADDRESS_CHARACTERS = 8192
+"""Largest length of a webhook address in characters. Common servers accept about as much."""
+_SUBTITLES_EXTRA: dict[str, Any] = {"addition": True, "chosen_point": "dub-subtitles"}
+_PROGRESS_EXTRA: dict[str, Any] = {"addition": True, "chosen_point": "dub-progress"}
+_SCRIPT_EXTRA: dict[str, Any] = {"addition": True, "chosen_point": "dub-script"}
+_MAX_CREDITS_EXTRA: dict[str, Any] = {"addition": True, "chosen_point": "dub-max-credits"}
 
-Required = Annotated[str, Field(min_length=1, strict=True), PlainText]
-Locale = Annotated[str, AfterValidator(dubbing_spelling)]
-Gain = Annotated[float, Field(ge=ORIGINAL_GAIN_DB.low, le=ORIGINAL_GAIN_DB.high), NotBoolean]
-Count = Annotated[int, Field(ge=0, le=2**31 - 1), NotBoolean]
-Share = Annotated[float, Field(ge=0, le=1000), NotBoolean]
+RequiredText = Annotated[str, Field(min_length=1, strict=True), PlainText]
+Locale = Annotated[str, AfterValidator(convert_to_dubbing_spelling)]
+OriginalGainDb = Annotated[
+    float, Field(ge=ORIGINAL_GAIN_DB_RANGE.low, le=ORIGINAL_GAIN_DB_RANGE.high), NotBoolean
+]
+NonNegativeCount = Annotated[int, Field(ge=0, le=2**31 - 1), NotBoolean]
+NonNegativeNumber = Annotated[float, Field(ge=0, le=1000), NotBoolean]
 TargetLocales = Annotated[
-    list[Locale], BeforeValidator(_one_or_many), Field(min_length=1, max_length=MAX_TARGET_LOCALES)
+    list[Locale], BeforeValidator(_split_locales), Field(min_length=1, max_length=MAX_TARGET_LOCALES)
 ]
 ProjectName = Annotated[
     str, Field(min_length=1, max_length=MAX_PROJECT_NAME_CHARACTERS, strict=True), PlainText
 ]
 Description = Annotated[str, Field(max_length=MAX_PROJECT_DESCRIPTION_CHARACTERS, strict=True), PlainText]
-Cast = Annotated[dict[Name, Name], Field(max_length=MAX_CAST), JsonText]
+VoiceCast = Annotated[dict[Name, Name], Field(max_length=MAX_CAST_SPEAKERS), JsonText]
 
 
 class DestinationLocale(SnakeModel):
-    """A locale that can be dubbed into, and how (section 2.8)."""
+    """A target locale of dubbing, with the kinds of dub for it (section 2.8)."""
 
     section: ClassVar[str] = "2.8"
 
     locale: str
     language: str
-    supports: list[Open[DubbingType]]
+    supports: list[OpenWord[DubbingType]]
 
 
 class SourceLocale(SnakeModel):
-    """A locale that can be dubbed from (section 2.8)."""
+    """A source locale of dubbing (section 2.8)."""
 
     section: ClassVar[str] = "2.8"
 
@@ -201,14 +206,14 @@ class SourceLocale(SnakeModel):
 
 
 class DubJob(SnakeModel):
-    """The answer to creating a job (section 2.9)."""
+    """The answer to a request that creates a job (section 2.9)."""
 
     section: ClassVar[str] = "2.9"
 
     job_id: str
-    dubbing_type: Open[DubbingType]
+    dubbing_type: OpenWord[DubbingType]
     file_name: str = Field(description="Name of the uploaded file.")
-    priority: Open[Priority]
+    priority: OpenWord[Priority]
     target_locales: list[str]
     file_url: str | None = None
     webhook_url: str | None = None
@@ -217,7 +222,7 @@ class DubJob(SnakeModel):
 
 
 class DownloadDetail(SnakeModel):
-    """The files of one locale (section 2.10)."""
+    """State and files of a job in one locale (section 2.10)."""
 
     section: ClassVar[str] = "2.10"
 
@@ -227,13 +232,15 @@ class DownloadDetail(SnakeModel):
     download_url: str | None = None
     download_srt_url: str | None = None
     download_vtt_url: str | None = Field(
-        None, description="The cues as WebVTT.", json_schema_extra=_SUBTITLES
+        None, description="URL of the subtitles as WebVTT.", json_schema_extra=_SUBTITLES_EXTRA
     )
-    step: str | None = Field(None, description="What is being done now.", json_schema_extra=_PROGRESS)
+    step: str | None = Field(
+        None, description="Step of the work that is running.", json_schema_extra=_PROGRESS_EXTRA
+    )
 
 
 class DubJobStatus(SnakeModel):
-    """The status of a job (section 2.10). See :func:`is_terminal` for its end."""
+    """The status of a job (section 2.10). :func:`is_terminal` returns whether the status is final."""
 
     section: ClassVar[str] = "2.10"
 
@@ -241,7 +248,7 @@ class DubJobStatus(SnakeModel):
     status: str
     project_id: str | None = None
     download_details: list[DownloadDetail] | None = None
-    credits_used: Reported | None = None
+    credits_used: ReportedCredits | None = None
     credits_remaining: Int64 | None = None
     failure_reason: str | None = None
     failure_code: str | None = None
@@ -253,7 +260,7 @@ class Project(SnakeModel):
     section: ClassVar[str] = "2.11"
 
     project_id: str
-    dubbing_type: Open[DubbingType]
+    dubbing_type: OpenWord[DubbingType]
     target_locales: list[str]
     name: str | None = None
     description: str | None = None
@@ -261,7 +268,7 @@ class Project(SnakeModel):
 
 
 class ProjectPage(SnakeModel):
-    """A page of the project list (section 2.11). `next` goes into the following request."""
+    """A page of the project list (section 2.11). A request for the next page contains `next`."""
 
     section: ClassVar[str] = "2.11"
 
@@ -270,46 +277,50 @@ class ProjectPage(SnakeModel):
 
 
 class _JobForm(SnakeModel):
-    """The fields of both forms that create a job."""
+    """Common fields of the two forms that create a job."""
 
-    file: bytes | None = Field(None, description="The medium.")
-    file_url: Text | None = Field(None, description="Where the medium lies.")
-    webhook_url: Annotated[Text, AfterValidator(_web_address)] | None = Field(
-        None, description="Called when the job ends."
+    file: bytes | None = Field(None, description="Media file.")
+    file_url: Text | None = Field(None, description="URL of the media file.")
+    webhook_url: Annotated[Text, AfterValidator(_check_web_address)] | None = Field(
+        None, description="Address that receives a webhook when the job ends."
     )
-    file_name: Text | None = Field(None, description="Name of the medium.")
+    file_name: Text | None = Field(None, description="Name of the media file.")
     priority: Priority = Field(
         Priority.NORMAL, description="Priority in the queue.", json_schema_extra={"chosen": ["default"]}
     )
-    webhook_secret: Text | None = Field(None, repr=False, description="Signs the webhook.")
+    webhook_secret: Text | None = Field(None, repr=False, description="Secret that signs the webhook.")
     script: Text | None = Field(
         None,
-        description="SRT or WebVTT: who says what and when, instead of what is recognised.",
-        json_schema_extra=_SCRIPT,
+        description="SRT or WebVTT with speakers, texts and times. It replaces speech recognition.",
+        json_schema_extra=_SCRIPT_EXTRA,
     )
     script_locale: Locale | None = Field(
-        None, description="Locale of the script; that of the medium by default.", json_schema_extra=_SCRIPT
+        None,
+        description="Locale of the script; by default that of the media file.",
+        json_schema_extra=_SCRIPT_EXTRA,
     )
-    cast: Cast | None = Field(
-        None, description="Speaker to voice id, as JSON text.", json_schema_extra=_SCRIPT
+    cast: VoiceCast | None = Field(
+        None, description="Voice id of each speaker, as JSON text.", json_schema_extra=_SCRIPT_EXTRA
     )
-    original_gain_db: Gain = Field(
-        ORIGINAL_GAIN_DB.default or 0.0,
-        description="Level of the original under the dub, in dB.",
-        json_schema_extra=_SCRIPT,
+    original_gain_db: OriginalGainDb = Field(
+        ORIGINAL_GAIN_DB_RANGE.default or 0.0,
+        description="Level of the original audio under the dub, in dB.",
+        json_schema_extra=_SCRIPT_EXTRA,
     )
-    max_credits: Annotated[float, Field(ge=0, le=MOST_CREDITS), NotBoolean] | None = Field(
-        None, description="A job that costs more is refused.", json_schema_extra=_MAX_CREDITS
+    max_credits: Annotated[float, Field(ge=0, le=MAX_BUDGET_CREDITS), NotBoolean] | None = Field(
+        None,
+        description="Highest price in credits. A more expensive job is refused.",
+        json_schema_extra=_MAX_CREDITS_EXTRA,
     )
 
     @classmethod
-    def across(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
-        """Ask for exactly one source."""
-        return one_source(given)
+    def find_conflicts(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+        """Return a problem unless exactly one source is given."""
+        return find_source_problem(given)
 
     @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        for fields, problem, allowed in one_source({"file": self.file, "file_url": self.file_url}):
+    def _refuse_wrong_source(self) -> Self:
+        for fields, problem, allowed in find_source_problem({"file": self.file, "file_url": self.file_url}):
             refuse(f"{fields} {problem}", allowed)
         return self
 
@@ -320,7 +331,7 @@ class JobCreateRequest(_JobForm):
     section: ClassVar[str] = "4.5"
 
     target_locales: TargetLocales = Field(description="Locales to dub into, in either spelling.")
-    source_locale: Locale | None = Field(None, description="Locale of the medium.")
+    source_locale: Locale | None = Field(None, description="Locale of the media file.")
 
 
 class JobCreateWithProjectRequest(_JobForm):
@@ -328,7 +339,7 @@ class JobCreateWithProjectRequest(_JobForm):
 
     section: ClassVar[str] = "4.5"
 
-    project_id: Required = Field(description="The project, which names the locales.")
+    project_id: RequiredText = Field(description="Project with the locales of the job.")
 
 
 class ProjectCreateRequest(SnakeModel):
@@ -336,11 +347,11 @@ class ProjectCreateRequest(SnakeModel):
 
     section: ClassVar[str] = "4.5"
 
-    name: ProjectName = Field(description="What the project is called.")
-    dubbing_type: DubbingType = Field(description="How its dubs are made.")
+    name: ProjectName = Field(description="Name of the project.")
+    dubbing_type: DubbingType = Field(description="Kind of the dubs of the project.")
     target_locales: TargetLocales = Field(description="Locales to dub into, in either spelling.")
-    source_locale: Locale | None = Field(None, description="Locale of the media.")
-    description: Description | None = Field(None, description="Anything that helps to find it.")
+    source_locale: Locale | None = Field(None, description="Locale of the media files.")
+    description: Description | None = Field(None, description="Free text about the project.")
 
 
 class ProjectUpdateRequest(SnakeModel):
@@ -348,7 +359,7 @@ class ProjectUpdateRequest(SnakeModel):
 
     section: ClassVar[str] = "4.5"
 
-    target_locales: TargetLocales = Field(description="Locales of the jobs to come.")
+    target_locales: TargetLocales = Field(description="Locales of later jobs of the project.")
 
 
 class ProjectListQuery(SnakeModel):
@@ -356,16 +367,16 @@ class ProjectListQuery(SnakeModel):
 
     section: ClassVar[str] = "4.5"
 
-    limit: Annotated[int, Field(ge=PAGE_LIMIT.low, le=PAGE_LIMIT.high), NotBoolean] = Field(
-        PAGE_DEFAULT,
-        description="Projects on a page.",
+    limit: Annotated[int, Field(ge=PAGE_PROJECTS_RANGE.low, le=PAGE_PROJECTS_RANGE.high), NotBoolean] = Field(
+        DEFAULT_PAGE_PROJECTS,
+        description="Largest number of projects on a page.",
         json_schema_extra={"chosen": ["default", "minimum", "maximum"]},
     )
-    next: Text | None = Field(None, description="`next` of the page before.")
+    next: Text | None = Field(None, description="Value of `next` in the previous page.")
 
 
 class Fit(StrEnum):
-    """The fit of an utterance into its slot, our addition (chosen: dub-review)."""
+    """How an utterance was fitted into the time of the original (our addition; chosen: dub-review)."""
 
     FITS = "FITS"
     SLOWER = "SLOWER"
@@ -375,43 +386,47 @@ class Fit(StrEnum):
 
 
 class DubbedUtterance(SnakeModel):
-    """One sentence of one speaker in a dub, our addition (chosen: dub-review)."""
+    """A sentence of one speaker in a dub (our addition; chosen: dub-review)."""
 
     section: ClassVar[str] = "addition"
 
-    utterance_id: Count = Field(description="From 1, in the order of their starts.")
-    start_ms: Count = Field(description="When the original begins.")
-    end_ms: Count = Field(description="When the original ends.")
+    utterance_id: NonNegativeCount = Field(description="Number from 1, in the order of the starts.")
+    start_ms: NonNegativeCount = Field(description="Start of the original sentence.")
+    end_ms: NonNegativeCount = Field(description="End of the original sentence.")
     speaker: str
     source_text: str
-    text: str = Field(description="What is spoken.")
+    text: str = Field(description="Spoken text in the target locale.")
     voice_id: str
-    dub_start_ms: Count
-    dub_end_ms: Count
-    speed: Share = Field(description="1 is the voice's own; 1.3 is faster.")
-    fit: Open[Fit]
+    dub_start_ms: NonNegativeCount
+    dub_end_ms: NonNegativeCount
+    speed: NonNegativeNumber = Field(
+        description="Speed of the speech, relative to the normal speed 1 of the voice."
+    )
+    fit: OpenWord[Fit]
 
 
 class DubUtterances(SnakeModel):
-    """All utterances of a dub into one locale, our addition (chosen: dub-review)."""
+    """All utterances of a dub into one locale (our addition; chosen: dub-review)."""
 
     section: ClassVar[str] = "addition"
 
     job_id: str
     locale: str
-    version: Count = Field(description="1, and one more with each correction that was made.")
-    overlap: Share = Field(
-        description="Of the time in which original or dub speak, the share in which both do."
+    version: NonNegativeCount = Field(
+        description="Number of the version. It begins at 1 and grows by 1 with each correction."
     )
-    cues_over: Count = Field(
-        description="Cues that are read faster, or stand shorter or longer, than aimed at."
+    overlap: NonNegativeNumber = Field(
+        description="Time with speech in both original and dub, divided by the time with speech in either."
     )
-    warnings: list[str] = Field(description="What was replaced or left out.")
+    cues_over: NonNegativeCount = Field(
+        description="Number of cues that miss the targets of reading speed or duration."
+    )
+    warnings: list[str] = Field(description="Values that were replaced or left out.")
     utterances: list[DubbedUtterance]
 
 
 class UtterancesQuery(SnakeModel):
-    """The query of GET /v1/dub/jobs/{job_id}/utterances, our addition (chosen: dub-review)."""
+    """The query of GET /v1/dub/jobs/{job_id}/utterances (our addition; chosen: dub-review)."""
 
     section: ClassVar[str] = "addition"
 
@@ -419,19 +434,19 @@ class UtterancesQuery(SnakeModel):
 
 
 class UtteranceCorrection(SnakeModel):
-    """The new text or voice of an utterance. A field that is left out stays."""
+    """A new text or voice of an utterance. An absent field stays unchanged."""
 
     section: ClassVar[str] = "addition"
 
     utterance_id: int
-    text: Required | None = None
+    text: RequiredText | None = None
     voice_id: Annotated[Name, Field(min_length=1)] | None = None
 
 
 class UtterancesUpdateRequest(SnakeModel):
-    """The body of PUT /v1/dub/jobs/{job_id}/utterances, our addition (chosen: dub-review)."""
+    """The body of PUT /v1/dub/jobs/{job_id}/utterances (our addition; chosen: dub-review)."""
 
     section: ClassVar[str] = "addition"
 
     locale: Locale = Field(description="One of the job's target locales.")
-    utterances: Annotated[list[UtteranceCorrection], Field(min_length=1, max_length=MAX_CORRECTIONS)]
+    utterances: Annotated[list[UtteranceCorrection], Field(min_length=1, max_length=MAX_CORRECTIONS_PER_CALL)]

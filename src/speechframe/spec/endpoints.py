@@ -1,4 +1,4 @@
-"""Every address of the service (sections 4, 5 and 7.2 of the document)."""
+"""All addresses of the service (sections 4, 5 and 7.2 of the document)."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,33 +28,55 @@ from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import GenerateRequest, GenerateResponse, StreamRequest, Voice, VoicesQuery
 from speechframe.spec.translate import TranslateRequest, TranslateResponse
 
-JSON = "application/json"
-FORM = "multipart/form-data"
+JSON_TYPE = "application/json"
+FORM_TYPE = "multipart/form-data"
 
 
 class Auth(StrEnum):
-    """How a call shows who is calling (section 5)."""
+    """The ways in which a call identifies its key (section 5)."""
 
     KEY = "api-key header"
-    """The schema calls the header optional; without it, or with a bad one, the answer is 403."""
-    KEY_OR_TOKEN = "api-key or token header"  # noqa: S105  (the name of a way, no secret)
-    """The voice listing; 403 as above."""
+    """Optional in the schema, but a call without a valid key gets status 403."""
+    KEY_OR_TOKEN = "api-key or token header"  # noqa: S105  (the name of a way, not a secret)
+    """For the voice listing. A call without a valid key or token gets status 403."""
     KEY_FOR_TOKEN = "api-key header, 400 without it, 401 for a bad one"  # noqa: S105  (as above)
-    """The token call."""
+    """For the token call."""
     DUBBING_KEY = "api-key header with the dubbing key"
-    """Required; 403 for a bad one."""
+    """Required. A call without a valid key gets status 403."""
     KEY_IN_UPGRADE = "api-key query parameter or header"
-    """The WebSocket: the upgrade succeeds, then close code 1008."""
+    """For the WebSocket. Without a valid key the upgrade succeeds, and close code 1008 follows."""
     NONE = "none"
-    """Open to everyone on the machine (our additions only)."""
+    """No key. Only addresses of ours that are not in the document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One address of the service.
+    """An address of the service with one HTTP method, or the WebSocket.
 
-    `statuses` holds what section 7.2 lists, for generate and stream together with section 7.1. `answers_list`
-    is true where the answer is a JSON array of `response_model`. `addition` marks addresses that are ours.
+    Attributes
+    ----------
+    name : str
+        Our short name.
+    method, path : str
+        HTTP method or "WebSocket", and path. Names in braces are fields of the path.
+    chapter, section : str
+        Our name of the chapter, and section of the document. The section of our own addresses is "addition".
+    request_model, response_model : type or None
+        Models of the body of the request and of the answer.
+    statuses : tuple of int
+        Statuses of section 7.2. Generate and stream also have those of section 7.1.
+    auth : Auth
+        The way in which a call identifies its key.
+    content_type : str or None
+        Media type of the request's body. None without a body.
+    query_model : type or None
+        Model of the query.
+    answers_list : bool
+        True if the answer is a JSON array of `response_model`.
+    summary : str
+        Purpose, for the OpenAPI description.
+    addition : bool
+        True if the document does not have the address.
     """
 
     name: str
@@ -74,16 +96,16 @@ class Endpoint:
 
     @property
     def path_fields(self) -> tuple[str, ...]:
-        """Names in braces inside the path."""
+        """Names of the fields in the path, which are in braces."""
         return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
 
 
-_PAID = (200, 400, 402, 403, 500, 503)
-_SPEECH = tuple(sorted({*_PAID, *map(int, SPEECH_STATUSES)}))
-_FREE = (200, 400, 403, 500, 503)
-_TOKEN = (200, 400, 401, 503)
+_PAID_CALL_STATUSES = (200, 400, 402, 403, 500, 503)
+_SPEECH_CALL_STATUSES = tuple(sorted({*_PAID_CALL_STATUSES, *map(int, SPEECH_STATUSES)}))
+_FREE_CALL_STATUSES = (200, 400, 403, 500, 503)
+_TOKEN_CALL_STATUSES = (200, 400, 401, 503)
 
-ENDPOINTS: tuple[Endpoint, ...] = (
+DOCUMENT_ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         "stream",
         "POST",
@@ -92,9 +114,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.1",
         StreamRequest,
         None,
-        _SPEECH,
+        _SPEECH_CALL_STATUSES,
         Auth.KEY,
-        JSON,
+        JSON_TYPE,
         summary="Speak a text as a stream of audio",
     ),
     Endpoint(
@@ -105,9 +127,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.1",
         GenerateRequest,
         GenerateResponse,
-        _SPEECH,
+        _SPEECH_CALL_STATUSES,
         Auth.KEY,
-        JSON,
+        JSON_TYPE,
         summary="Speak a text",
     ),
     Endpoint(
@@ -118,7 +140,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.1",
         None,
         Voice,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.KEY_OR_TOKEN,
         query_model=VoicesQuery,
         answers_list=True,
@@ -145,9 +167,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.2",
         ConvertRequest,
         ConvertResponse,
-        _PAID,
+        _PAID_CALL_STATUSES,
         Auth.KEY,
-        FORM,
+        FORM_TYPE,
         summary="Speak a clip in another voice",
     ),
     Endpoint(
@@ -158,9 +180,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.3",
         TranslateRequest,
         TranslateResponse,
-        _PAID,
+        _PAID_CALL_STATUSES,
         Auth.KEY,
-        JSON,
+        JSON_TYPE,
         summary="Translate texts into one language",
     ),
     Endpoint(
@@ -171,7 +193,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.4",
         None,
         AuthToken,
-        _TOKEN,
+        _TOKEN_CALL_STATUSES,
         Auth.KEY_FOR_TOKEN,
         summary="Get a short-lived token",
     ),
@@ -183,7 +205,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         None,
         DestinationLocale,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
         answers_list=True,
         summary="List the locales that can be dubbed into",
@@ -196,7 +218,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         None,
         SourceLocale,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
         answers_list=True,
         summary="List the locales that can be dubbed from",
@@ -209,10 +231,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         JobCreateRequest,
         DubJob,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
-        FORM,
-        summary="Dub a medium",
+        FORM_TYPE,
+        summary="Dub a media file",
     ),
     Endpoint(
         "create_job_with_project",
@@ -222,10 +244,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         JobCreateWithProjectRequest,
         DubJob,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
-        FORM,
-        summary="Dub a medium in a project",
+        FORM_TYPE,
+        summary="Dub a media file in a project",
     ),
     Endpoint(
         "job_status",
@@ -235,9 +257,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         None,
         DubJobStatus,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
-        summary="How a job is doing",
+        summary="Get the status of a job",
     ),
     Endpoint(
         "create_project",
@@ -247,9 +269,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         ProjectCreateRequest,
         Project,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
-        JSON,
+        JSON_TYPE,
         summary="Create a project",
     ),
     Endpoint(
@@ -260,7 +282,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         None,
         ProjectPage,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
         query_model=ProjectListQuery,
         summary="List projects, page by page",
@@ -273,15 +295,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "4.5",
         ProjectUpdateRequest,
         Project,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
-        JSON,
+        JSON_TYPE,
         summary="Change the locales of a project",
     ),
 )
-"""The document's endpoints, in its order."""
+"""All endpoints of the document, in its order."""
 
-ADDITIONS: tuple[Endpoint, ...] = (
+ADDED_ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         "utterances",
         "GET",
@@ -290,10 +312,10 @@ ADDITIONS: tuple[Endpoint, ...] = (
         "addition",
         None,
         DubUtterances,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
         query_model=UtterancesQuery,
-        summary="Who says what in a dub, and when",
+        summary="List the utterances of a dub with their times",
         addition=True,
     ),
     Endpoint(
@@ -304,10 +326,10 @@ ADDITIONS: tuple[Endpoint, ...] = (
         "addition",
         UtterancesUpdateRequest,
         DubJobStatus,
-        _FREE,
+        _FREE_CALL_STATUSES,
         Auth.DUBBING_KEY,
-        JSON,
-        summary="Correct what is said in a dub",
+        JSON_TYPE,
+        summary="Correct texts and voices of a dub",
         addition=True,
     ),
     Endpoint(
@@ -320,7 +342,7 @@ ADDITIONS: tuple[Endpoint, ...] = (
         Limits,
         (200, 403, 500, 503),
         Auth.KEY,
-        summary="What this service allows, and what it chose where the document is silent",
+        summary="Get the limits of this service, and its choices where the document is open",
         addition=True,
     ),
     Endpoint(
@@ -333,7 +355,7 @@ ADDITIONS: tuple[Endpoint, ...] = (
         None,
         (200,),
         Auth.NONE,
-        summary="This description",
+        summary="Get this OpenAPI description",
         addition=True,
     ),
     Endpoint(
@@ -346,26 +368,26 @@ ADDITIONS: tuple[Endpoint, ...] = (
         Health,
         (200, 503),
         Auth.NONE,
-        summary="Whether the service answers",
+        summary="Check whether the service is working",
         addition=True,
     ),
 )
 """Addresses of the local service that the document does not have."""
 
-_BY_NAME = {endpoint.name: endpoint for endpoint in (*ENDPOINTS, *ADDITIONS)}
+_ENDPOINTS_BY_NAME = {endpoint.name: endpoint for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS)}
 
 
-def by_name(name: str) -> Endpoint:
-    """Return an endpoint, the document's or ours, by our short name for it.
+def get_endpoint(name: str) -> Endpoint:
+    """Return the endpoint with a short name. The endpoint may be one of ours.
 
     Raises
     ------
     KeyError
-        There is none of that name.
+        No endpoint has this name.
 
     Examples
     --------
-    >>> by_name("generate").path
+    >>> get_endpoint("generate").path
     '/v1/speech/generate'
     """
-    return _BY_NAME[name]
+    return _ENDPOINTS_BY_NAME[name]

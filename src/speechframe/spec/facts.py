@@ -1,4 +1,4 @@
-"""The document's tables read back from the models: what tables, messages and tests are made of."""
+"""Read the rules of each field back from the models. Tables, messages and tests use these rules."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,10 @@ from speechframe.spec.fields._model import DocumentModel
 
 @dataclass(frozen=True, slots=True)
 class FieldFact:
-    """A row of a table: what one field is, in the document's words."""
+    """The rules of one field, as in a row of a table of the document.
+
+    `default_note` is the condition of the default. `chosen` has the names of the rules that we chose.
+    """
 
     name: str
     type: str
@@ -32,7 +35,7 @@ class FieldFact:
 
     @property
     def allowed(self) -> str:
-        """Words for what the field takes."""
+        """Description of the allowed values."""
         if self.one_of:
             return "one of " + ", ".join(map(str, self.one_of))
         if self.minimum is not None and self.type != "int64":
@@ -47,26 +50,26 @@ class FieldFact:
 
 
 @lru_cache(maxsize=256)
-def field_facts(model: type[DocumentModel]) -> dict[str, FieldFact]:
-    """Return the facts of a table, by wire name, in the order of the table.
+def read_field_facts(model: type[DocumentModel]) -> dict[str, FieldFact]:
+    """Return the rules of the fields of a model by wire name, in the order of its table.
 
     Examples
     --------
     >>> from speechframe.spec.speech import GenerateRequest
-    >>> field_facts(GenerateRequest)["pitch"].allowed
+    >>> read_field_facts(GenerateRequest)["pitch"].allowed
     'integer from -50 to 50'
     """
     schema = model.model_json_schema(by_alias=True)
     definitions = schema.get("$defs", {})
     required = schema.get("required", ())
     return {
-        name: _fact(name, _resolved(field, definitions), required=name in required)
+        name: _read_fact(name, _resolve_schema(field, definitions), required=name in required)
         for name, field in schema.get("properties", {}).items()
     }
 
 
-def models() -> Iterator[type[DocumentModel]]:
-    """Give every table of the document, chapter by chapter."""
+def iter_models() -> Iterator[type[DocumentModel]]:
+    """Yield the model of each table of the document, chapter by chapter."""
     for chapter in (speech, changer, translate, auth, dubbing, socket):
         for name in chapter.__all__:
             value = getattr(chapter, name)
@@ -78,10 +81,10 @@ def models() -> Iterator[type[DocumentModel]]:
                 yield value
 
 
-def _fact(name: str, schema: dict[str, Any], *, required: bool) -> FieldFact:
+def _read_fact(name: str, schema: dict[str, Any], *, required: bool) -> FieldFact:
     return FieldFact(
         name=name,
-        type=_type(schema),
+        type=_name_type(schema),
         required=required,
         default=None if required else schema.get("default"),
         default_note=schema.get("default_note", ""),
@@ -99,44 +102,46 @@ def _fact(name: str, schema: dict[str, Any], *, required: bool) -> FieldFact:
     )
 
 
-def _resolved(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return a field's schema with references followed and "or null" taken away."""
+def _resolve_schema(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return a field's schema with resolved references and without the option "or null"."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         target = definitions[name]
         if "properties" in target:
             target = {"type": "object", "title": name}
-        # The description of an enum is about the enum; the field has its own.
-        inner = {k: v for k, v in _resolved(target, definitions).items() if k != "description"}
+        # The field has its own description, so drop the description of its enum.
+        inner = {k: v for k, v in _resolve_schema(target, definitions).items() if k != "description"}
         return {**inner, **{k: v for k, v in schema.items() if k != "$ref"}}
     if "anyOf" in schema:
         options = [
-            _resolved(option, definitions) for option in schema["anyOf"] if option.get("type") != "null"
+            _resolve_schema(option, definitions) for option in schema["anyOf"] if option.get("type") != "null"
         ]
-        # An open enum of an answer is "one of these words, or another text": the words are the fact.
+        # A word of an answer may be in its enum or new. The members of the enum are the rule.
         chosen = next((option for option in options if "enum" in option), options[0])
         return {**chosen, **{k: v for k, v in schema.items() if k != "anyOf"}}
     resolved = dict(schema)
     for inside in ("items", "additionalProperties"):
         if isinstance(schema.get(inside), dict):
-            resolved[inside] = _resolved(schema[inside], definitions)
+            resolved[inside] = _resolve_schema(schema[inside], definitions)
     return resolved
 
 
-def _type(schema: dict[str, Any]) -> str:
+def _name_type(schema: dict[str, Any]) -> str:
     kind = schema.get("type", "any")
     if schema.get("format") in {"int64", "binary"}:
         return str(schema["format"])
     if kind == "array":
-        return f"array of {_item(schema['items'])}"
+        return f"array of {_name_item_type(schema['items'])}"
     if (
         kind == "object"
         and "additionalProperties" in schema
         and isinstance(schema["additionalProperties"], dict)
     ):
-        return f"map to {_item(schema['additionalProperties'])}"
+        return f"map to {_name_item_type(schema['additionalProperties'])}"
     return "double" if kind == "number" else str(kind)
 
 
-def _item(schema: dict[str, Any]) -> str:
-    return str(schema["title"]) if schema.get("type") == "object" and "title" in schema else _type(schema)
+def _name_item_type(schema: dict[str, Any]) -> str:
+    return (
+        str(schema["title"]) if schema.get("type") == "object" and "title" in schema else _name_type(schema)
+    )

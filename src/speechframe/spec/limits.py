@@ -26,37 +26,40 @@ __all__ = [
     "Pool",
     "Range",
     "Region",
-    "default_sample_rate_hz",
+    "get_default_sample_rate_hz",
 ]
 
 PITCH = Range(-50, 50, 0)
-"""Section 8. The document gives no default; 0 is the voice as it is."""
+"""Range of `pitch` (section 8). The document has no default. 0 is the normal pitch of the voice."""
 RATE = Range(-50, 50, 0)
-"""Section 8. The document gives no default; 0 is the voice's own speed."""
+"""Range of `rate` (section 8). The document has no default. 0 is the normal speed of the voice."""
 VARIATION = Range(0, 5, 1)
-"""Section 8, Gen2 only."""
+"""Range of `variation` (section 8, Gen2 only)."""
 AUDIO_DURATION = Range(0.0, inf, 0.0)
-"""Seconds, section 8, Gen2 only: no upper end is given, and 0 means "not asked"."""
+"""Range of `audioDuration` in seconds (section 8, Gen2 only). The document has no maximum. 0 is ignored."""
 BUFFER_SIZE = Range(0, 1000, 40)
-"""Characters, section 8. The default is ours (chosen: socket-client-frames)."""
+"""Range of `min_buffer_size` in characters (section 8). We chose the default (socket-client-frames)."""
 BUFFER_DELAY_MS = Range(0, 1000, 300)
-"""Milliseconds, section 8. The default is ours (chosen: socket-client-frames)."""
+"""Range of `max_buffer_delay_in_ms` (section 8). We chose the default (socket-client-frames)."""
 
 GENERATE_SAMPLE_RATES_HZ = (8000, 24000, 44100, 48000)
-"""Section 2.1."""
+"""Sample rates of generate (section 2.1)."""
 STREAM_SAMPLE_RATES_HZ = (8000, 16000, 24000, 44100, 48000)
-"""Section 2.2."""
+"""Sample rates of streams (section 2.2)."""
 CHANGER_SAMPLE_RATES_HZ = (8000, 24000, 44100, 48000)
-"""Section 2.5."""
+"""Sample rates of the voice changer (section 2.5)."""
 CHANGER_FORMATS = (Format.MP3, Format.WAV, Format.FLAC, Format.ALAW, Format.ULAW)
-"""Section 2.5: the voice changer returns neither PCM nor OGG."""
+"""Formats of the voice changer (section 2.5), which are all formats except PCM and OGG."""
 
 SOCKET_IDLE_S = 180
-"""Section 7.5: a WebSocket without traffic is closed with code 1000 after three minutes."""
+"""Seconds without traffic after which a WebSocket is closed with code 1000 (section 7.5)."""
 
 
 class Pool(StrEnum):
-    """What shares a cap (section 8; chosen: pools): contexts and streams one, everything else the other."""
+    """Groups of calls with a common limit of concurrency (section 8; chosen: pools).
+
+    STREAMING has WebSocket contexts and HTTP streams. OTHER has all other calls with the speech key.
+    """
 
     STREAMING = "streaming"
     OTHER = "other"
@@ -64,10 +67,19 @@ class Pool(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A regional address (section 4.1).
+    """A region of the service with its own address (section 4.1).
 
-    `streaming_concurrency` is None where the document says "region specific" (the global address routes to
-    the nearest region, whose own limit then counts). `default_stream_model` of US-East is our choice.
+    Attributes
+    ----------
+    key, name : str
+        Our short name, and the name for people.
+    placeholder : str
+        Placeholder of the address in the document.
+    streaming_concurrency : int or None
+        Largest number of concurrent streams. None for the global address, because it routes to the nearest
+        region, and the limit of that region applies.
+    default_stream_model : Model
+        Model of a stream that names no model. That of US-East is our choice.
     """
 
     key: str
@@ -94,20 +106,25 @@ REGIONS: dict[str, Region] = {
         Region("sa-east", "South America (Sao Paulo)", "{sa_east_url}", 2),
     )
 }
-"""Regions by our short name, which is the document's placeholder without `_url`, with hyphens."""
+"""Regions by short name. The name is the placeholder without `_url`, and with hyphens."""
 
-_STREAMING = [region.streaming_concurrency for region in REGIONS.values() if region.streaming_concurrency]
+_STREAMING_CONCURRENCIES = [
+    region.streaming_concurrency for region in REGIONS.values() if region.streaming_concurrency
+]
 
-LEAST_CONCURRENCY, LARGEST_CONCURRENCY = min(_STREAMING), max(_STREAMING)
-"""Streams at once that any region allows, and that one of them does (section 8)."""
+MIN_STREAMING_CONCURRENCY, MAX_STREAMING_CONCURRENCY = (
+    min(_STREAMING_CONCURRENCIES),
+    max(_STREAMING_CONCURRENCIES),
+)
+"""Smallest and largest limit of concurrent streams over all regions (section 8)."""
 
 
-def default_sample_rate_hz(model: Model) -> int:
-    """Return the sample rate, in Hz, of a stream that asks for none (section 2.2).
+def get_default_sample_rate_hz(model: Model) -> int:
+    """Return the sample rate in Hz of a stream whose request has no sample rate (section 2.2).
 
     Examples
     --------
-    >>> default_sample_rate_hz(Model.FALCON_2), default_sample_rate_hz(Model.GEN2)
+    >>> get_default_sample_rate_hz(Model.FALCON_2), get_default_sample_rate_hz(Model.GEN2)
     (24000, 44100)
     """
     return 24000 if model is Model.FALCON_2 else 44100

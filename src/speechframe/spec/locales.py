@@ -1,4 +1,4 @@
-"""Read locales in any spelling and normalise them (chosen: dubbing-locales)."""
+"""Read locales in any spelling, and convert them to a normal spelling (chosen: dubbing-locales)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from langcodes import Language
 
 
-_MOST_KEPT = 20_000
-"""Largest number of tags that langcodes may keep in memory."""
-_NEAR = 5
+_MAX_CACHED_TAGS = 20_000
+"""Largest size of a cache of langcodes, in tags. A larger cache is emptied."""
+_MAX_NEAR_DISTANCE = 5
 """Largest CLDR distance between two languages that share a name, such as Norwegian and Bokmål."""
 
 
@@ -35,7 +35,7 @@ def normalise(tag: str) -> str:
     Raises
     ------
     ValueError
-        The tag is not a registered language, or too long.
+        The tag is too long, or its language is not registered.
 
     Examples
     --------
@@ -46,31 +46,31 @@ def normalise(tag: str) -> str:
     is_registered = False
     if len(stripped) <= MAX_LOCALE_CHARACTERS:
         with suppress(ValueError):
-            language = _read(stripped, normalize=False)
-            is_registered = bool(language.language) and _read(stripped).is_valid()
+            language = _read_tag(stripped, normalize=False)
+            is_registered = bool(language.language) and _read_tag(stripped).is_valid()
     if not is_registered:
         shown = tag if len(tag) <= 40 else tag[:40] + "…"  # noqa: PLR2004  (long enough for any real tag)
         raise ValueError(f"{shown!r} is not a locale; write language and region, such as fr-FR")
     return language.to_tag()
 
 
-def dubbing_spelling(tag: str) -> str:
+def convert_to_dubbing_spelling(tag: str) -> str:
     """Return a locale as the dubbing interface spells it, with underscores.
 
     Examples
     --------
-    >>> dubbing_spelling("fr-fr")
+    >>> convert_to_dubbing_spelling("fr-fr")
     'fr_FR'
     """
     return normalise(tag).replace("-", "_")
 
 
-def language_of(tag: str) -> str:
-    """Return the language of a locale alone.
+def get_language(tag: str) -> str:
+    """Return the language code of a locale, without script and region.
 
     Examples
     --------
-    >>> language_of("pt_BR")
+    >>> get_language("pt_BR")
     'pt'
     """
     return normalise(tag).partition("-")[0]
@@ -84,12 +84,12 @@ def is_within(tag: str, wanted: str) -> bool:
     >>> [is_within("fr-FR", wanted) for wanted in ("fr", "FR_fr", "fr-CH", "f")]
     [True, True, False, False]
     """
-    low, sought = _folded(tag), _folded(wanted)
+    low, sought = _fold_tag(tag), _fold_tag(wanted)
     return low == sought or low.startswith(f"{sought}-")
 
 
 @lru_cache(maxsize=4096)
-def is_another(tag: str, wanted: str) -> bool:
+def is_certainly_different(tag: str, wanted: str) -> bool:
     """Return whether a locale certainly differs from the wanted locale in language or region.
 
     An invalid locale ("French") does not certainly differ. The same applies to a region of many countries
@@ -97,52 +97,52 @@ def is_another(tag: str, wanted: str) -> bool:
 
     Examples
     --------
-    >>> [is_another(tag, "pt-BR") for tag in ("pt", "PT_br", "por", "pt-PT", "es", "Portuguese")]
+    >>> [is_certainly_different(tag, "pt-BR") for tag in ("pt", "PT_br", "por", "pt-PT", "es", "Portuguese")]
     [False, False, False, True, True, False]
     """
     if is_within(tag, wanted) or is_within(wanted, tag):
         return False
     try:
-        one, other = _read(normalise(tag)), _read(normalise(wanted))
+        one, other = _read_tag(normalise(tag)), _read_tag(normalise(wanted))
     except ValueError:
         return False
-    languages = [_read(each.language or "und") for each in (one, other)]
+    languages = [_read_tag(each.language or "und") for each in (one, other)]
     regions = {each.territory for each in (one, other) if each.territory and each.territory.isalpha()}
     # Bokmål counts as Norwegian, and Mandarin as Chinese.
-    is_far = languages[0].distance(languages[1]) > _NEAR
+    is_far = languages[0].distance(languages[1]) > _MAX_NEAR_DISTANCE
     return is_far or len(regions) > 1
 
 
 @lru_cache(maxsize=4096)
-def script_of(tag: str) -> str:
-    """Return the script of a locale, or the usual script of its language.
+def get_script(tag: str) -> str:
+    """Return the script of a locale, or the usual script of its language. Return "" if none is known.
 
     Examples
     --------
-    >>> script_of("pt-BR"), script_of("zh-TW"), script_of("zh")
+    >>> get_script("pt-BR"), get_script("zh-TW"), get_script("zh")
     ('Latn', 'Hant', 'Hans')
     """
-    return _read(normalise(tag)).maximize().script or ""
+    return _read_tag(normalise(tag)).maximize().script or ""
 
 
-def shortest(code: str) -> str:
-    """Return a language code in its shortest form. The form has two letters if such a code exists.
+def shorten_language_code(code: str) -> str:
+    """Return the shortest code of a language. It has two letters if such a code exists.
 
     Raises
     ------
     ValueError
-        The code is not a language.
+        The code is not a language code.
 
     Examples
     --------
-    >>> shortest("por"), shortest("ast")
+    >>> shorten_language_code("por"), shorten_language_code("ast")
     ('pt', 'ast')
     """
-    return normalise(_read(normalise(code)).to_tag())
+    return normalise(_read_tag(normalise(code)).to_tag())
 
 
 @lru_cache(maxsize=4096)
-def three_letters(tag: str, *, bibliographic: bool = False) -> str:
+def get_three_letter_code(tag: str, *, bibliographic: bool = False) -> str:
     """Return the ISO 639-2 code of a locale's language, as in media files. Return ``und`` without a code.
 
     Parameters
@@ -154,27 +154,27 @@ def three_letters(tag: str, *, bibliographic: bool = False) -> str:
 
     Examples
     --------
-    >>> three_letters("pt_BR"), three_letters("de"), three_letters("de", bibliographic=True)
+    >>> get_three_letter_code("pt_BR"), get_three_letter_code("de"), get_three_letter_code("de", bibliographic=True)
     ('por', 'deu', 'ger')
     """
     try:
-        return _read(normalise(tag)).to_alpha3(variant="B" if bibliographic else "T")
+        return _read_tag(normalise(tag)).to_alpha3(variant="B" if bibliographic else "T")
     except LookupError:
         return "und"
 
 
-def display_name(tag: str) -> str:
+def get_display_name(tag: str) -> str:
     """Return the English name of a locale.
 
     Examples
     --------
-    >>> display_name("fr-FR"), display_name("hi")
+    >>> get_display_name("fr-FR"), get_display_name("hi")
     ('French (France)', 'Hindi')
     """
-    return _read(normalise(tag)).display_name()
+    return _read_tag(normalise(tag)).display_name()
 
 
-def nearest(tag: str, options: Iterable[str], *, count: int = 3) -> list[str]:
+def find_nearest(tag: str, options: Iterable[str], *, count: int = 3) -> list[str]:
     """Return the options that a caller most likely meant.
 
     Options of the same language come first, then similar spellings.
@@ -190,11 +190,11 @@ def nearest(tag: str, options: Iterable[str], *, count: int = 3) -> list[str]:
 
     Examples
     --------
-    >>> nearest("fr_BE", ["de-DE", "fr-CA", "fr-FR"])
+    >>> find_nearest("fr_BE", ["de-DE", "fr-CA", "fr-FR"])
     ['fr-CA', 'fr-FR']
     """
-    known = {_folded(option): option for option in options}
-    asked = _folded(tag)
+    known = {_fold_tag(option): option for option in options}
+    asked = _fold_tag(tag)
     language = asked.partition("-")[0]
     same = [key for key in known if key == asked or key.partition("-")[0] == language]
     same.sort(key=lambda key: key != asked)
@@ -202,17 +202,18 @@ def nearest(tag: str, options: Iterable[str], *, count: int = 3) -> list[str]:
     return [known[key] for key in (*same, *alike)][:count]
 
 
-def _folded(tag: str) -> str:
+def _fold_tag(tag: str) -> str:
     return tag.strip().replace("_", "-").casefold()
 
 
-def _read(tag: str, *, normalize: bool = True) -> Language:
-    # Import late, because the tables take a tenth of the start of a process. Few processes read a locale.
+def _read_tag(tag: str, *, normalize: bool = True) -> Language:
+    # Import the package here, because its tables take a tenth of the start time of a process. Few processes
+    # read a locale.
     import langcodes
 
     found = langcodes.Language.get(tag, normalize=normalize)
-    # langcodes never drops a tag. Tags come from outside, so limit its caches.
+    # langcodes caches each tag forever. Tags come from callers, so limit the caches.
     for kept in (langcodes.Language._PARSE_CACHE, langcodes.Language._INSTANCES):  # noqa: SLF001 - no other way
-        if len(kept) > _MOST_KEPT:
+        if len(kept) > _MAX_CACHED_TAGS:
             kept.clear()
     return found

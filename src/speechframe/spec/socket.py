@@ -1,4 +1,4 @@
-"""WebSocket frames and contexts (sections 3 and 6 of the document)."""
+"""Models of WebSocket frames, and the states of contexts (sections 3 and 6 of the document)."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,12 +8,21 @@ from pydantic import BeforeValidator, Field, StrictBool
 
 from speechframe.spec.codes import ErrorCode, WarningCode
 from speechframe.spec.fields._enums import ChannelType, Format, Model
-from speechframe.spec.fields._model import CamelModel, Name, NotBoolean, Number, OneOf, Open, SnakeModel, Text
+from speechframe.spec.fields._model import (
+    CamelModel,
+    Name,
+    NotBoolean,
+    Number,
+    OneOf,
+    OpenWord,
+    SnakeModel,
+    Text,
+)
 from speechframe.spec.limits import BUFFER_DELAY_MS, BUFFER_SIZE, STREAM_SAMPLE_RATES_HZ
 from speechframe.spec.speech import Pitch, Pronunciations, Rate, Variation
 
 __all__ = [
-    "TRANSITIONS",
+    "CONTEXT_TRANSITIONS",
     "AudioFrame",
     "ClientFrame",
     "ContextState",
@@ -28,27 +37,28 @@ __all__ = [
 
 
 class PredictiveChunking(StrEnum):
-    """How text is cut for synthesis (section 6)."""
+    """The ways to cut text into chunks for synthesis (section 6)."""
 
     STRICT = "strict"
     LENIENT = "lenient"
 
 
-def _marked(value: Any) -> Any:
-    # "boolean or marker": public clients send true, some an empty object or a word. That it is there counts.
+def _read_marker(value: Any) -> Any:
+    # The document allows a boolean or a marker. Some public clients send an empty object or a word, which
+    # count as true.
     return value if isinstance(value, bool) else True
 
 
 BufferSize = Annotated[int, Field(ge=BUFFER_SIZE.low, le=BUFFER_SIZE.high), NotBoolean]
 BufferDelay = Annotated[int, Field(ge=BUFFER_DELAY_MS.low, le=BUFFER_DELAY_MS.high), NotBoolean]
-Marker = Annotated[bool, BeforeValidator(_marked)]
+Marker = Annotated[bool, BeforeValidator(_read_marker)]
 
 
 class VoiceConfig(CamelModel):
     """The voice of a context (section 6).
 
-    The document names `voiceId` alone (the rest is chosen: socket-client-frames). Every field may be missing:
-    a config without `voiceId` is a warning (NO_VOICE_ID), not an error.
+    The document contains only `voiceId`. The other fields are our choice (chosen: socket-client-frames). All
+    fields may be missing. A config without `voiceId` gets a warning (NO_VOICE_ID), not an error.
     """
 
     section: ClassVar[str] = "6"
@@ -66,19 +76,27 @@ class VoiceConfig(CamelModel):
 
 
 class ClientFrame(SnakeModel):
-    """A frame of the client (section 6); any field may ride with any other, except `clear` with `text`."""
+    """A frame of the client (section 6). All fields can be combined, except `clear` with `text`."""
 
     section: ClassVar[str] = "6"
 
-    voice_config: VoiceConfig | None = Field(None, description="Before the first text of a context.")
+    voice_config: VoiceConfig | None = Field(
+        None, description="Voice of the context. Send it before the first text."
+    )
     text: Text | None = Field(None, description="Text to speak.")
-    context_id: Text | None = Field(None, description="Names the context; none is the default one.")
-    end: StrictBool | None = Field(None, description="True closes the context and frees its slot.")
-    clear: Marker | None = Field(None, description="Drops what is not yet being spoken; never beside text.")
-    min_buffer_size: BufferSize | None = Field(None, description="Characters gathered before synthesis.")
+    context_id: Text | None = Field(
+        None, description="Id of the context. A frame without an id belongs to the default context."
+    )
+    end: StrictBool | None = Field(None, description="True ends the context and frees its slot.")
+    clear: Marker | None = Field(
+        None, description="True drops the text whose synthesis has not begun. Not allowed beside text."
+    )
+    min_buffer_size: BufferSize | None = Field(
+        None, description="Smallest number of characters to synthesise at a time."
+    )
     max_buffer_delay_in_ms: BufferDelay | None = Field(None, description="Longest wait for more text, in ms.")
     predictive_chunking: PredictiveChunking = Field(
-        PredictiveChunking.STRICT, description="How text is cut for synthesis."
+        PredictiveChunking.STRICT, description="Way to cut text into chunks for synthesis."
     )
 
 
@@ -93,7 +111,7 @@ class AudioFrame(SnakeModel):
 
 
 class FinalFrame(SnakeModel):
-    """A context's audio is complete (section 6)."""
+    """The last frame of a context, after all of its audio (section 6)."""
 
     section: ClassVar[str] = "6"
 
@@ -103,30 +121,33 @@ class FinalFrame(SnakeModel):
 
 
 class ErrorFrame(SnakeModel):
-    """A failure (section 6); decide by `error_code`, the wording may change."""
+    """An error (section 6). Programs should use `error_code`, because the text of `error` may change."""
 
     section: ClassVar[str] = "6"
 
     error: str
-    error_code: Open[ErrorCode]
+    error_code: OpenWord[ErrorCode]
     fatal: bool = False
     context_id: str | None = None
     trace_id: str | None = None
 
 
 class WarningFrame(SnakeModel):
-    """Something was ignored or replaced; synthesis continues (section 6); decide by `warning_code`."""
+    """A warning about an ignored or replaced value (section 6). Programs should use `warning_code`."""
 
     section: ClassVar[str] = "6"
 
     warning: str
-    warning_code: Open[WarningCode]
+    warning_code: OpenWord[WarningCode]
     context_id: str | None = None
-    trace_id: str | None = Field(None, description="Stated to be on every frame, though not in its row.")
+    trace_id: str | None = Field(
+        None,
+        description="Missing in the row of the table, but the document puts a trace id in every frame.",
+    )
 
 
 class SocketQuery(SnakeModel):
-    """The query of the WebSocket address (section 4.1, where only `api-key` stands; chosen: socket-query)."""
+    """The query of the WebSocket address (section 4.1). We chose all fields but `api-key` (socket-query)."""
 
     section: ClassVar[str] = "4.1"
 
@@ -140,7 +161,7 @@ class SocketQuery(SnakeModel):
 
 
 class ContextState(StrEnum):
-    """Where a context is (section 3)."""
+    """The states of a context (section 3)."""
 
     NONE = "none"
     NOT_CREATED = "not created"
@@ -150,7 +171,10 @@ class ContextState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A row of the context table (section 3)."""
+    """A change of the state of a context, as a row of the document's table (section 3).
+
+    `trigger` is the event. An empty `condition` is always true. `also` is a further effect.
+    """
 
     state: ContextState
     trigger: str
@@ -159,7 +183,7 @@ class Transition:
     also: str = ""
 
 
-TRANSITIONS: tuple[Transition, ...] = (
+CONTEXT_TRANSITIONS: tuple[Transition, ...] = (
     Transition(
         ContextState.NONE,
         "first frame",
@@ -179,4 +203,4 @@ TRANSITIONS: tuple[Transition, ...] = (
     ),
     Transition(ContextState.ACTIVE, "warning", "", ContextState.ACTIVE, "synthesis continues"),
 )
-"""Section 3: every way a context moves."""
+"""All changes of the state of a context (section 3)."""

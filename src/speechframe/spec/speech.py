@@ -1,4 +1,4 @@
-"""Speech generation, streaming and voices (sections 2.1 to 2.4 of the document)."""
+"""Models of speech generation, streams and voices (sections 2.1 to 2.4 of the document)."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -16,7 +16,7 @@ from speechframe.spec.fields._model import (
     NotBoolean,
     Number,
     OneOf,
-    Open,
+    OpenWord,
     PlainText,
     SpokenText,
     refuse,
@@ -71,27 +71,27 @@ class Pronunciation(CamelModel):
     pronunciation: Annotated[str, Field(min_length=1, max_length=500, strict=True), PlainText]
 
 
-_LOOKED_AT = 20
-"""Number of dictionary entries that are validated together."""
+_GROUP_ENTRIES = 20
+"""Number of dictionary entries in a group. The groups are validated one after the other."""
 
 
-def _until_wrong(
+def _validate_in_groups(
     value: Any, validated: Callable[[Any], dict[str, Pronunciation]]
 ) -> dict[str, Pronunciation]:
-    # Stop after the first invalid group. Thousands of errors are slow to build, and nobody reads them.
+    # Stop after the first invalid group, because building thousands of errors is slow.
     if not isinstance(value, dict):
         return validated(value)
     if len(value) > MAX_PRONUNCIATIONS:
         refuse(f"has {len(value):,} words", f"at most {MAX_PRONUNCIATIONS:,} words")
     entries = iter(value.items())
     found: dict[str, Any] = {}
-    while some := dict(islice(entries, _LOOKED_AT)):
+    while some := dict(islice(entries, _GROUP_ENTRIES)):
         found |= validated(some)
     return found
 
 
 _Word = Annotated[str, Field(max_length=MAX_PRONUNCIATION_CHARACTERS, strict=True), PlainText]
-Pronunciations = Annotated[dict[_Word, Pronunciation], WrapValidator(_until_wrong)]
+Pronunciations = Annotated[dict[_Word, Pronunciation], WrapValidator(_validate_in_groups)]
 
 
 class GenerateRequest(CamelModel):
@@ -115,10 +115,10 @@ class GenerateRequest(CamelModel):
     encode_as_base64: bool | None = Field(
         None,
         alias="encodeAsBase64",
-        description="True: the answer contains the audio as Base64 instead of a URL; none is stored.",
+        description="True: the answer contains the audio as Base64 instead of a URL. No audio is stored.",
     )
     format: Format = Field(Format.WAV, description="Audio format.")
-    model_version: ModelVersion = Field(ModelVersion.GEN2, description="Model generation; the only one.")
+    model_version: ModelVersion = Field(ModelVersion.GEN2, description="Model generation; only GEN2 exists.")
     multi_native_locale: Name | None = Field(
         None,
         description="Former name of locale.",
@@ -160,7 +160,7 @@ class StreamRequest(CamelModel):
         description="Model generation; gen2 is deprecated here.",
         json_schema_extra={
             "default": "falcon-2",
-            "default_note": "falcon-2 in every region except US-East; US-East takes gen2 (our choice)",
+            "default_note": "falcon-2 in every region except US-East, which uses gen2 (our choice)",
         },
     )
     channel_type: ChannelType = Field(ChannelType.MONO, description="Mono or stereo.")
@@ -209,7 +209,9 @@ class GenerateResponse(CamelModel):
 
     section: ClassVar[str] = "2.3"
 
-    audio_file: str = Field(description="URL of the audio; empty when Base64 was asked for (our choice).")
+    audio_file: str = Field(
+        description="URL of the audio. Empty if the request asked for Base64 (our choice)."
+    )
     audio_length_in_seconds: float = Field(description="Length of the audio in seconds.")
     remaining_character_count: Int64 = Field(description="Characters left in the billing cycle.")
     word_durations: list[WordDuration] = Field(description="Start and end of each word.")
@@ -229,7 +231,7 @@ class StyleDetails(CamelModel):
     detail: str | None = None
 
 
-_VOICE_FACT: dict[str, Any] = {"addition": True, "chosen_point": "voice-facts"}
+_VOICE_FACT_EXTRA: dict[str, Any] = {"addition": True, "chosen_point": "voice-facts"}
 
 
 class Voice(CamelModel):
@@ -240,7 +242,7 @@ class Voice(CamelModel):
     voice_id: str
     display_name: str | None = None
     description: str | None = None
-    gender: Open[Gender] | None = None
+    gender: OpenWord[Gender] | None = None
     locale: str | None = None
     supported_locales: dict[str, StyleDetails] = Field(default_factory=dict)
     accent: str | None = Field(
@@ -252,17 +254,19 @@ class Voice(CamelModel):
     available_styles: list[str] | None = Field(
         None, json_schema_extra={"deprecated": True, "superseded_by": "supportedLocales.availableStyles"}
     )
-    engine: str | None = Field(None, description="Speech engine of the voice.", json_schema_extra=_VOICE_FACT)
-    kind: Open[VoiceKind] | None = Field(
-        None, description="Kind of the engine: neural or formant.", json_schema_extra=_VOICE_FACT
+    engine: str | None = Field(
+        None, description="Speech engine of the voice.", json_schema_extra=_VOICE_FACT_EXTRA
+    )
+    kind: OpenWord[VoiceKind] | None = Field(
+        None, description="Kind of the engine: neural or formant.", json_schema_extra=_VOICE_FACT_EXTRA
     )
     licence: str | None = Field(
-        None, description="Licence of the voice, not of its audio.", json_schema_extra=_VOICE_FACT
+        None, description="Licence of the voice, not of its audio.", json_schema_extra=_VOICE_FACT_EXTRA
     )
     clarity: dict[str, float] | None = Field(
         None,
         description="Share of words (in Japanese, of characters) that a recogniser gets wrong, by locale.",
-        json_schema_extra=_VOICE_FACT,
+        json_schema_extra=_VOICE_FACT_EXTRA,
     )
 
 
@@ -271,4 +275,7 @@ class VoicesQuery(CamelModel):
 
     section: ClassVar[str] = "4.1"
 
-    model: Model = Field(Model.GEN2, description="Catalogue; FALCON and GEN2 are also accepted.")
+    model: Model = Field(
+        Model.GEN2,
+        description="Model whose voices are listed. The spellings FALCON and GEN2 are also accepted.",
+    )

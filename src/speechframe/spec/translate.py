@@ -1,4 +1,4 @@
-"""Text translation (section 2.6 of the document)."""
+"""Models of text translation (section 2.6 of the document)."""
 
 from typing import Annotated, ClassVar
 
@@ -10,15 +10,15 @@ from speechframe.spec.fields._model import CamelModel, Name, SnakeModel, Text, r
 __all__ = ["CharacterCount", "TranslateMetadata", "TranslateRequest", "TranslateResponse", "Translation"]
 
 
-def _not_blank(texts: list[str]) -> list[str]:
+def _refuse_blank_texts(texts: list[str]) -> list[str]:
     blank = [str(place) for place, text in enumerate(texts) if not text or text.isspace()]
     if blank:
-        shown = ", ".join(blank[:_SHOWN_PLACES]) + (", …" if len(blank) > _SHOWN_PLACES else "")
+        shown = ", ".join(blank[:_MAX_SHOWN_POSITIONS]) + (", …" if len(blank) > _MAX_SHOWN_POSITIONS else "")
         refuse(f"has empty texts (places {shown}, counted from 0)", "texts with more than whitespace")
     return texts
 
 
-def _not_too_long(texts: list[str]) -> list[str]:
+def _refuse_long_texts(texts: list[str]) -> list[str]:
     characters = sum(map(len, texts))
     if characters > MAX_TRANSLATE_CHARACTERS:
         refuse(
@@ -28,24 +28,27 @@ def _not_too_long(texts: list[str]) -> list[str]:
     return texts
 
 
-_SHOWN_PLACES = 10
+_MAX_SHOWN_POSITIONS = 10
+"""Largest number of positions of empty texts in a message."""
 
 
 class TranslateRequest(CamelModel):
-    """Texts and the language they are wanted in (section 2.6)."""
+    """A request to translate texts into one language (section 2.6)."""
 
     section: ClassVar[str] = "2.6"
 
-    target_language: Annotated[Name, Field(min_length=1)] = Field(description="Language code.")
+    target_language: Annotated[Name, Field(min_length=1)] = Field(
+        description="Code of the language to translate into."
+    )
     texts: Annotated[
         list[Text],
         Field(min_length=1, max_length=MAX_TEXTS_PER_CALL),
-        AfterValidator(_not_blank),
-        AfterValidator(_not_too_long),
+        AfterValidator(_refuse_blank_texts),
+        AfterValidator(_refuse_long_texts),
     ] = Field(description="Texts to translate.")
     source_language: Annotated[Name, Field(min_length=1)] | None = Field(
         None,
-        description="Language code of the texts; told from each text when not given.",
+        description="Language code of the texts. If absent, the service detects the language of each text.",
         json_schema_extra={"addition": True, "chosen_point": "source-language"},
     )
 
@@ -60,7 +63,7 @@ class Translation(SnakeModel):
 
 
 class CharacterCount(SnakeModel):
-    """How long sources and translations are, in characters (section 2.6)."""
+    """Total lengths of the source texts and of the translations, in characters (section 2.6)."""
 
     section: ClassVar[str] = "2.6"
 
@@ -69,7 +72,7 @@ class CharacterCount(SnakeModel):
 
 
 class TranslateMetadata(SnakeModel):
-    """What a translation call used (section 2.6)."""
+    """Language, credits and lengths of a translation call (section 2.6)."""
 
     section: ClassVar[str] = "2.6"
 
@@ -79,7 +82,7 @@ class TranslateMetadata(SnakeModel):
 
 
 class TranslateResponse(SnakeModel):
-    """The answer to a translation call, texts in the order asked (section 2.6)."""
+    """The answer to a translation call, in the order of the request's texts (section 2.6)."""
 
     section: ClassVar[str] = "2.6"
 

@@ -1,1 +1,4 @@
-"""Reports on the spending of runs. They read ledgers for sums, budgets, bills and the end of the quota."""
+"""Report the spending of runs: sums, budgets, differences to a bill, and the end of a quota.
+
+All reports read ledgers. A ledger contains one row for each attempt (one try of a call) and its cost.
+"""

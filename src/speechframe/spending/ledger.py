@@ -1,4 +1,8 @@
-"""Read several ledgers as one. A ledger belongs to one run, or is the ledger folder of all runs."""
+"""Read several ledgers as one.
+
+A ledger contains one row for each attempt (one try of a call) and its cost. Each run folder contains the
+ledger of its run. The ledger folder contains the attempts of all runs.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,35 +16,41 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.errors import AnalysisError, StoreError
-from speechframe.settings import fingerprint, read
-from speechframe.settings.spending import spending_rules
-from speechframe.spec.billing import CREDIT, MOST_CREDITS
+from speechframe.settings import fingerprint_key, read_settings
+from speechframe.settings.spending import read_spending_rules
+from speechframe.spec.billing import MAX_BUDGET_CREDITS, MILLICREDITS_PER_CREDIT
 from speechframe.store import ledger
 from speechframe.store.folder import RUN_FILE, Folder
-from speechframe.store.open_runs import find_open, in_journal
+from speechframe.store.open_runs import find_open_attempts, read_journal
 from speechframe.store.reader import StoredRun, open_folder
 
-NONE = "(none)"
-"""The entry of tables for a row without a tag or without a fact."""
+NO_VALUE = "(none)"
+"""Text in a table for attempts that lack the tag or the value of the column."""
 
 
 @dataclass
 class Ledgers:
-    """The contents of some ledgers at one moment.
+    """The contents of several ledgers at one moment.
 
     Attributes
     ----------
-    places
-        The folders of the ledgers, as text.
+    folders
+        Run folders or ledger folders.
+    files
+        Names of the ledger files of each folder at the time when the folder was added.
+    recent
+        Attempts of open runs that are only in journals, not yet in ledger files.
     complete_until
-        The ledgers contain every attempt that was sent before this time.
+        The ledgers contain every attempt that was sent before this time (UTC).
     waits_for
-        Names of the runs whose later attempts are still missing.
+        Names of the open runs whose later attempts are still missing.
+    places
+        The folders as text, or ``all runs``.
     """
 
     folders: list[Folder] = field(default_factory=list)
-    files: list[list[str]] = field(default_factory=list)  # of each folder, when it was added
-    recent: list[pa.RecordBatch] = field(default_factory=list)  # attempts that are still in journals
+    files: list[list[str]] = field(default_factory=list)
+    recent: list[pa.RecordBatch] = field(default_factory=list)
     complete_until: datetime = field(default_factory=lambda: datetime.now(UTC))
     waits_for: list[str] = field(default_factory=list)
     places: str = "all runs"
@@ -48,38 +58,39 @@ class Ledgers:
     def batches(
         self, columns: Sequence[str], start: datetime | None = None, end: datetime | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield these columns of all attempts sent from `start` on and before `end`, in no order."""
+        """Yield the given columns of all attempts sent from `start` on and before `end`, in any order."""
         for folder, files in zip(self.folders, self.files, strict=True):
-            yield from ledger.scan(folder, columns, start, end, files=files)
+            yield from ledger.read_attempts(folder, columns, start, end, files=files)
         for batch in self.recent:
-            yield batch.filter(ledger.within(start, end)).select(list(columns))
+            yield batch.filter(ledger.make_time_filter(start, end)).select(list(columns))
 
-    def completeness(self) -> str:
-        """Return the time until which the ledger is complete, and the runs still missing, as text."""
+    def describe_completeness(self) -> str:
+        """Return a text with the time until which the ledgers are complete, and the runs they wait for."""
         until = f"complete until {self.complete_until:%Y-%m-%d %H:%M:%S} UTC"
         return until + (f" (more is to come from {', '.join(self.waits_for)})" if self.waits_for else "")
 
     def add(self, folder: Folder) -> None:
-        """Add a run folder or a ledger folder."""
-        # Read the journals first, because an attempt that leaves a journal is in a file by then.
+        """Add a run folder or a ledger folder, with its present files and journals."""
+        # Read the journals before the list of files. An attempt that moves from a journal to a file between
+        # the two steps is then found twice, not missed, and dropped below.
         recent: dict[str, pa.RecordBatch] = {}
         is_run = folder.exists(RUN_FILE)
-        for run in [in_journal(folder, str(folder.path))] if is_run else find_open(folder):
+        for run in [read_journal(folder, str(folder.path))] if is_run else find_open_attempts(folder):
             recent |= run.ended
             if run.since is not None:
                 self.complete_until = min(self.complete_until, run.since)
                 self.waits_for += [run.where] if run.where not in self.waits_for else []
-        files = folder.names(ledger.ATTEMPTS)
+        files = folder.list_names(ledger.ATTEMPTS_FOLDER)
         self.recent += [batch for name, batch in recent.items() if name not in files]
         self.folders.append(folder)
         self.files.append(files)
 
 
-def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | None]:
+def parse_window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | None]:
     """Return the start and end of a window as times in UTC.
 
-    `start` and `end` are dates, times or texts. They are in the time zone `tz`, unless they contain an
-    offset.
+    `start` and `end` are dates, times, texts or None (no limit). They are in the time zone `tz`, unless they
+    contain an offset.
 
     Raises
     ------
@@ -88,7 +99,7 @@ def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | N
 
     Examples
     --------
-    >>> [str(moment) for moment in window("2026-07-01", "2026-08-01", "Europe/Berlin")]
+    >>> [str(parse_moment) for parse_moment in parse_window("2026-07-01", "2026-08-01", "Europe/Berlin")]
     ['2026-06-30 22:00:00+00:00', '2026-07-31 22:00:00+00:00']
     """
     try:
@@ -97,23 +108,23 @@ def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | N
         raise AnalysisError(
             f"the time zone {tz!r} is unknown; use a name such as Europe/Berlin or UTC"
         ) from None
-    first, last = (None if one is None else moment(one, zone) for one in (start, end))
+    first, last = (None if one is None else parse_moment(one, zone) for one in (start, end))
     if first is not None and last is not None and last <= first:
         raise AnalysisError(f"end={end} is not after start={start}; the end itself is not in the window")
     return first, last
 
 
-def shown_window(start: Any, end: Any, tz: str) -> str:
-    """Return a window as text, for the line below a table."""
+def describe_window(start: Any, end: Any, tz: str) -> str:
+    """Return a window (the time range of a table) as text, for the line below the table."""
     if start is None and end is None:
         return f"Window: all times ({tz})"
     return f"Window: {start or 'the beginning'} to {end or 'now'} ({tz}), without the end"
 
 
-def moment(given: Any, zone: ZoneInfo) -> datetime:
-    """Return a date, a time or its text as a time in UTC. It is in `zone`, unless it contains an offset.
+def parse_moment(given: Any, zone: ZoneInfo) -> datetime:
+    """Convert a date or time, or the text of a date or time, into a time in UTC.
 
-    Raises AnalysisError for anything else.
+    `given` is in the time zone `zone`, unless it contains an offset. Anything else raises AnalysisError.
     """
     try:
         found = datetime.fromisoformat(str(given))
@@ -122,53 +133,61 @@ def moment(given: Any, zone: ZoneInfo) -> datetime:
         raise AnalysisError(f"{given!r} is not a time; write 2026-11-25 or 2026-11-25T08:30") from None
 
 
-def key_among(fingerprints: Any, key: Any) -> str:
-    """Return the fingerprint of a key or fingerprint. AnalysisError if no call has it."""
+def find_fingerprint(fingerprints: Any, key: Any) -> str:
+    """Return the fingerprint of `key`, which may be a key or already a fingerprint.
+
+    If `fingerprints` does not contain the result, raise AnalysisError.
+    """
     keys = sorted(pc.unique(fingerprints).drop_null().to_pylist())
-    wanted = key if key in keys else fingerprint(key)
+    wanted = key if key in keys else fingerprint_key(key)
     if wanted not in keys:
         raise AnalysisError(
             "the ledger contains no calls of this key in this window. It contains calls of the keys with the "
-            f"fingerprints {', '.join(keys) or NONE}. Choose one of these, or the ledger of the key's runs"
+            f"fingerprints {', '.join(keys) or NO_VALUE}. Choose one of these, or the ledger of the "
+            "key's runs"
         )
     return str(wanted)
 
 
-def thousandths(credits: Any) -> int:
-    """Return a typed number of credits in thousandths. AnalysisError if it is not a number."""
+def convert_to_thousandths(credits: Any) -> int:
+    """Convert a number of credits, or its text, into thousandths of a credit.
+
+    Anything else, and a number that is too large, raises AnalysisError.
+    """
     try:
         amount = Decimal(str(credits).strip())
     except InvalidOperation:
         amount = Decimal("nan")
-    if not amount.is_finite() or abs(amount) > MOST_CREDITS:
+    if not amount.is_finite() or abs(amount) > MAX_BUDGET_CREDITS:
         raise AnalysisError(f"{credits!r} is not a number of credits; write a number such as 1500 or 12.5")
-    return int((amount * CREDIT).to_integral_value())
+    return int((amount * MILLICREDITS_PER_CREDIT).to_integral_value())
 
 
 def open_ledgers(source: Any = None) -> Ledgers:
-    """Return the ledgers of runs and folders. Without an argument, return the ledger folder of all runs.
+    """Open ledgers for reading. An object of class `Ledgers` is returned unchanged.
 
     Parameters
     ----------
     source
-        A run, the folder of a run, a ledger folder, or a list of these. None stands for
-        ``SPEECHFRAME_LEDGER``.
+        A run, the folder of a run, a ledger folder, or a list of these. None stands for the ledger folder of
+        all runs (``SPEECHFRAME_LEDGER``).
 
     Raises
     ------
     StoreError
-        If a folder contains neither a run nor a ledger, or cannot be read.
+        If a folder contains neither a run nor a ledger, or cannot be read. Also if the list is empty, or
+        contains both runs and ledgers.
     """
     if isinstance(source, Ledgers):
         return source
     found = Ledgers()
     if source is None:
-        found.add(open_folder(str(spending_rules(read()).ledger)))
+        found.add(open_folder(str(read_spending_rules(read_settings()).ledger)))
         return found
     several = isinstance(source, Iterable) and not isinstance(source, (str, PathLike, StoredRun))
     for one in source if several else [source]:
         folder = one.folder if isinstance(one, StoredRun) else open_folder(one)
-        if not any(map(folder.exists, (RUN_FILE, ledger.ATTEMPTS, ledger.OPEN))):
+        if not any(map(folder.exists, (RUN_FILE, ledger.ATTEMPTS_FOLDER, ledger.OPEN_FOLDER))):
             raise StoreError(
                 f"{folder.path} contains neither a run nor a ledger; give the folder of a run, or a ledger "
                 "folder (SPEECHFRAME_LEDGER)"

@@ -1,4 +1,4 @@
-"""Write a page about spending by team, operation and status, and about the end of the quota."""
+"""Write an HTML page about spending by team, operation and status, and about the end of the quota."""
 
 import contextlib
 import warnings
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe.errors import AnalysisError
-from speechframe.extras import needed
+from speechframe.extras import import_library
 from speechframe.spending.budgets import check_budgets
 from speechframe.spending.forecast import forecast, plot_burn_down
 from speechframe.spending.ledger import open_ledgers
-from speechframe.spending.usage import UsageTable, filled_columns, plot_usage, usage
+from speechframe.spending.usage import UsageTable, drop_empty_columns, plot_usage, usage
 
 if TYPE_CHECKING:
     from os import PathLike
 
-_STYLE = """
+_STYLE_SHEET = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
 body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; margin: .5rem 0 1.5rem; }
@@ -36,7 +36,7 @@ def report(
     tz: str = "UTC",
     by: str = "team",
 ) -> Path:
-    """Write a page about spending, and a CSV file with its days. Return the page's path.
+    """Write an HTML page about spending and a CSV file of the spending by day. Return the path of the page.
 
     Parameters
     ----------
@@ -44,14 +44,16 @@ def report(
         Path of the page, such as ``report.html``. An existing page is replaced. The CSV file has the same
         name with the suffix ``.csv``. An existing CSV file is replaced only if a report wrote it.
     source, start, end, tz
-        As for :func:`usage`.
+        Runs or ledgers and the window, as for :func:`usage`.
     by
-        The tag with the name of the team.
+        Name of the tag that contains the team.
 
     Raises
     ------
-    AnalysisError, StoreError
-        As for :func:`usage`, and if the files cannot be written.
+    AnalysisError
+        As for :func:`usage`. Also if a file cannot be written or must not be replaced.
+    StoreError
+        If a ledger cannot be read.
 
     Examples
     --------
@@ -63,7 +65,7 @@ def report(
             f"{page} exists already; give this full name to replace it, or choose another name"
         )
     window = {"start": start, "end": end, "tz": tz}
-    # The ledgers are opened once, so that all tables show the same state.
+    # Open the ledgers only once, so that all tables show the same attempts.
     ledgers = open_ledgers(source)
     days = usage(ledgers, f"tag:{by}", **window)
     table, csv = page.with_suffix(".csv"), days.to_csv(index=False)
@@ -73,19 +75,21 @@ def report(
     for title, group_by in (
         ("In all", ()), (f"By {by}", f"tag:{by}"), ("By operation", "operation"), ("By status", "status"),
     ):  # fmt: skip
-        pieces.append(f"<h2>{escape(title)}</h2>{_html(usage(ledgers, group_by, every=None, **window))}")
-    pieces.append(f"<h2>By day</h2>{_svg(plot_usage(days))}{_html(days)}")
+        pieces.append(
+            f"<h2>{escape(title)}</h2>{_render_table(usage(ledgers, group_by, every=None, **window))}"
+        )
+    pieces.append(f"<h2>By day</h2>{_render_svg(plot_usage(days))}{_render_table(days)}")
     lines, _ = check_budgets()
     if lines:
         pieces.append(f"<h2>Budgets</h2><ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>")
     pieces.append("<h2>When the quota ends</h2>")
     try:
         found = forecast(ledgers, tz=tz)
-        pieces.append(f"<p>{escape(str(found))}</p>{_svg(plot_burn_down(found))}")
+        pieces.append(f"<p>{escape(str(found))}</p>{_render_svg(plot_burn_down(found))}")
     except AnalysisError as error:
         pieces.append(f"<p>No forecast: {escape(str(error))}.</p>")
     meta = '<meta charset=utf-8><meta name="viewport" content="width=device-width">'
-    head = f"<!doctype html><html lang=en>{meta}<title>What was spent</title><style>{_STYLE}</style>"
+    head = f"<!doctype html><html lang=en>{meta}<title>What was spent</title><style>{_STYLE_SHEET}</style>"
     try:
         page.write_text(f"{head}<body>{''.join(pieces)}</body></html>", encoding="utf-8")
         table.write_text(csv, encoding="utf-8")
@@ -95,7 +99,7 @@ def report(
 
 
 def _is_from_report(path: Path, csv: str) -> bool:
-    """Return whether this CSV may replace a file. The file must have the same columns, or not exist."""
+    """Return whether `csv` may replace the file. A file that exists must have the same first line."""
     if not path.exists():
         return True
     with contextlib.suppress(OSError, ValueError), path.open(encoding="utf-8", newline="") as file:
@@ -103,17 +107,17 @@ def _is_from_report(path: Path, csv: str) -> bool:
     return False
 
 
-def _html(table: UsageTable) -> str:
-    shown = filled_columns(table)
+def _render_table(table: UsageTable) -> str:
+    shown = drop_empty_columns(table)
     if "period" in shown:
         shown["period"] = shown["period"].dt.strftime("%Y-%m-%d")
     return f"<div class=wide>{shown.to_html(index=False, border=0, na_rep='')}</div>"
 
 
-def _svg(axes: Any) -> str:
-    file, style = StringIO(), needed("matplotlib").rc_context
+def _render_svg(axes: Any) -> str:
+    file, style = StringIO(), import_library("matplotlib").rc_context
     with warnings.catch_warnings(), style({"svg.fonttype": "none"}):
-        # Texts stay text in the SVG, so the browser's fonts can show letters that the plot's font lacks.
+        # The SVG contains text, not outlines. So a browser can show characters that Matplotlib's font lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         axes.figure.savefig(file, format="svg")
     text = file.getvalue()

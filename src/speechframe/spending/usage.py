@@ -1,7 +1,8 @@
-"""Sum up the spending of runs over any number of ledgers.
+"""Sum up the spending of runs from their ledgers.
 
-Batches are summed as they are read, so memory does not grow with the ledger. Amounts are whole thousandths of
-a credit until they are shown, so every grouping adds up to the same total.
+A ledger contains one row for each attempt (one try of a call). The rows are summed while they are read, so
+memory does not grow with the ledger. The module computes with whole thousandths of a credit, so all groupings
+add up to the same total.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,49 +14,65 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from speechframe.errors import AnalysisError, nearest
-from speechframe.extras import axes
-from speechframe.settings.spending import Prices, prices_in_force
-from speechframe.spec.billing import CREDIT
+from speechframe.errors import AnalysisError, suggest_name
+from speechframe.extras import provide_axes
+from speechframe.settings.spending import Prices, read_prices
+from speechframe.spec.billing import MILLICREDITS_PER_CREDIT
 from speechframe.spec.codes import HttpErrorCode, Status
-from speechframe.spending.ledger import NONE, Ledgers, open_ledgers, shown_window, window
-from speechframe.store.ledger import is_amount, millis
-from speechframe.store.schema import LEDGER
-from speechframe.writing.words import printable
+from speechframe.spending.ledger import NO_VALUE, Ledgers, describe_window, open_ledgers, parse_window
+from speechframe.store.ledger import are_amounts, convert_to_millicredits
+from speechframe.store.schema import LEDGER_SCHEMA
+from speechframe.writing.words import replace_unprintable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-GROUPS = {
+GROUP_COLUMNS = {
     "run": "run_id", "operation": "operation", "model": "model", "locale": "locale", "voice": "voice_id",
     "user": "user", "host": "host", "status": "status", "lane": "lane", "service": "service",
     "key": "key_fingerprint",
 }  # fmt: skip
-"""The column of the ledger for each name of `group_by`."""
+"""Column of the ledger for each name that `group_by` accepts."""
 
-# The colours of Okabe and Ito, which colour-blind people can distinguish. Hatches follow after the last
-# colour.
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+"""Colours by Okabe and Ito, which colour-blind people can distinguish."""
 _HATCHES = ("", "//", "xx")
-TAG = "tag:"
-COUNTS = ("attempts", "answered", "cached", "retries", "refusals", "failed", "odd")
-AMOUNTS = (
+"""Patterns of bars. When all colours are used, the next pattern begins with the first colour again."""
+TAG_PREFIX = "tag:"
+"""Prefix of a tag in `group_by`."""
+COUNT_COLUMNS = ("attempts", "answered", "cached", "retries", "refusals", "failed", "odd")
+"""Columns of a usage table that are numbers."""
+AMOUNT_COLUMNS = (
     "credits", "computed", "reported", "charged_unknown", "undelivered", "suspect", "retakes", "wasted",
     "saved",
 )  # fmt: skip
-_FACTS = ("status", "credits_basis", "error_code", "operation", "service")
-_BILLED = ("credits", "computed", "reported", "saved")
-_SUMS = ("rows", "odd", *_BILLED, "characters", "audio_millis")
-_COLUMNS = ("time", "take", "audio_seconds", "characters", *_BILLED, *_FACTS)
+"""Columns of a usage table that are amounts of credits."""
+_FACT_COLUMNS = ("status", "credits_basis", "error_code", "operation", "service")
+"""Columns of the ledger by which attempts are grouped in every table."""
+_BILLED_COLUMNS = ("credits", "computed", "reported", "saved")
+"""Amounts of credits in the ledger."""
+_SUMMED_COLUMNS = ("rows", "odd", *_BILLED_COLUMNS, "characters", "audio_millis")
+"""Numbers of an attempt that are summed."""
+_LEDGER_COLUMNS = ("time", "take", "audio_seconds", "characters", *_BILLED_COLUMNS, *_FACT_COLUMNS)
+"""Columns that are read from the ledger for every table."""
 _ROWS_AT_ONCE = 64_000
-_LIMITS = (Status.TOO_MANY_REQUESTS, Status.SERVICE_UNAVAILABLE)
-_REFUSED = [code.value for code in HttpErrorCode if code.status in _LIMITS] + ["RateLimited", "Unavailable"]
-"""Codes of the service for refusals because of a limit, and the errors of answers without a code."""
-_PERIODS = {"1h": "h", "1d": "D", "1w": "W", "1mo": "M", "1y": "Y"}
+"""Number of rows that are summed at a time, enough to make the cost of one sum small."""
+_LIMIT_STATUSES = (Status.TOO_MANY_REQUESTS, Status.SERVICE_UNAVAILABLE)
+_REFUSAL_CODES = [code.value for code in HttpErrorCode if code.status in _LIMIT_STATUSES] + [
+    "RateLimited",
+    "Unavailable",
+]
+"""Values of ``error_code`` of refusals because of a limit: codes of the service, or names of our errors."""
+_PANDAS_PERIODS = {"1h": "h", "1d": "D", "1w": "W", "1mo": "M", "1y": "Y"}
+"""Period in pandas for each value of `every`."""
 
 
 class UsageTable(pd.DataFrame):
-    """A table of :func:`usage`, with its window and completeness below it."""
+    """The result of :func:`usage`, a DataFrame.
+
+    `covers` is a text below the table: the window, the time until which the ledgers are complete, and their
+    folders.
+    """
 
     _metadata = ("covers",)
     covers: str = ""
@@ -65,8 +82,8 @@ class UsageTable(pd.DataFrame):
         return UsageTable
 
     def __repr__(self) -> str:
-        """Return the table with its window and completeness."""
-        return printable(f"{super().__repr__()}\n{self.covers}")
+        """Return the table and `covers` as text."""
+        return replace_unprintable(f"{super().__repr__()}\n{self.covers}")
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -83,7 +100,7 @@ def usage(
     start: Any = None,
     end: Any = None,
 ) -> UsageTable:
-    """Return the spending of runs and its results.
+    """Return a table of the spending of runs, and of the answers that it paid for.
 
     Parameters
     ----------
@@ -91,30 +108,33 @@ def usage(
         A run, the folder of a run, a ledger folder, or a list of these. The default is the ledger folder of
         all runs (``SPEECHFRAME_LEDGER``).
     group_by
-        ``run``, ``operation``, ``model``, ``locale``, ``voice``, ``user``, ``host``, ``status``, ``lane``,
-        ``service``, ``key`` (its fingerprint) and ``tag:NAME``. Attempts without the tag count as ``(none)``.
+        One or several of ``run``, ``operation``, ``model``, ``locale``, ``voice``, ``user``, ``host``,
+        ``status``, ``lane`` (the region that got the call), ``service``, ``key`` (its fingerprint) and
+        ``tag:NAME``. Attempts without the tag count as ``(none)``.
     every
-        Period of a line: ``"1h"``, ``"1d"`` (default), ``"1w"``, ``"1mo"`` or ``"1y"``. None makes one line.
+        Period of a line: ``"1h"``, ``"1d"`` (default), ``"1w"``, ``"1mo"`` or ``"1y"``. None makes one line
+        for each group.
     tz
-        Time zone of days and of `start` and `end`.
+        Time zone of the periods, and of `start` and `end`.
     start, end
-        The window, as dates or times. It does not include `end`.
+        The window, as dates or times. The window does not include `end`.
 
     Returns
     -------
     UsageTable
-        A DataFrame. Its counts are ``attempts``, ``answered`` and ``cached`` rows, ``retries`` (attempts that
-        were repeated), ``refusals`` (attempts refused because of a limit), ``failed`` calls, and ``odd``
-        (attempts without an amount).
+        A DataFrame. The counts are ``attempts``, ``answered`` (answered attempts), ``cached`` (calls that the
+        cache answered), ``retries`` (attempts that were repeated), ``refusals`` (attempts refused because of
+        a limit), ``failed`` (calls that failed for good), and ``odd`` (attempts without a valid amount).
 
-        Its amounts in credits are ``credits`` (billed, or likely billed), ``computed`` and ``reported``. The
-        part ``charged_unknown`` of ``credits`` belongs to lost attempts, which were perhaps not billed.
-        ``undelivered`` was billed without an answer, ``suspect`` was billed for a doubtful answer, and
-        ``wasted`` is the sum of both. ``retakes`` was billed for good further takes. ``saved`` was not billed
-        because of shared calls and the cache.
+        The amounts are in credits: ``credits`` (billed, or likely billed), ``computed`` (price by the service
+        document) and ``reported`` (by the service). ``charged_unknown`` is the part of ``credits`` for
+        attempts without an answer that may have been billed. ``undelivered`` was billed without an answer,
+        ``suspect`` was billed for answers that a check doubts, and ``wasted`` is the sum of both.
+        ``retakes`` was billed for further takes (readings of the same text). ``saved`` was not billed because
+        equal rows share a call, and because of the cache.
 
-        Further columns are ``characters``, ``audio_seconds``, ``credits_per_minute`` of audio, ``money``,
-        ``currency`` and ``price_from``.
+        Further columns are ``characters``, ``audio_seconds``, ``credits_per_minute`` (of audio), ``money``
+        (cost by your price list), ``currency`` and ``price_from`` (first days of the prices).
 
     Raises
     ------
@@ -128,40 +148,43 @@ def usage(
     >>> usage(group_by="tag:team", every="1mo", tz="Europe/Berlin")  # doctest: +SKIP
     """
     names = [group_by] if isinstance(group_by, str) else [*dict.fromkeys(group_by or ())]
-    if every is not None and every not in _PERIODS:
-        raise AnalysisError(f"every={every!r}; allowed: {', '.join(_PERIODS)}, or None")
-    first, last = window(start, end, tz)
-    ledgers, prices = open_ledgers(source), prices_in_force()
+    if every is not None and every not in _PANDAS_PERIODS:
+        raise AnalysisError(f"every={every!r}; allowed: {', '.join(_PANDAS_PERIODS)}, or None")
+    first, last = parse_window(start, end, tz)
+    ledgers, prices = open_ledgers(source), read_prices()
     for name in names:
-        if name not in GROUPS and not name.startswith(TAG):
+        if name not in GROUP_COLUMNS and not name.startswith(TAG_PREFIX):
             _check_group(name, ledgers)
-    groups = ["tags" if name.startswith(TAG) else GROUPS[name] for name in names]
-    wanted = [*dict.fromkeys([*_COLUMNS, *groups])]
-    # Equal attempts of a day are summed first. Their meaning and their cost in money follow.
-    by = ["period", "day", "is_retake", *_FACTS, *(f"by {name}" for name in names)]
+    groups = ["tags" if name.startswith(TAG_PREFIX) else GROUP_COLUMNS[name] for name in names]
+    wanted = [*dict.fromkeys([*_LEDGER_COLUMNS, *groups])]
+    # First sum the attempts that agree in all columns of `by`. Then `_make_table` derives counts and money.
+    by = ["period", "day", "is_retake", *_FACT_COLUMNS, *(f"by {name}" for name in names)]
     sums: list[pa.Table] = []
-    for rows in _together(ledgers.batches(wanted, first, last), wanted):
-        figures = _figures(rows, names, every, tz).select([*by, *_SUMS])
-        sums = [_sum(pa.concat_tables([*sums, figures]), by)]
+    for rows in _join_batches(ledgers.batches(wanted, first, last), wanted):
+        figures = _make_figures(rows, names, every, tz).select([*by, *_SUMMED_COLUMNS])
+        sums = [_sum_figures(pa.concat_tables([*sums, figures]), by)]
     places = [*(["period"] if every else []), *names]
-    table = _table(sums[0].to_pandas(), names, places, prices)
+    table = _make_table(sums[0].to_pandas(), names, places, prices)
     for name in names:
-        if name.startswith(TAG) and len(table) and (table[name] == NONE).all():
+        if name.startswith(TAG_PREFIX) and len(table) and (table[name] == NO_VALUE).all():
             _check_group(name, ledgers)
-    table.covers = f"{shown_window(start, end, tz)}; {ledgers.completeness()}; {ledgers.places}"
+    table.covers = f"{describe_window(start, end, tz)}; {ledgers.describe_completeness()}; {ledgers.places}"
     return table
 
 
-def filled_columns(table: UsageTable) -> Any:
-    """Return the columns that are not empty, for narrow displays. ``credits`` is always among them."""
+def drop_empty_columns(table: UsageTable) -> Any:
+    """Return ``credits`` and all columns that contain a value other than 0 or an empty text."""
     return pd.DataFrame(table)[
         [name for name in table if name == "credits" or table[name].astype(bool).any()]
     ]
 
 
-def _together(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[Any]:
-    """Yield some ten thousand rows at a time, because files of a ledger have few rows."""
-    schema, held = pa.schema([LEDGER.field(name) for name in columns]), []
+def _join_batches(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[Any]:
+    """Join batches into tables of at least 64,000 rows, because the files of a ledger have few rows each.
+
+    The last table may be smaller.
+    """
+    schema, held = pa.schema([LEDGER_SCHEMA.field(name) for name in columns]), []
     for batch in batches:
         held.append(batch)
         if sum(one.num_rows for one in held) >= _ROWS_AT_ONCE:
@@ -171,60 +194,68 @@ def _together(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iter
 
 
 def _check_group(name: str, ledgers: Ledgers) -> None:
-    """Raise AnalysisError for an unknown group. An unused tag is allowed unless it looks mistyped."""
+    """Raise AnalysisError for an unknown group. Allow a tag without attempts unless it looks mistyped."""
     maps: Any = (batch.column(0) for batch in ledgers.batches(["tags"]))
-    tags = {f"{TAG}{tag}" for tags in maps for tag in tags.keys.unique().to_pylist()}
-    known = [*GROUPS, *sorted(tags)]
-    guess = nearest(name, known)
-    if name not in tags and (guess or not name.startswith(TAG)):
+    tags = {f"{TAG_PREFIX}{tag}" for tags in maps for tag in tags.keys.unique().to_pylist()}
+    known = [*GROUP_COLUMNS, *sorted(tags)]
+    guess = suggest_name(name, known)
+    if name not in tags and (guess or not name.startswith(TAG_PREFIX)):
         raise AnalysisError(f"group_by={name!r} is unknown; {guess}allowed: {', '.join(known)}")
 
 
-def _figures(rows: Any, names: Iterable[str], every: str | None, tz: str) -> pa.Table:
-    """Return the amounts of each attempt beside its groups."""
+def _make_figures(rows: Any, names: Iterable[str], every: str | None, tz: str) -> pa.Table:
+    """Return a table with the numbers of each attempt, and with the columns by which attempts are grouped."""
     get = rows.column
     figures: dict[str, Any] = {
-        **_local(get("time"), every, tz),
+        **_find_local_periods(get("time"), every, tz),
         "is_retake": pc.greater(
             pc.fill_null(get("take"), pa.scalar(0, pa.int32())), pa.scalar(0, pa.int32())
         ),
         "rows": np.ones(len(rows), np.int64),
-        "odd": pc.cast(pc.invert(is_amount(get("credits"))), pa.int64()),
-        "audio_millis": millis(get("audio_seconds")),
-        **{name: millis(get(name)) for name in _BILLED},
-        **{name: get(name) for name in ("characters", *_FACTS)},
+        "odd": pc.cast(pc.invert(are_amounts(get("credits"))), pa.int64()),
+        "audio_millis": convert_to_millicredits(get("audio_seconds")),
+        **{name: convert_to_millicredits(get(name)) for name in _BILLED_COLUMNS},
+        **{name: get(name) for name in ("characters", *_FACT_COLUMNS)},
     }
     for name in names:
-        tag = name.removeprefix(TAG)
-        values: Any = pc.map_lookup(get("tags"), pa.scalar(tag), "last") if tag != name else get(GROUPS[name])
-        figures[f"by {name}"] = pc.fill_null(values, pa.scalar(NONE))
+        tag = name.removeprefix(TAG_PREFIX)
+        values: Any = (
+            pc.map_lookup(get("tags"), pa.scalar(tag), "last") if tag != name else get(GROUP_COLUMNS[name])
+        )
+        figures[f"by {name}"] = pc.fill_null(values, pa.scalar(NO_VALUE))
     return pa.table(figures)
 
 
-def _local(times: Any, every: str | None, tz: str) -> dict[str, Any]:
-    """Return the local day and period of each time. Time zones change only at quarters of an hour."""
+def _find_local_periods(times: Any, every: str | None, tz: str) -> dict[str, Any]:
+    """Return the local day and the period of each time.
+
+    The result is computed once for each quarter of an hour, because clocks change only at full quarters.
+    """
     quarters = pc.floor_temporal(times, 15, "minute").combine_chunks().dictionary_encode()
     moments = pd.DatetimeIndex(quarters.dictionary.to_pandas()).tz_convert(tz)
     local = moments.tz_localize(None)
-    if every == "1h":  # keep the two equal hours of a day on which clocks are set back
+    if every == "1h":  # keep two lines for the hour that occurs twice when clocks are set back
         periods = moments - (local - local.floor("h"))
     else:
-        # Take the first of two midnights. A day without a midnight begins at one o'clock.
-        periods = local.to_period(_PERIODS[every or "1y"]).start_time.tz_localize(
+        # If clocks are set back at midnight, the day has two midnights. Use the first one. If clocks are set
+        # forward at midnight, the day begins later, mostly at one o'clock.
+        periods = local.to_period(_PANDAS_PERIODS[every or "1y"]).start_time.tz_localize(
             tz, ambiguous=np.ones(len(local), bool), nonexistent="shift_forward"
         )
     found = {"day": pa.array(local.normalize()), "period": pa.array(periods)}
     return {name: values.take(quarters.indices) for name, values in found.items()}
 
 
-def _sum(figures: Any, by: Sequence[str]) -> pa.Table:
-    found = figures.group_by(list(by)).aggregate([(name, "sum") for name in _SUMS])
-    table: pa.Table = found.select([*by, *(f"{name}_sum" for name in _SUMS)]).rename_columns([*by, *_SUMS])
+def _sum_figures(figures: Any, by: Sequence[str]) -> pa.Table:
+    found = figures.group_by(list(by)).aggregate([(name, "sum") for name in _SUMMED_COLUMNS])
+    table: pa.Table = found.select([*by, *(f"{name}_sum" for name in _SUMMED_COLUMNS)]).rename_columns(
+        [*by, *_SUMMED_COLUMNS]
+    )
     return table
 
 
-def _derive(found: Any) -> Any:
-    """Return the sums of equal attempts as the columns of the table."""
+def _derive_columns(found: Any) -> Any:
+    """Add the counts and amounts of the usage table, which depend on status and basis of the attempts."""
     status, rows, credits = found["status"], found["rows"], found["credits"]
     answered, is_unknown = status.isin(["done", "suspect"]), found["credits_basis"] == "unknown"
     lost = status.isin(["failed", "charged_unknown", "retried"])
@@ -233,13 +264,13 @@ def _derive(found: Any) -> Any:
         "answered": rows.where(answered, 0),
         "cached": rows.where(status == "cached", 0),
         "retries": rows.where(status == "retried", 0),
-        "refusals": rows.where(lost & found["error_code"].isin(_REFUSED), 0),
+        "refusals": rows.where(lost & found["error_code"].isin(_REFUSAL_CODES), 0),
         "failed": rows.where(status.isin(["failed", "charged_unknown"]), 0),
         "charged_unknown": credits.where(is_unknown, 0),
         "undelivered": credits.where(lost & ~is_unknown, 0),
         "suspect": credits.where(status == "suspect", 0),
         "retakes": credits.where((status == "done") & found["is_retake"], 0),
-        # The text and the audio of a call count once it is answered.
+        # Count characters and audio only for answered attempts, so that repeated attempts do not count twice.
         "characters": found["characters"].where(answered, 0),
         "audio_millis": found["audio_millis"].where(answered, 0),
     }
@@ -247,48 +278,51 @@ def _derive(found: Any) -> Any:
     return found.assign(wasted=found["undelivered"] + found["suspect"])
 
 
-def _table(found: Any, names: Sequence[str], places: list[str], prices: Prices) -> UsageTable:
-    found = _derive(found)
-    costs = [_cost(one, prices) for one in found.itertuples()]
+def _make_table(found: Any, names: Sequence[str], places: list[str], prices: Prices) -> UsageTable:
+    found = _derive_columns(found)
+    costs = [_calculate_cost(one, prices) for one in found.itertuples()]
     found["money"], found["price_from"] = [cost for cost, _ in costs], [day for _, day in costs]
     found = found.drop(columns=[name for name in names if name in found]).rename(
         columns={f"by {name}": name for name in names}
     )
-    # Without a group and a period, the sum is one line.
+    # Without groups and periods, put all rows into one group.
     grouped = found.groupby(places or np.zeros(len(found)), dropna=False, sort=True)
-    table: Any = grouped[[*COUNTS, *AMOUNTS, "characters", "audio_millis"]].sum()
+    table: Any = grouped[[*COUNT_COLUMNS, *AMOUNT_COLUMNS, "characters", "audio_millis"]].sum()
     table["money"] = grouped["money"].agg(lambda costs: None if None in [*costs] else float(sum(costs)))
     table["price_from"] = grouped["price_from"].agg(lambda days: ", ".join(sorted({*days} - {""})) or None)
     table = table.reset_index(drop=not places)
-    table[list(AMOUNTS)] /= CREDIT
+    table[list(AMOUNT_COLUMNS)] /= MILLICREDITS_PER_CREDIT
     table["audio_seconds"] = seconds = table["audio_millis"] / 1000
     table["credits_per_minute"] = (table["credits"] * 60 / seconds.where(seconds > 0)).round(3)
     table["currency"] = prices.currency
     order = ("characters", "audio_seconds", "credits_per_minute", "money", "currency", "price_from")
-    return UsageTable(table[[*places, *COUNTS, *AMOUNTS, *order]])
+    return UsageTable(table[[*places, *COUNT_COLUMNS, *AMOUNT_COLUMNS, *order]])
 
 
-def _cost(sums: Any, prices: Prices) -> tuple[Decimal | None, str]:
-    """Return the cost in money of a day, a service and an operation, and the date of the price."""
-    price = prices.of(sums.operation, sums.service, sums.day.date())
+def _calculate_cost(sums: Any, prices: Prices) -> tuple[Decimal | None, str]:
+    """Return the cost of one row of sums in money, and the day from which its price is valid.
+
+    If there is no price, return None and an empty text.
+    """
+    price = prices.find_price(sums.operation, sums.service, sums.day.date())
     if price is None:
         return None, ""
     quantities = {
-        "credit": Decimal(sums.credits) / CREDIT,
+        "credit": Decimal(sums.credits) / MILLICREDITS_PER_CREDIT,
         "character": Decimal(sums.characters),
         "second": Decimal(sums.audio_millis) / 1000,
         "request": Decimal(sums.answered),
     }
-    return price.amount(quantities), str(price.valid_from)
+    return price.compute_cost(quantities), str(price.valid_from)
 
 
 def plot_usage(result: UsageTable, ax: "Axes | None" = None) -> "Axes":
-    """Plot the credits over time, stacked by the first group, and the wasted credits.
+    """Plot the credits of each period as bars, stacked by the first group, and the wasted credits as a line.
 
     Parameters
     ----------
     result
-        The result of :func:`usage` with periods.
+        The result of :func:`usage`, with periods (`every` is not None).
     ax
         Axes of the plot. The default is a new figure.
 
@@ -298,9 +332,9 @@ def plot_usage(result: UsageTable, ax: "Axes | None" = None) -> "Axes":
     """
     if "period" not in result.columns:
         raise AnalysisError("a plot over time needs a table with periods, such as usage(every='1d')")
-    made = axes(ax, 6.4, 3.2)
+    made = provide_axes(ax, 6.4, 3.2)
     frame: Any = pd.DataFrame(result)
-    group = frame.columns[1] if frame.columns[1] != COUNTS[0] else "currency"
+    group = frame.columns[1] if frame.columns[1] != COUNT_COLUMNS[0] else "currency"
     credits = frame.fillna({"currency": ""}).pivot_table("credits", "period", group, "sum", fill_value=0)
     days = [f"{period:%Y-%m-%d}" for period in credits.index]
     bottom = np.zeros(len(days))

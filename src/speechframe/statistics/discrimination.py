@@ -1,33 +1,35 @@
-"""Test whether listeners hear a difference, from correct answers in abx by pair and by listener."""
+"""Test whether listeners hear a difference, from the share of correct answers in an ABX test."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechframe.statistics.clusters import holm
+from speechframe.statistics.clusters import adjust_holm
 from speechframe.statistics.intake import Votes
-from speechframe.statistics.proportions import share_of
+from speechframe.statistics.proportions import estimate_share
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ALL = "all"
+ALL_CONDITIONS = "all"
+"""Name of both conditions in the row for all pairs together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Discrimination:
-    """Correct answers, with one-sided tests against guessing.
+    """Correct answers, with one-sided tests against guessing (a share of one half).
 
     Parameters
     ----------
     pairs
-        One row for each pair of conditions, and one row for all pairs. The columns are ``condition_a``,
-        ``condition_b``, ``correct``, ``votes``, ``share``, ``low``, ``high`` (Wilson interval), ``p_exact``
-        (binomial test of independent answers), ``p_holm`` (`p_exact` adjusted for all pairs),
-        ``clustered_low``, ``clustered_high``, ``p_clustered``, ``listeners``, ``items`` and ``reason``.
+        One row for each pair of conditions and, if there are several pairs, one row for all of them. The
+        columns are ``condition_a``, ``condition_b``, ``correct``, ``votes``, ``share`` (of correct answers),
+        ``low``, ``high`` (Wilson interval), ``p_exact`` (binomial test of independent answers), ``p_holm``
+        (`p_exact` adjusted for all pairs), ``clustered_low``, ``clustered_high``, ``p_clustered`` (for
+        answers clustered by listener and item), ``listeners``, ``items`` and ``reason``.
     listeners
-        One row a listener, with ``listener``, ``correct``, ``votes``, ``share``, ``low``, ``high``,
+        One row for each listener, with ``listener``, ``correct``, ``votes``, ``share``, ``low``, ``high``,
         ``p_exact`` and ``p_holm`` (adjusted for all listeners).
     """
 
@@ -35,22 +37,22 @@ class Discrimination:
     listeners: "pd.DataFrame"
 
 
-def discrimination(votes: Votes, *, confidence: float = 0.95) -> Discrimination:
-    """Return the shares of answers that recognised X.
+def analyse_discrimination(votes: Votes, *, confidence: float = 0.95) -> Discrimination:
+    """Return the shares of correct answers, by pair of conditions and by listener, with tests.
 
     Parameters
     ----------
     votes
-        Votes of ``abx``.
+        Checked votes of the method ``abx``.
     confidence
-        Confidence level of the intervals, between 0 and 1.
+        Confidence level of the intervals, between 0 and 1 (default 0.95).
 
     Examples
     --------
     >>> from speechframe.statistics.intake import check_votes
     >>> rows = [{"listener": "l1", "item": f"s{n}", "condition_a": "x", "condition_b": "y",
     ...          "truth": "a", "answer": "a" if n < 12 else "b"} for n in range(16)]
-    >>> found = discrimination(check_votes(rows, method="abx"))
+    >>> found = analyse_discrimination(check_votes(rows, method="abx"))
     >>> found.listeners[["correct", "votes", "p_exact"]].round(3).values.tolist()
     [[12.0, 16.0, 0.038]]
     """
@@ -58,31 +60,36 @@ def discrimination(votes: Votes, *, confidence: float = 0.95) -> Discrimination:
 
     frame = votes.frame
     correct = (frame["answer"] == frame["truth"]).to_numpy(float)
-    who, what = votes.codes("listener", votes.listeners), votes.codes("item", votes.items)
-    a, b = (votes.codes(name, votes.conditions) for name in ("condition_a", "condition_b"))
+    who, what = votes.encode_column("listener", votes.listeners), votes.encode_column("item", votes.items)
+    a, b = (votes.encode_column(name, votes.conditions) for name in ("condition_a", "condition_b"))
     pair = np.minimum(a, b) * len(votes.conditions) + np.maximum(a, b)
     pairs: list[dict[str, Any]] = []
     for code in np.unique(pair):
         first, second = divmod(int(code), len(votes.conditions))
         names = (votes.conditions[first], votes.conditions[second])
-        pairs.append(_row(names, correct, who, what, pair == code, confidence))
+        pairs.append(_make_row(names, correct, who, what, pair == code, confidence))
     of_pairs = pd.DataFrame(pairs)
-    of_pairs["p_holm"] = holm(of_pairs["p_exact"].to_numpy(float))
-    everything = _row((ALL, ALL), correct, who, what, np.ones(len(frame), bool), confidence)
+    of_pairs["p_holm"] = adjust_holm(of_pairs["p_exact"].to_numpy(float))
+    everything = _make_row(
+        (ALL_CONDITIONS, ALL_CONDITIONS), correct, who, what, np.ones(len(frame), bool), confidence
+    )
     listeners = pd.DataFrame(
         [
-            {"listener": name, **_row((ALL, ALL), correct, who, what, who == code, confidence)}
+            {
+                "listener": name,
+                **_make_row((ALL_CONDITIONS, ALL_CONDITIONS), correct, who, what, who == code, confidence),
+            }
             for code, name in enumerate(votes.listeners)
         ]
     )
-    listeners["p_holm"] = holm(listeners["p_exact"].to_numpy(float))
+    listeners["p_holm"] = adjust_holm(listeners["p_exact"].to_numpy(float))
     if len(of_pairs) > 1:
         of_pairs = pd.concat([of_pairs, pd.DataFrame([everything])], ignore_index=True)
     names_of_listeners = ["listener", "correct", "votes", "share", "low", "high", "p_exact", "p_holm"]
     return Discrimination(of_pairs, listeners[names_of_listeners])
 
 
-def _row(
+def _make_row(
     names: tuple[str, str],
     correct: Any,
     who: Any,
@@ -90,7 +97,7 @@ def _row(
     rows: Any,
     confidence: float,
 ) -> dict[str, Any]:
-    found = share_of(correct[rows], who[rows], what[rows], confidence=confidence, alternative="greater")
+    found = estimate_share(correct[rows], who[rows], what[rows], confidence=confidence, alternative="greater")
     return {
         "condition_a": names[0],
         "condition_b": names[1],

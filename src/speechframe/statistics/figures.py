@@ -1,4 +1,7 @@
-"""The figures of an analysed listening test, of all its listeners and of those who were kept."""
+"""The numbers that the analysis of a listening test computes (its figures).
+
+There is one set for all listeners, and one set without the listeners who were screened out.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,24 +18,26 @@ __all__ = ["Figures", "Findings"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Figures:
-    """Figures of a group of listeners. Frames that do not exist for the method are None.
+    """The results of a group of listeners. Results that the method does not have are None.
 
     Parameters
     ----------
     listeners, items, votes
         Number of listeners, items and votes.
     scores
-        Mean scores: the columns of :func:`~speechframe.statistics.scores.score_frame`.
+        Mean score of each condition, from :func:`~speechframe.statistics.scores.compute_scores`.
     pairs
-        Differences: :func:`~speechframe.statistics.scores.pair_frame`.
+        Differences of the mean scores of every two conditions, from
+        :func:`~speechframe.statistics.scores.compare_pairs`.
     spread
-        Deviations of listeners and items: :func:`~speechframe.statistics.spread.spread_frame`.
+        Deviations of listeners and items, from :func:`~speechframe.statistics.spread.compute_deviations`.
     preference
-        Shares of each pair: :func:`~speechframe.statistics.preference.preference_frame`.
+        Share of votes for each condition of a pair, from
+        :func:`~speechframe.statistics.preference.compute_preferences`.
     strengths
-        Strengths from all pairs together: :class:`~speechframe.statistics.preference.Strengths`.
+        Strength of each condition, from :func:`~speechframe.statistics.preference.fit_strengths`.
     discrimination
-        Correct answers: :class:`~speechframe.statistics.discrimination.Discrimination`.
+        Shares of correct answers, from :func:`~speechframe.statistics.discrimination.analyse_discrimination`.
     """
 
     listeners: int
@@ -46,7 +51,7 @@ class Figures:
     discrimination: Discrimination | None = None
 
     def frames(self) -> dict[str, "pd.DataFrame"]:
-        """Return the frames that a summary shows, by name."""
+        """Return the DataFrames that a summary contains, by name, without those that are None."""
         found = {
             "scores": self.scores,
             "pairs": self.pairs,
@@ -59,31 +64,34 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Findings:
-    """The figures and conditions of an analysed listening test.
+    """The result of the analysis of a listening test: its figures (computed numbers) and its conditions.
 
     Parameters
     ----------
     method
         The test method.
     reference
-        The condition of the hidden reference, if there was one.
+        The condition that is the hidden reference. None if the test had no hidden reference.
     conditions
         Names of the rated or compared conditions.
     anchors
-        The conditions that are anchors, the lowest first.
+        The conditions that are anchors (deliberately degraded clips), the lowest quality first.
     compared
         The conditions whose differences were tested. Anchors are included only with ``compare_anchors``.
     confidence
-        Confidence level of all intervals.
+        Confidence level of all intervals, between 0 and 1.
     everyone
         Figures of all listeners.
     kept
-        Figures without the listeners who were screened out. If nobody was screened out, `kept` is `everyone`.
-        If all were screened out, `kept` is None.
+        Figures without the listeners who were screened out. If nobody was screened out, `kept` is the same
+        object as `everyone`. If all listeners were screened out, `kept` is None.
     screening
-        One row a listener, as from :func:`~speechframe.statistics.screening.screen`.
-    practice, untouched
-        Number of votes that were left out, on practice pages and on clips that were not touched.
+        A DataFrame with one row for each listener, from
+        :func:`~speechframe.statistics.screening.screen_listeners`.
+    practice
+        Number of votes on practice pages, which were left out.
+    untouched
+        Number of votes without a score or an answer, which were left out.
     """
 
     method: Method
@@ -100,5 +108,5 @@ class Findings:
 
     @property
     def screened(self) -> tuple[str, ...]:
-        """The listeners who were screened out, by name."""
+        """Names of the listeners who were screened out."""
         return tuple(self.screening.loc[self.screening["screened"], "listener"])

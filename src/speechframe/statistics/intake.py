@@ -1,4 +1,8 @@
-"""Check votes before the analysis. Remove practice and untouched votes, and sort the others."""
+"""Check votes before the analysis.
+
+Votes on practice pages and untouched votes (without a score or an answer) are removed. The other votes are
+sorted.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +19,7 @@ from speechframe.statistics.votes import (
     ABX,
     METHODS,
     MUSHRA,
-    NEEDED,
+    REQUIRED_COLUMNS,
     TIE,
     VOTE_KEY,
     VOTE_SCHEMA,
@@ -30,31 +34,34 @@ if TYPE_CHECKING:
 Codes = NDArray[np.intp]
 Duplicates = Literal["refuse", "last"]
 
-_SHOWN_ROWS = 5
-_SIDES: Mapping[str, tuple[str, ...]] = {
+_MAX_SHOWN_ROWS = 5
+"""Largest number of rows, or of tests, that an error message lists."""
+_ALLOWED_SIDES: Mapping[str, tuple[str, ...]] = {
     "choice": (A, B, TIE),
     "answer": (A, B),
     "truth": (A, B),
     "left": (A, B),
 }
+"""Allowed values of the columns of pair methods."""
 
 
 @dataclass(frozen=True, eq=False)
 class Votes:
-    """Checked votes of one test, as :func:`check_votes` returns them.
+    """Checked votes of one test, the result of :func:`check_votes`.
 
     Parameters
     ----------
     method
         The test method.
     frame
-        The votes, without practice and untouched votes. Listeners, items and conditions are strings.
+        A DataFrame of the votes, without practice and untouched votes. Listeners, items and conditions are
+        strings.
     conditions
-        Names of all conditions with votes, including conditions with only untouched votes.
+        Sorted names of all conditions with votes, including conditions with only untouched votes.
     practice
         Number of practice votes that were left out.
     untouched
-        Number of untouched votes that were left out, by condition. In pair methods the only key is ``""``.
+        Number of untouched votes that were left out, by condition. In ab and abx the only key is ``""``.
     """
 
     method: Method
@@ -65,31 +72,31 @@ class Votes:
 
     @cached_property
     def listeners(self) -> tuple[str, ...]:
-        """Names of the listeners, sorted."""
+        """Sorted names of the listeners."""
         return tuple(sorted(self.frame["listener"].unique()))
 
     @cached_property
     def items(self) -> tuple[str, ...]:
-        """Names of the items, sorted."""
+        """Sorted names of the items."""
         return tuple(sorted(self.frame["item"].unique()))
 
-    def codes(self, column: str, names: Sequence[str]) -> Codes:
-        """Return a column as positions in `names`."""
+    def encode_column(self, column: str, names: Sequence[str]) -> Codes:
+        """Return the values of a column as codes, which are their positions in `names`."""
         place = {name: code for code, name in enumerate(names)}
         return np.asarray(self.frame[column].map(place), np.intp)
 
-    def without(self, listeners: Collection[str]) -> "Votes":
-        """Return the votes of all other listeners."""
+    def drop_listeners(self, listeners: Collection[str]) -> "Votes":
+        """Return the votes of all listeners except the given ones."""
         return replace(self, frame=self.frame[~self.frame["listener"].isin(list(listeners))])
 
-    def without_conditions(self, conditions: Collection[str]) -> "Votes":
-        """Return the votes on all other conditions. The method must have scores."""
+    def drop_conditions(self, conditions: Collection[str]) -> "Votes":
+        """Return the votes on all conditions except the given ones. The method must have scores."""
         left = tuple(name for name in self.conditions if name not in conditions)
         return replace(self, frame=self.frame[self.frame["condition"].isin(left)], conditions=left)
 
 
-def method_of(name: str) -> Method:
-    """Return the method with a name.
+def get_method(name: str) -> Method:
+    """Return the test method with a name.
 
     Raises
     ------
@@ -98,7 +105,7 @@ def method_of(name: str) -> Method:
 
     Examples
     --------
-    >>> method_of("mos").highest
+    >>> get_method("mos").highest
     5.0
     """
     if name not in METHODS:
@@ -114,28 +121,29 @@ def check_votes(
     conditions: Collection[str] | None = None,
     duplicates: Duplicates = "refuse",
 ) -> Votes:
-    """Return votes as a checked table. Raise an error if they cannot be analysed.
+    """Check votes and return them as a sorted table.
 
     Parameters
     ----------
     votes
-        A pandas frame, an Arrow table, any object that exports an Arrow table, or a list of mappings. It must
-        have the columns of :data:`~speechframe.statistics.votes.NEEDED`.
+        A pandas DataFrame, an Arrow table, any object that exports an Arrow table, or a list of mappings,
+        with one row for each vote. :data:`~speechframe.statistics.votes.REQUIRED_COLUMNS` lists the
+        required columns.
     method
         Name of the test method.
     reference
-        The condition that is the hidden reference. ``mushra`` needs a reference.
+        The condition that is the hidden reference. ``mushra`` requires a reference.
     conditions
-        All allowed conditions. None allows every condition.
+        All allowed conditions. None (default) allows every condition.
     duplicates
-        If two rows are the same vote (same listener, trial and slot), ``refuse`` raises an error.
-        ``last`` takes the row with the latest ``voted_utc``.
+        Treatment of two rows for the same vote (same listener, trial and slot). ``refuse`` (default) raises
+        an error. ``last`` keeps the row with the latest ``voted_utc``.
 
     Raises
     ------
     AnalysisError
         A column is missing or has a wrong value, votes belong to two tests, a vote occurs twice, a condition
-        is unknown, or there are no votes. The error has the column and the rows.
+        is unknown, or there are no votes. The error contains the column and the rows, if they are known.
 
     Examples
     --------
@@ -143,30 +151,30 @@ def check_votes(
     >>> check_votes([row], method="mos").conditions
     ('ours',)
     """
-    kind = method_of(method)
-    frame = _frame(votes)
+    kind = get_method(method)
+    frame = _convert_to_frame(votes)
     _refuse_missing(frame, kind)
     frame = frame[[name for name in VOTE_SCHEMA[method].names if name in frame.columns]].reset_index(
         drop=True
     )
     _refuse_two_tests(frame)
-    frame = _texts(frame, kind)
-    frame, practice = _without_practice(frame)
-    frame = _scores(frame, kind) if kind.has_scores else _choices(frame, kind)
-    frame = _once(frame, kind, duplicates)
-    names = _conditions(frame, kind, reference, conditions)
-    touched = frame[_vote_columns(kind)].notna().all(axis=1)
+    frame = _convert_names_to_text(frame, kind)
+    frame, practice = _remove_practice(frame)
+    frame = _check_scores(frame, kind) if kind.has_scores else _check_choices(frame, kind)
+    frame = _refuse_duplicates(frame, kind, duplicates)
+    names = _list_conditions(frame, kind, reference, conditions)
+    touched = frame[_get_vote_columns(kind)].notna().all(axis=1)
     untouched = frame.loc[~touched, "condition"].value_counts() if kind.has_scores else None
     counts = (
         {"": int((~touched).sum())} if untouched is None else {str(k): int(n) for k, n in untouched.items()}
     )
-    # The order is fixed, because sums of floating-point numbers depend on it.
-    order = [*NEEDED[method], *(name for name in ("trial", "slot") if name in frame.columns)]
+    # Sort the votes, because sums of floating-point numbers depend on the order.
+    order = [*REQUIRED_COLUMNS[method], *(name for name in ("trial", "slot") if name in frame.columns)]
     frame = frame[touched].sort_values(order, kind="stable", ignore_index=True)
     return Votes(kind, frame, names, practice, counts)
 
 
-def _frame(votes: Any) -> "pd.DataFrame":
+def _convert_to_frame(votes: Any) -> "pd.DataFrame":
     import pandas as pd
 
     if isinstance(votes, pd.DataFrame):
@@ -181,7 +189,7 @@ def _frame(votes: Any) -> "pd.DataFrame":
     )
 
 
-def _vote_columns(kind: Method) -> list[str]:
+def _get_vote_columns(kind: Method) -> list[str]:
     if kind.has_scores:
         return ["score"]
     return ["choice"] if kind.name == AB else ["answer"]
@@ -190,10 +198,10 @@ def _vote_columns(kind: Method) -> list[str]:
 def _refuse_missing(frame: "pd.DataFrame", kind: Method) -> None:
     if not len(frame):
         raise AnalysisError("there are no votes; pass one row for each vote")
-    missing = [name for name in NEEDED[kind.name] if name not in frame.columns]
+    missing = [name for name in REQUIRED_COLUMNS[kind.name] if name not in frame.columns]
     if missing:
         raise AnalysisError(
-            f"votes of {kind.name} need the columns {', '.join(NEEDED[kind.name])}; "
+            f"votes of {kind.name} need the columns {', '.join(REQUIRED_COLUMNS[kind.name])}; "
             f"missing: {', '.join(missing)}; there are: {', '.join(map(str, frame.columns))}",
             column=missing[0],
         )
@@ -203,19 +211,21 @@ def _refuse_two_tests(frame: "pd.DataFrame") -> None:
     tests = sorted(map(str, frame["test_id"].dropna().unique())) if "test_id" in frame.columns else []
     if len(tests) > 1:
         raise AnalysisError(
-            f"votes of {len(tests)} tests ({', '.join(tests[:_SHOWN_ROWS])}); analyse one test at a time",
+            f"votes of {len(tests)} tests ({', '.join(tests[:_MAX_SHOWN_ROWS])}); analyse one test at a time",
             column="test_id",
         )
 
 
-def _texts(frame: "pd.DataFrame", kind: Method) -> "pd.DataFrame":
-    names = [name for name in NEEDED[kind.name] if name in {"listener", "item"} or "condition" in name]
+def _convert_names_to_text(frame: "pd.DataFrame", kind: Method) -> "pd.DataFrame":
+    names = [
+        name for name in REQUIRED_COLUMNS[kind.name] if name in {"listener", "item"} or "condition" in name
+    ]
     for name in names:
         _refuse(frame, name, frame[name].isna(), "is empty")
     return frame.assign(**{name: frame[name].astype(str) for name in names})
 
 
-def _without_practice(frame: "pd.DataFrame") -> tuple["pd.DataFrame", int]:
+def _remove_practice(frame: "pd.DataFrame") -> tuple["pd.DataFrame", int]:
     if "training" not in frame.columns:
         return frame, 0
     wrong = frame["training"].notna() & ~frame["training"].isin([True, False])
@@ -226,7 +236,7 @@ def _without_practice(frame: "pd.DataFrame") -> tuple["pd.DataFrame", int]:
     return frame[~practice], int(practice.sum())
 
 
-def _scores(frame: "pd.DataFrame", kind: Method) -> "pd.DataFrame":
+def _check_scores(frame: "pd.DataFrame", kind: Method) -> "pd.DataFrame":
     import pandas as pd
 
     score = pd.to_numeric(frame["score"], errors="coerce").astype(float)
@@ -241,11 +251,11 @@ def _scores(frame: "pd.DataFrame", kind: Method) -> "pd.DataFrame":
     return frame.assign(score=score)
 
 
-def _choices(frame: "pd.DataFrame", kind: Method) -> "pd.DataFrame":
-    for name in _SIDES:
+def _check_choices(frame: "pd.DataFrame", kind: Method) -> "pd.DataFrame":
+    for name in _ALLOWED_SIDES:
         if name in frame.columns:
-            wrong = frame[name].notna() & ~frame[name].isin(_SIDES[name])
-            _refuse(frame, name, wrong, f"is not {' or '.join(_SIDES[name])}")
+            wrong = frame[name].notna() & ~frame[name].isin(_ALLOWED_SIDES[name])
+            _refuse(frame, name, wrong, f"is not {' or '.join(_ALLOWED_SIDES[name])}")
     same = frame["condition_a"] == frame["condition_b"]
     _refuse(frame, "condition_b", same, "equals condition_a, but a pair needs two different conditions")
     if kind.name == ABX:
@@ -257,7 +267,7 @@ def _choices(frame: "pd.DataFrame", kind: Method) -> "pd.DataFrame":
     return frame
 
 
-def _once(frame: "pd.DataFrame", kind: Method, duplicates: Duplicates) -> "pd.DataFrame":
+def _refuse_duplicates(frame: "pd.DataFrame", kind: Method, duplicates: Duplicates) -> "pd.DataFrame":
     key = [name for name in VOTE_KEY[kind.name] if name in frame.columns]
     if key != list(VOTE_KEY[kind.name]):
         return frame
@@ -278,7 +288,7 @@ def _once(frame: "pd.DataFrame", kind: Method, duplicates: Duplicates) -> "pd.Da
     return frame
 
 
-def _conditions(
+def _list_conditions(
     frame: "pd.DataFrame", kind: Method, reference: str | None, allowed: Collection[str] | None
 ) -> tuple[str, ...]:
     columns = ["condition"] if kind.has_scores else ["condition_a", "condition_b"]
@@ -304,6 +314,6 @@ def _refuse(frame: "pd.DataFrame", column: str, wrong: "pd.Series[bool]", fault:
     rows = [int(position) for position in frame.index[wrong]]
     if not rows:
         return
-    shown = ", ".join(f"row {row} ({frame.loc[row, column]!r})" for row in rows[:_SHOWN_ROWS])
-    more = f" and {len(rows) - _SHOWN_ROWS} more" if len(rows) > _SHOWN_ROWS else ""
+    shown = ", ".join(f"row {row} ({frame.loc[row, column]!r})" for row in rows[:_MAX_SHOWN_ROWS])
+    more = f" and {len(rows) - _MAX_SHOWN_ROWS} more" if len(rows) > _MAX_SHOWN_ROWS else ""
     raise AnalysisError(f"{column} {fault}: {shown}{more}", column=column, rows=rows)

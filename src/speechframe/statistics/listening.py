@@ -1,4 +1,4 @@
-"""Analyse the votes of a listening test. The result has scores, differences, preferences and screening."""
+"""Analyse the votes of a listening test: scores, differences, preferences, and screening of listeners."""
 
 import html
 import math
@@ -8,17 +8,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from speechframe.errors import AnalysisError
-from speechframe.statistics.discrimination import Discrimination, discrimination
+from speechframe.statistics.discrimination import Discrimination, analyse_discrimination
 from speechframe.statistics.figures import Figures, Findings
 from speechframe.statistics.intake import Duplicates, Votes, check_votes
-from speechframe.statistics.methods_text import methods_text
+from speechframe.statistics.methods_text import write_methods_text
 from speechframe.statistics.power import Power, listeners_needed, power
-from speechframe.statistics.preference import REPLICATES, Strengths, preference_frame, strengths
-from speechframe.statistics.scores import pair_frame, score_frame
-from speechframe.statistics.screening import screen
-from speechframe.statistics.spread import Spread, spread_frame
+from speechframe.statistics.preference import (
+    DEFAULT_REPLICATES,
+    Strengths,
+    compute_preferences,
+    fit_strengths,
+)
+from speechframe.statistics.scores import compare_pairs, compute_scores
+from speechframe.statistics.screening import screen_listeners
+from speechframe.statistics.spread import Spread, compute_deviations
 from speechframe.statistics.votes import AB, METHODS, VOTE_SCHEMA, Method
-from speechframe.writing.words import counted, printable
+from speechframe.writing.words import format_count, replace_unprintable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,14 +41,18 @@ __all__ = [
     "power",
 ]
 
-_SUMMARY = {
+_SMALLEST_P = 0.001
+"""p values below this value are printed as ``<0.001``."""
+
+_SUMMARY_COLUMNS = {
     "scores": ["condition", "mean", "low", "high", "votes", "listeners", "items", "untouched"],
     "pairs": ["condition_a", "condition_b", "difference", "low", "high", "p_holm", "p_wilcoxon_holm"],
     "preference": ["condition_a", "condition_b", "prefer_a", "prefer_b", "ties", "share", "p_holm"],
     "strengths": ["condition", "strength", "low", "high", "worth"],
     "discrimination": ["condition_a", "condition_b", "correct", "votes", "share", "low", "high", "p_exact"],
 }
-_TITLES = {
+"""Columns of each DataFrame that a summary contains."""
+_TABLE_TITLES = {
     "scores": "Mean scores",
     "pairs": "Differences",
     "preference": "Preference",
@@ -51,48 +60,47 @@ _TITLES = {
     "discrimination": "Correct answers",
 }
 
-_NAMES = frozenset({"condition", "condition_a", "condition_b", "reason"})
-
-_SMALLEST_P = 0.001
+_TEXT_COLUMNS = frozenset({"condition", "condition_a", "condition_b", "reason"})
+"""Columns of text, which are aligned to the left."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ListeningResult(Findings):
-    """The result of a listening test, as :func:`analyse` returns it.
+    """The result of a listening test, from :func:`analyse`.
 
-    There are two sets of figures. ``everyone`` has the figures of all listeners, which are also available as
-    ``scores``, ``pairs`` and so on. ``kept`` has the figures without the listeners who were screened out. All
-    fields are described in :class:`~speechframe.statistics.figures.Findings`.
+    There are two sets of figures (computed numbers). ``everyone`` contains the figures of all listeners,
+    which are also the attributes ``scores``, ``pairs`` and so on. ``kept`` contains the figures without the
+    listeners who were screened out. :class:`~speechframe.statistics.figures.Findings` describes all fields.
     """
 
     @property
     def scores(self) -> "pd.DataFrame | None":
-        """Mean scores of all listeners. None in pair methods."""
+        """Mean scores of the conditions, from all listeners. None in ab and abx."""
         return self.everyone.scores
 
     @property
     def pairs(self) -> "pd.DataFrame | None":
-        """Differences by all listeners. None in pair methods."""
+        """Differences of the mean scores, from all listeners. None in ab and abx."""
         return self.everyone.pairs
 
     @property
     def spread(self) -> "pd.DataFrame | None":
-        """Deviations of listeners and items. None in pair methods."""
+        """Deviations of listeners and items from the mean scores. None in ab and abx."""
         return self.everyone.spread
 
     @property
     def preference(self) -> "pd.DataFrame | None":
-        """Shares of each pair by all listeners. None unless the method is ab."""
+        """Preferences in each pair of conditions, from all listeners. None unless the method is ab."""
         return self.everyone.preference
 
     @property
     def strengths(self) -> Strengths | None:
-        """Bradley-Terry strengths by all listeners. None unless the method is ab."""
+        """Bradley-Terry strengths, from all listeners. None unless the method is ab."""
         return self.everyone.strengths
 
     @property
     def discrimination(self) -> Discrimination | None:
-        """Correct answers of all listeners. None unless the method is abx."""
+        """Shares of correct answers, from all listeners. None unless the method is abx."""
         return self.everyone.discrimination
 
     def methods(self, *, setup: str = "") -> str:
@@ -102,35 +110,35 @@ class ListeningResult(Findings):
         ----------
         setup
             Sentences on facts that the votes do not contain, such as the recruitment of listeners, their
-            equipment and the loudness. They are inserted after the design.
+            equipment and the loudness. The sentences are inserted after the description of the design.
         """
-        return methods_text(self, setup=setup)
+        return write_methods_text(self, setup=setup)
 
     def summary(self) -> str:
-        """Return the result as text, for all listeners and without the listeners who were screened out."""
-        lines = [self._headline()]
-        lines += _tables(self.everyone)
-        lines += ["", self._screening_in_words()]
+        """Return the results as text. If listeners were screened out, the results without them follow."""
+        lines = [self._make_headline()]
+        lines += _format_tables(self.everyone)
+        lines += ["", self._describe_screening()]
         if self.kept is not None and self.screened:
-            lines += _tables(self.kept)
-        return printable("\n".join(lines))
+            lines += _format_tables(self.kept)
+        return replace_unprintable("\n".join(lines))
 
     def __repr__(self) -> str:
-        """Return the size of the test. :meth:`summary` returns the results."""
-        return printable(f"<ListeningResult {self._headline()}>")
+        """Return the method and the size of the test as text."""
+        return replace_unprintable(f"<ListeningResult {self._make_headline()}>")
 
-    def _headline(self) -> str:
+    def _make_headline(self) -> str:
         counts = self.everyone
         size = (
-            f"{self.method.title}: {counted(len(self.conditions), 'condition')}, "
-            f"{counted(counts.listeners, 'listener')}, {counted(counts.items, 'item')}, "
-            f"{counted(counts.votes, 'vote')}"
+            f"{self.method.title}: {format_count(len(self.conditions), 'condition')}, "
+            f"{format_count(counts.listeners, 'listener')}, {format_count(counts.items, 'item')}, "
+            f"{format_count(counts.votes, 'vote')}"
         )
         left_out = [(self.practice, "practice vote"), (self.untouched, "untouched clip")]
-        out = " and ".join(counted(count, what) for count, what in left_out if count)
+        out = " and ".join(format_count(count, what) for count, what in left_out if count)
         return f"{size} ({out} left out)" if out else size
 
-    def _screening_in_words(self) -> str:
+    def _describe_screening(self) -> str:
         if not self.screened:
             return "Screening: nobody was screened out."
         table = self.screening[self.screening["screened"]]
@@ -139,13 +147,15 @@ class ListeningResult(Findings):
         if self.kept is None:
             return f"Screening: all listeners were screened out ({total}): {who}."
         was = "was" if out == 1 else "were"
-        return f"Screening: {out} of {counted(total, 'listener')} {was} screened out: {who}. Without them:"
+        return (
+            f"Screening: {out} of {format_count(total, 'listener')} {was} screened out: {who}. Without them:"
+        )
 
     def _repr_html_(self) -> str:
-        parts = [f"<p><b>{html.escape(self._headline())}</b></p>", *_html_tables(self.everyone)]
-        parts.append(f"<p>{html.escape(self._screening_in_words())}</p>")
+        parts = [f"<p><b>{html.escape(self._make_headline())}</b></p>", *_render_html_tables(self.everyone)]
+        parts.append(f"<p>{html.escape(self._describe_screening())}</p>")
         if self.kept is not None and self.screened:
-            parts += _html_tables(self.kept)
+            parts += _render_html_tables(self.kept)
         return "<div>" + "".join(parts) + "</div>"
 
 
@@ -159,33 +169,34 @@ def analyse(
     compare_anchors: bool = False,
     confidence: float = 0.95,
     duplicates: Duplicates = "refuse",
-    replicates: int = REPLICATES,
+    replicates: int = DEFAULT_REPLICATES,
     seed: int = 0,
 ) -> ListeningResult:
-    """Return the analysis of the votes of a listening test.
+    """Analyse the votes of a listening test.
 
     Parameters
     ----------
     votes
-        One row a vote, with the columns of :data:`~speechframe.statistics.votes.VOTE_SCHEMA` (those of
-        :data:`~speechframe.statistics.votes.NEEDED` are enough). A pandas frame, an Arrow table, or a list of
-        mappings, in any order.
+        A pandas DataFrame, an Arrow table, or a list of mappings, with one row for each vote in any order.
+        :data:`~speechframe.statistics.votes.VOTE_SCHEMA` lists the columns, and
+        :data:`~speechframe.statistics.votes.REQUIRED_COLUMNS` the required ones.
     method
         ``mos``, ``multi``, ``mushra``, ``ab`` or ``abx``.
     reference
-        The condition that is the hidden reference. ``mushra`` needs a reference.
+        The condition that is the hidden reference. ``mushra`` requires a reference.
     conditions
-        All allowed conditions. Votes on another condition are refused. None allows every condition.
+        All allowed conditions. Votes on another condition are refused. None (default) allows every condition.
     anchors
-        The conditions that are anchors in ``mushra``, the lowest first. Anchors have scores, and a screening
-        rule uses the last anchor. Their differences are not tested, because each additional pair weakens the
-        tests of all other pairs.
+        The conditions that are anchors (degraded clips) in ``mushra``, the lowest quality first. Anchors get
+        mean scores, and a screening rule uses the last anchor. Differences to anchors are not tested, because
+        each additional pair weakens the tests of all other pairs.
     compare_anchors
-        Whether to test the differences of anchors, too.
+        Whether to test the differences to anchors, too (default False).
     confidence
-        Confidence level of the intervals, between 0 and 1.
+        Confidence level of the intervals, between 0 and 1 (default 0.95).
     duplicates
-        If two rows are the same vote, ``refuse`` raises an error, and ``last`` takes the latest row.
+        Treatment of two rows for the same vote. ``refuse`` (default) raises an error, and ``last`` keeps the
+        latest row.
     replicates, seed
         Number of bootstrap samples in ``ab``, and their seed.
 
@@ -194,7 +205,7 @@ def analyse(
     AnalysisError
         The votes cannot be analysed. For example, there are no votes, a column is missing, a score is out of
         range, a vote occurs twice, votes belong to two tests, or a condition is unknown. The message names
-        the rows. Or scipy is not installed.
+        the rows at fault. The same error is raised if scipy is not installed.
 
     Examples
     --------
@@ -217,16 +228,18 @@ def analyse(
     if not len(read.frame):
         raise AnalysisError(f"there are no votes to analyse: all {untouched} clips were left untouched")
     rated = tuple(name for name in anchors if name in read.conditions)
-    screening = screen(read, reference=reference, mid_anchor=rated[-1] if rated else None)
+    screening = screen_listeners(read, reference=reference, mid_anchor=rated[-1] if rated else None)
     out = set(screening.loc[screening["screened"], "listener"])
     left_out = () if compare_anchors else rated
-    figures = partial(_figures, left_out=left_out, confidence=confidence, replicates=replicates, seed=seed)
+    figures = partial(
+        _compute_figures, left_out=left_out, confidence=confidence, replicates=replicates, seed=seed
+    )
     everyone = figures(read)
     kept: Figures | None = everyone
     if len(out) == len(read.listeners):
         kept = None
     elif out:
-        kept = figures(read.without(out))
+        kept = figures(read.drop_listeners(out))
     return ListeningResult(
         method=read.method,
         reference=reference,
@@ -242,35 +255,35 @@ def analyse(
     )
 
 
-def _figures(
+def _compute_figures(
     votes: Votes, *, left_out: Collection[str], confidence: float, replicates: int, seed: int
 ) -> Figures:
     counts = Figures(len(votes.listeners), len(votes.items), len(votes.frame))
     if votes.method.has_scores:
         return replace(
             counts,
-            scores=score_frame(votes, confidence=confidence),
-            pairs=pair_frame(votes.without_conditions(left_out), confidence=confidence),
-            spread=spread_frame(votes),
+            scores=compute_scores(votes, confidence=confidence),
+            pairs=compare_pairs(votes.drop_conditions(left_out), confidence=confidence),
+            spread=compute_deviations(votes),
         )
     if votes.method.name == AB:
         return replace(
             counts,
-            preference=preference_frame(votes, confidence=confidence),
-            strengths=strengths(votes, confidence=confidence, replicates=replicates, seed=seed),
+            preference=compute_preferences(votes, confidence=confidence),
+            strengths=fit_strengths(votes, confidence=confidence, replicates=replicates, seed=seed),
         )
-    return replace(counts, discrimination=discrimination(votes, confidence=confidence))
+    return replace(counts, discrimination=analyse_discrimination(votes, confidence=confidence))
 
 
-def _texts(name: str, frame: "pd.DataFrame") -> "pd.DataFrame":
-    columns = _SUMMARY[name]
-    # The column of reasons is shown only if a row has a reason.
+def _format_frame(name: str, frame: "pd.DataFrame") -> "pd.DataFrame":
+    columns = _SUMMARY_COLUMNS[name]
+    # Include the column `reason` only if a row has a reason.
     shown = frame[[*columns, "reason"] if (frame["reason"] != "").any() else columns]
-    texts = {str(column): [_text(str(column), value) for value in shown[column]] for column in shown}
+    texts = {str(column): [_format_value(str(column), value) for value in shown[column]] for column in shown}
     return shown.assign(**texts)
 
 
-def _text(column: str, value: Any) -> str:
+def _format_value(column: str, value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     if math.isnan(value):
@@ -278,26 +291,29 @@ def _text(column: str, value: Any) -> str:
     return "<0.001" if column.startswith("p_") and value < _SMALLEST_P else f"{value:.3f}"
 
 
-def _tables(figures: Figures) -> list[str]:
+def _format_tables(figures: Figures) -> list[str]:
     lines = []
     for name, frame in figures.frames().items():
-        lines += ["", _TITLES[name], _texts(name, frame).to_string(index=False)]
+        lines += ["", _TABLE_TITLES[name], _format_frame(name, frame).to_string(index=False)]
     return lines
 
 
-def _html_tables(figures: Figures) -> list[str]:
-    return [_html_table(_TITLES[name], _texts(name, frame)) for name, frame in figures.frames().items()]
+def _render_html_tables(figures: Figures) -> list[str]:
+    return [
+        _render_html_table(_TABLE_TITLES[name], _format_frame(name, frame))
+        for name, frame in figures.frames().items()
+    ]
 
 
-def _html_table(title: str, texts: "pd.DataFrame") -> str:
-    def cells(tag: str, row: Iterable[Any]) -> str:
-        # Names are aligned to the left and numbers to the right, in every style of the page.
-        sides = ["left" if column in _NAMES else "right" for column in texts]
+def _render_html_table(title: str, texts: "pd.DataFrame") -> str:
+    def render_cells(tag: str, row: Iterable[Any]) -> str:
+        # Set the alignment in each cell, so that it is the same with every style sheet of a page.
+        sides = ["left" if column in _TEXT_COLUMNS else "right" for column in texts]
         return "".join(
             f'<{tag} style="text-align: {side}">{html.escape(str(value))}</{tag}>'
             for side, value in zip(sides, row, strict=True)
         )
 
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in texts.itertuples(index=False))
-    head = f"<thead><tr>{cells('th', texts)}</tr></thead>"
+    body = "".join(f"<tr>{render_cells('td', row)}</tr>" for row in texts.itertuples(index=False))
+    head = f"<thead><tr>{render_cells('th', texts)}</tr></thead>"
     return f"<p>{html.escape(title)}</p><table>{head}<tbody>{body}</tbody></table>"

@@ -1,13 +1,13 @@
-"""Write the methods paragraph of a paper, with the design, the listeners and the statistics of a test."""
+"""Write the methods paragraph of a paper: design, screening and statistics of a listening test."""
 
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 
 from speechframe._version import __version__
 from speechframe.statistics.figures import Findings
-from speechframe.statistics.screening import FEWEST_VOTES, REFERENCE_SCORE, TOLERATED_SHARE
+from speechframe.statistics.screening import MIN_VOTES, REFERENCE_SCORE, TOLERATED_SHARE
 from speechframe.statistics.votes import AB, MOS, MUSHRA
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 REFERENCES = {
     "BS.1534": "ITU-R BS.1534-3 (2015). Method for the subjective assessment of intermediate quality level "
@@ -33,18 +33,18 @@ REFERENCES = {
     "Davidson 1970": "Davidson, R. R. (1970). On extending the Bradley-Terry model to accommodate ties in "
     "paired comparison experiments. Journal of the American Statistical Association 65, 317-328.",
 }
-"""Full references, by the short form in the text."""
+"""Full references by their short forms, as the paragraph contains them."""
 
 
-def methods_text(result: Findings, *, setup: str = "") -> str:
-    """Return the paragraph, followed by the references that it cites.
+def write_methods_text(result: Findings, *, setup: str = "") -> str:
+    """Return the methods paragraph, followed by a list of the references that the paragraph cites.
 
     Parameters
     ----------
     result
         The result of a listening test.
     setup
-        Sentences to insert after the design.
+        Sentences to insert after the description of the design. The default is none.
 
     Examples
     --------
@@ -54,29 +54,36 @@ def methods_text(result: Findings, *, setup: str = "") -> str:
     >>> analyse(rows, method="mos").methods().partition(" of ")[0]
     '3 listeners took part in a test by mean opinion score (MOS) (ITU-T P.800)'
     """
-    sentences = [*_design(result), setup.strip(), *_screening(result), *_statistics(result), _software()]
+    sentences = [
+        *_describe_design(result),
+        setup.strip(),
+        *_describe_screening(result),
+        *_describe_statistics(result),
+        _describe_software(),
+    ]
     paragraph = " ".join(sentence for sentence in sentences if sentence)
     cited = [full for short, full in REFERENCES.items() if short in paragraph]
     return "\n".join([paragraph, "", "References", *cited])
 
 
-def _design(result: Findings) -> Iterator[str]:
+def _describe_design(result: Findings) -> Iterator[str]:
     method, counts = result.method, result.everyone
     names = ", ".join(result.conditions)
     yield (
-        f"{counts.listeners} {_plural('listener', counts.listeners)} took part in a test by {method.title} "
-        f"({method.source}) of {len(result.conditions)} {_plural('condition', len(result.conditions))} "
-        f"({names}) with {counts.items} {_plural('item', counts.items)}."
+        f"{counts.listeners} {_count_noun('listener', counts.listeners)} took part in a test by "
+        f"{method.title} ({method.source}) of "
+        f"{len(result.conditions)} {_count_noun('condition', len(result.conditions))} "
+        f"({names}) with {counts.items} {_count_noun('item', counts.items)}."
     )
     if result.reference is not None:
         yield f"The hidden reference was {result.reference}."
     if result.anchors:
-        count, names = len(result.anchors), _both(result.anchors)
+        count, names = len(result.anchors), _join_with_and(result.anchors)
         yield (
-            f"{_plural('Anchor', count)} of ITU-R BS.1534 {_were(count)} {names}, made from the reference "
-            "with a low-pass filter."
+            f"{_count_noun('Anchor', count)} of ITU-R BS.1534 {_choose_verb(count)} {names}, "
+            "made from the reference with a low-pass filter."
         )
-    votes = counted(counts.votes, "vote")
+    votes = format_count(counts.votes, "vote")
     if method.has_scores:
         steps = f" in steps of {method.step:g}" if method.step is not None else ""
         yield (
@@ -87,18 +94,19 @@ def _design(result: Findings) -> Iterator[str]:
         ties = " or for neither" if method.name == AB else ""
         yield f"They gave {votes}, each for one of two clips{ties}."
     if result.untouched:
-        untouched = f"{counted(result.untouched, 'vote')} {_were(result.untouched)}"
+        untouched = f"{format_count(result.untouched, 'vote')} {_choose_verb(result.untouched)}"
         yield f"{untouched} left untouched and counted as missing."
     if result.practice:
-        yield f"{counted(result.practice, 'vote')} on practice pages {_were(result.practice)} left out."
+        practice = format_count(result.practice, "vote")
+        yield f"{practice} on practice pages {_choose_verb(result.practice)} left out."
 
 
-def _screening(result: Findings) -> Iterator[str]:
-    rules = list(_rules(result))
+def _describe_screening(result: Findings) -> Iterator[str]:
+    rules = list(_describe_rules(result))
     source = ", by rules similar to those of ITU-T P.808" if result.method.name == MOS else ""
     if rules:
-        yield f"Listeners were to be screened out if they {_either(rules)}{source}."
-    out, total = len(result.screened), counted(result.everyone.listeners, "listener")
+        yield f"Listeners were to be screened out if they {_join_with_or(rules)}{source}."
+    out, total = len(result.screened), format_count(result.everyone.listeners, "listener")
     if not out:
         yield f"None of the {total} was screened out."
     else:
@@ -106,9 +114,9 @@ def _screening(result: Findings) -> Iterator[str]:
         yield f"{out} of {total} {was} screened out. Results were computed with and without {them}."
 
 
-def _rules(result: Findings) -> Iterator[str]:
+def _describe_rules(result: Findings) -> Iterator[str]:
     name, seen = result.method.name, result.screening.notna().any()
-    many = f"in {FEWEST_VOTES} votes or more"
+    many = f"in {MIN_VOTES} votes or more"
     if name == MUSHRA:
         yield (
             f"gave the hidden reference less than {REFERENCE_SCORE:g} in more than {TOLERATED_SHARE:.0%} "
@@ -129,7 +137,7 @@ def _rules(result: Findings) -> Iterator[str]:
         yield f"voted without playing a clip in more than {TOLERATED_SHARE:.0%} of their votes"
 
 
-def _statistics(result: Findings) -> Iterator[str]:
+def _describe_statistics(result: Findings) -> Iterator[str]:
     percent = f"{result.confidence:.0%}"
     degrees = min(result.everyone.listeners, result.everyone.items) - 1
     clustering = (
@@ -139,13 +147,14 @@ def _statistics(result: Findings) -> Iterator[str]:
     with_t = f"t with min(listeners, items) - 1 degrees of freedom ({degrees} over all votes)"
     both_ways = f"once for independent votes and once {clustering}. The clustered intervals use {with_t}."
     comparisons = len(result.compared) * (len(result.compared) - 1) // 2
-    pairs = f"{comparisons} {_plural('pair', comparisons)}"
+    pairs = f"{comparisons} {_count_noun('pair', comparisons)}"
     if result.method.has_scores:
         yield f"Mean scores have {percent} intervals, {clustering}. The intervals use {with_t}."
         yield (
-            f"The {pairs} of conditions {_were(comparisons)} compared on the items that were heard in both "
-            "conditions. The t tests use the same clustering. Signed-rank tests use the listeners' mean "
-            "differences (Wilcoxon 1945). Both kinds of p values were adjusted for all pairs (Holm 1979)."
+            f"The {pairs} of conditions {_choose_verb(comparisons)} compared on the items that were "
+            "heard in both conditions. The t tests use the same clustering. Signed-rank tests use the "
+            "listeners' mean differences (Wilcoxon 1945). Both kinds of p values were adjusted for all pairs "
+            "(Holm 1979)."
         )
         if result.compared != result.conditions:
             yield "Anchors were left out of the comparisons."
@@ -170,21 +179,21 @@ def _statistics(result: Findings) -> Iterator[str]:
         )
 
 
-def _software() -> str:
+def _describe_software() -> str:
     return f"All figures were computed with speechframe {__version__} and scipy {version('scipy')}."
 
 
-def _plural(noun: str, count: int) -> str:
+def _count_noun(noun: str, count: int) -> str:
     return noun if count == 1 else f"{noun}s"
 
 
-def _were(count: int) -> str:
+def _choose_verb(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
-def _either(parts: list[str]) -> str:
+def _join_with_or(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])}, or {parts[-1]}"
 
 
-def _both(parts: Sequence[str]) -> str:
+def _join_with_and(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

@@ -1,7 +1,8 @@
-"""Draw the results of a listening test. The plots are readable in grey and with colour blindness.
+"""Draw the results of a listening test.
 
-Every function draws into `ax`, or into a new figure that pyplot does not manage. To save a plot, call
-``ax.figure.savefig("x.pdf")``. Shapes and texts repeat the meaning of all colours.
+Every function draws into the axes `ax`, or into a new figure that pyplot does not manage, and returns the
+axes. To save a plot, call ``ax.figure.savefig("x.pdf")``. Shapes and texts repeat the meaning of all colours,
+so plots are readable in grey and with colour blindness.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from speechframe.errors import AnalysisError
-from speechframe.extras import axes, needed
+from speechframe.extras import import_library, provide_axes
 from speechframe.statistics.listening import Figures, ListeningResult
 from speechframe.statistics.votes import AB
 
@@ -17,35 +18,43 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-# Blue and vermilion of Okabe and Ito. People with colour blindness can distinguish them.
-_EVERYONE: dict[str, Any] = {"color": "#0072B2", "marker": "o", "markerfacecolor": "#0072B2"}
-_KEPT: dict[str, Any] = {"color": "#A34700", "marker": "D", "markerfacecolor": "white"}
-_GREY = "#767676"
+# Colour-blind people can distinguish this blue (by Okabe and Ito) and this dark orange.
+_EVERYONE_STYLE: dict[str, Any] = {"color": "#0072B2", "marker": "o", "markerfacecolor": "#0072B2"}
+"""Style of figures of all listeners."""
+_KEPT_STYLE: dict[str, Any] = {"color": "#A34700", "marker": "D", "markerfacecolor": "white"}
+"""Style of figures without the listeners who were screened out."""
+_GREY_COLOR = "#767676"
 _WIDTH_INCHES = 6.4
 _ROW_INCHES = 0.42
+"""Height of each row of `plot_scores`."""
 _CELL_INCHES = 1.0
+"""Width of each cell of `plot_pairs`."""
 _HEAD_INCHES = 1.1
-_LONGEST_NAME = 24
-_FOUND = 0.05
+"""Height of the legend and the axis of `plot_scores`."""
+_MAX_NAME_CHARACTERS = 24
+"""Number of characters above which a name is shortened."""
+_FOUND_P = 0.05
+"""p values below this value count as found differences, which are drawn in bold."""
 _SMALLEST_P = 0.001
+"""p values below this value are written as ``p < .001``."""
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+def _shorten_name(name: str) -> str:
+    return name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[: _MAX_NAME_CHARACTERS - 1]}…"
 
 
 def plot_scores(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
-    """Return a plot of the scores with their intervals, the best condition on top.
+    """Plot the mean scores with their intervals, the best condition on top.
 
-    The plot of ab shows strengths. The plot of abx shows shares of correct answers, with a line at the share
-    of guessing. If listeners were screened out, open diamonds show the figures without these listeners.
+    For ab, plot strengths. For abx, plot shares of correct answers, with a line at 0.5 (guessing). If
+    listeners were screened out, open diamonds show the results without these listeners.
 
     Parameters
     ----------
     result
         The result of :func:`~speechframe.statistics.listening.analyse`.
     ax
-        Axes to draw into. None makes a figure.
+        Axes to draw into. With None (default), a new figure is made.
 
     Examples
     --------
@@ -55,21 +64,27 @@ def plot_scores(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
     >>> plot_scores(analyse(rows, method="mos")).get_xlabel()
     'Mean score with 95% interval'
     """
-    frame, value, label = _estimates(result, result.everyone)
+    frame, value, label = _get_estimates(result, result.everyone)
     names = list(frame["name"])
-    ax = axes(ax, _WIDTH_INCHES, _HEAD_INCHES + _ROW_INCHES * len(names))
+    ax = provide_axes(ax, _WIDTH_INCHES, _HEAD_INCHES + _ROW_INCHES * len(names))
     both = result.kept is not None and bool(result.screened)
     _draw_estimates(
-        ax, frame, value, names, shift=-0.14 if both else 0.0, style=_EVERYONE, label="all listeners"
+        ax, frame, value, names, shift=-0.14 if both else 0.0, style=_EVERYONE_STYLE, label="all listeners"
     )
     if both and result.kept is not None:
-        kept, value, _ = _estimates(result, result.kept)
+        kept, value, _ = _get_estimates(result, result.kept)
         left = result.kept.listeners
         _draw_estimates(
-            ax, kept, value, names, shift=0.14, style=_KEPT, label=f"without those screened out ({left})"
+            ax,
+            kept,
+            value,
+            names,
+            shift=0.14,
+            style=_KEPT_STYLE,
+            label=f"without those screened out ({left})",
         )
         ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
-    ax.set_yticks(range(len(names)), [_short(name) for name in names])
+    ax.set_yticks(range(len(names)), [_shorten_name(name) for name in names])
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.set_xlabel(f"{label} with {result.confidence:.0%} interval")
     _draw_scale(ax, result)
@@ -79,7 +94,7 @@ def plot_scores(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
     return ax
 
 
-def _estimates(result: ListeningResult, figures: Figures) -> tuple["pd.DataFrame", str, str]:
+def _get_estimates(result: ListeningResult, figures: Figures) -> tuple["pd.DataFrame", str, str]:
     if figures.scores is not None:
         return figures.scores.rename(columns={"condition": "name"}), "mean", "Mean score"
     if figures.strengths is not None:
@@ -113,7 +128,7 @@ def _draw_estimates(
     known = frame[frame[value].notna()]
     rows = np.array([names.index(name) for name in known["name"]], float) + shift
     ends = known[value].to_numpy(float)
-    # A missing interval is drawn as a point with no width.
+    # If the interval is missing, draw only the point.
     reach = np.stack([ends - known["low"].fillna(known[value]), known["high"].fillna(known[value]) - ends])
     ax.errorbar(
         ends, rows, xerr=np.abs(reach), linestyle="none", capsize=3, markersize=5.5, label=label, **style
@@ -126,7 +141,7 @@ def _draw_estimates(
                 xycoords=("axes fraction", "data"),
                 va="center",
                 fontsize="small",
-                color=_GREY,
+                color=_GREY_COLOR,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
             )
 
@@ -143,10 +158,10 @@ def _draw_scale(ax: "Axes", result: ListeningResult) -> None:
             )
         return
     if method.name == AB:
-        ax.axvline(0.0, color=_GREY, linestyle="--", linewidth=1)
+        ax.axvline(0.0, color=_GREY_COLOR, linestyle="--", linewidth=1)
         return
     ax.set_xlim(-0.02, 1.02)
-    ax.axvline(0.5, color=_GREY, linestyle="--", linewidth=1)
+    ax.axvline(0.5, color=_GREY_COLOR, linestyle="--", linewidth=1)
     ax.annotate(
         "guessing",
         (0.5, 1),
@@ -156,22 +171,23 @@ def _draw_scale(ax: "Axes", result: ListeningResult) -> None:
         ha="right",
         va="top",
         fontsize="small",
-        color=_GREY,
+        color=_GREY_COLOR,
     )
 
 
 def plot_pairs(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
-    r"""Return a matrix of all pairs. A cell shows the row's score minus the column's score, and p after Holm.
+    r"""Plot a matrix with one cell for each pair of conditions.
 
-    Cells with p below .05 are bold and have a thick border. A darker cell means a larger difference. In ab, a
-    cell shows the share of votes that preferred the row.
+    A cell contains the score of its row minus the score of its column, and the p value adjusted for all pairs
+    (Holm). For ab, a cell contains the share of votes that preferred the row. Cells with p below .05 are bold
+    and have a thick border. A darker cell means a larger difference.
 
     Parameters
     ----------
     result
         The result of :func:`~speechframe.statistics.listening.analyse`, of any method except abx.
     ax
-        Axes to draw into. None makes a figure.
+        Axes to draw into. With None (default), a new figure is made.
 
     Raises
     ------
@@ -186,12 +202,12 @@ def plot_pairs(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
     >>> [text.get_text() for text in plot_pairs(analyse(rows, method="mos")).texts]
     ['0.00\nno p']
     """
-    pairs, value = _pairs(result)
-    estimates, _, _ = _estimates(result, result.everyone)
+    pairs, value = _get_pairs(result)
+    estimates, _, _ = _get_estimates(result, result.everyone)
     names = list(estimates["name"])
     rows, columns = names[:-1], names[1:]
     size = _CELL_INCHES * len(columns)
-    ax = axes(ax, size + 2.2, 0.75 * size + 1.4)
+    ax = provide_axes(ax, size + 2.2, 0.75 * size + 1.4)
     zero = 0.5 if value == "share" else 0.0
     most = float(np.nanmax(np.abs(pairs[value].to_numpy(float) - zero), initial=1e-9))
     for pair in pairs.to_dict("records"):
@@ -199,9 +215,9 @@ def plot_pairs(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
         _draw_cell(ax, cell, value, (rows, columns), zero, most)
     ax.set_xlim(-0.5, len(columns) - 0.5)
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_yticks(range(len(rows)), [_short(name) for name in rows])
+    ax.set_yticks(range(len(rows)), [_shorten_name(name) for name in rows])
     slanted: dict[str, Any] = {"rotation": 40, "ha": "left", "rotation_mode": "anchor"}
-    ax.set_xticks(range(len(columns)), [_short(name) for name in columns], **slanted)
+    ax.set_xticks(range(len(columns)), [_shorten_name(name) for name in columns], **slanted)
     ax.xaxis.tick_top()
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
@@ -210,7 +226,7 @@ def plot_pairs(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
     return ax
 
 
-def _pairs(result: ListeningResult) -> tuple["pd.DataFrame", str]:
+def _get_pairs(result: ListeningResult) -> tuple["pd.DataFrame", str]:
     frame, value = (result.pairs, "difference") if result.preference is None else (result.preference, "share")
     if frame is None:
         raise AnalysisError(f"a result of {result.method.name} has no matrix of pairs; use plot_scores")
@@ -232,12 +248,12 @@ def _draw_cell(
     turned = a not in rows or b not in columns or columns.index(b) < rows.index(a)
     if turned:
         a, b, amount = b, a, 2 * zero - amount
-    found = bool(pair["p_holm"] < _FOUND)
+    found = bool(pair["p_holm"] < _FOUND_P)
     depth = 0.0 if np.isnan(amount) else min(1.0, abs(amount - zero) / most)
-    # The darkest blue is still light enough for black text.
+    # Even the darkest blue is light enough for black text.
     shade = tuple(1 - depth * (1 - part) for part in (0.62, 0.78, 0.90))
     place = (columns.index(b), rows.index(a))
-    patches = needed("matplotlib.patches")
+    patches = import_library("matplotlib.patches")
     border = {"edgecolor": "black", "linewidth": 1.8} if found else {"edgecolor": "#BBBBBB", "linewidth": 0.6}
     inset = 0.04
     ax.add_patch(
@@ -252,7 +268,7 @@ def _draw_cell(
     shown = "?" if np.isnan(amount) else f"{amount:.0%}" if zero else f"{amount:.2f}"
     ax.text(
         *place,
-        f"{shown}\n{_p(pair['p_holm'])}",
+        f"{shown}\n{_format_p(pair['p_holm'])}",
         ha="center",
         va="center",
         fontsize="small",
@@ -260,24 +276,24 @@ def _draw_cell(
     )
 
 
-def _p(value: float) -> str:
+def _format_p(value: float) -> str:
     if np.isnan(value):
         return "no p"
     return "p < .001" if value < _SMALLEST_P else f"p = {value:.3f}".replace("0.", ".")
 
 
 def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
-    """Return a plot of the deviations of listeners and items from the mean scores of their conditions.
+    """Plot how much each listener and each item deviates from the mean scores of the conditions.
 
-    Each dot is a listener or an item. A cross is a listener who was screened out. The bar has a length of one
-    standard deviation on each side. The lowest and the highest of each kind have their names.
+    Each dot is a listener or an item. A cross is a listener who was screened out. The bar extends from minus
+    one to plus one standard deviation. The lowest and the highest listener and item are labelled.
 
     Parameters
     ----------
     result
         The result of :func:`~speechframe.statistics.listening.analyse`, of a method with scores.
     ax
-        Axes to draw into. None makes a figure.
+        Axes to draw into. With None (default), a new figure is made.
 
     Raises
     ------
@@ -297,13 +313,13 @@ def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
         raise AnalysisError(
             f"votes of {result.method.name} are choices, so there is no spread in points; use plot_scores"
         )
-    ax = axes(ax, _WIDTH_INCHES, 3.0)
+    ax = provide_axes(ax, _WIDTH_INCHES, 3.0)
     labels = []
     for row, kind in enumerate(("listener", "item")):
         of_kind = frame[frame["kind"] == kind]
         _draw_dots(ax, of_kind, row, set(result.screened) if kind == "listener" else set())
         labels.append(f"{len(of_kind)} {kind}{'s' if len(of_kind) != 1 else ''}")
-    ax.axvline(0, color=_GREY, linewidth=0.8, zorder=0)
+    ax.axvline(0, color=_GREY_COLOR, linewidth=0.8, zorder=0)
     ax.set_yticks([0, 1], labels)
     ax.set_ylim(1.6, -0.6)
     ax.margins(x=0.08)
@@ -314,7 +330,7 @@ def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
 
 def _draw_dots(ax: "Axes", frame: "pd.DataFrame", row: int, out: set[str]) -> None:
     deviation = frame["deviation"].to_numpy(float)
-    # Neighbours have different heights, so that their dots do not overlap.
+    # Draw neighbours at different heights, so that their dots do not overlap.
     heights = row + 0.09 * ((np.arange(len(frame)) % 3) - 1)
     crossed = frame["name"].isin(out).to_numpy()
     style: dict[str, Any] = {"linestyle": "none", "markersize": 5, "zorder": 3}
@@ -333,7 +349,7 @@ def _draw_dots(ax: "Axes", frame: "pd.DataFrame", row: int, out: set[str]) -> No
         )
     for place in dict.fromkeys((0, len(frame) - 1)):
         ax.annotate(
-            _short(str(frame["name"].iloc[place])),
+            _shorten_name(str(frame["name"].iloc[place])),
             (deviation[place], row - 0.14),
             (0, 5),
             textcoords="offset points",

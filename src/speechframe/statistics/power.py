@@ -1,4 +1,4 @@
-"""Estimate the share of studies that find an effect, by the same analysis of simulated votes."""
+"""Estimate the probability that a listening test finds an effect, by analysing simulated votes."""
 
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -8,50 +8,54 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from speechframe.errors import AnalysisError
-from speechframe.extras import needed
-from speechframe.statistics.clusters import holm
-from speechframe.statistics.intake import Codes, method_of
-from speechframe.statistics.proportions import exact_p, share_of, wilson
-from speechframe.statistics.scores import ScoreTable, p_of_pairs
+from speechframe.extras import import_library
+from speechframe.statistics.clusters import adjust_holm
+from speechframe.statistics.intake import Codes, get_method
+from speechframe.statistics.proportions import compute_exact_p, compute_wilson_interval, estimate_share
+from speechframe.statistics.scores import ScoreTable, compute_p_of_pairs
 from speechframe.statistics.spread import Spread
 from speechframe.statistics.votes import ABX, MOS, Method
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ASSUMED_SPREAD = Spread(listener=0.10, item=0.07, listener_condition=0.05, item_condition=0.05, residual=0.18)
-"""Assumed spread of scores, in parts of the scale's width.
+"""Assumed standard deviations of scores, as shares of the width of the scale.
 
-MOS votes on one condition then have a standard deviation of 0.91, which is usual in such tests. Measure the
-spread of your own tests with :meth:`Spread.of`.
+MOS votes on one condition then have a standard deviation of 0.91 points, which is typical of MOS tests.
+Measure the spread of your own tests with :meth:`Spread.of`.
 """
 
 ASSUMED_LOGIT_SD = 0.5
-"""Assumed standard deviation of listeners, and of items, in choices. The unit is natural log odds."""
+"""Assumed standard deviation of preferences between listeners, and between items, in natural log odds."""
 
-SIMULATIONS = 500
+DEFAULT_SIMULATIONS = 500
+"""Default number of simulated studies."""
 
-_FEWEST = 2
-_NO_EFFECT = 0.5
+_MIN_STUDY_SIZE = 2
+"""Smallest number of listeners, items and conditions of a study."""
+_NO_EFFECT_SHARE = 0.5
+"""Share of votes in ab and abx that means no effect."""
 
-MOST_LISTENERS = 1_000
+MAX_LISTENERS = 1_000
+"""Default of the largest number of listeners that `listeners_needed` tries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """The share of studies that find an effect, and the assumptions.
+    """The share of simulated studies that find an effect, and the assumptions of the simulation.
 
     Parameters
     ----------
     power
         Share of the simulated studies with p below `alpha`.
     low, high
-        95 % interval of `power`, because simulations are a sample, too.
+        95 % interval of `power`, whose width depends on the number of simulations.
     method, effect, listeners, items, trials_per_listener, conditions, alpha, simulations, seed
-        Arguments of the call.
+        Parameters of the simulation, as in :func:`power`.
     spread
-        Standard deviations of the simulated scores. None in pair methods.
+        Standard deviations of the simulated scores. None in ab and abx.
     """
 
     power: float
@@ -69,13 +73,13 @@ class Power:
     spread: Spread | None
 
     def __str__(self) -> str:
-        """Return the result as one sentence."""
+        """Return the result and its assumptions as one sentence."""
         what = "points" if self.spread is not None else "of the votes for one side"
         return (
             f"{self.power:.0%} of {self.simulations} simulated {self.method} studies found an effect of "
             f"{self.effect:g} {what} (95 % interval {self.low:.0%} to {self.high:.0%}): "
-            f"{counted(self.listeners, 'listener')}, {counted(self.trials_per_listener, 'trial')} each, "
-            f"{counted(self.items, 'item')}, {counted(self.conditions, 'condition')}, alpha {self.alpha:g}"
+            f"{format_count(self.listeners, 'listener')}, {format_count(self.trials_per_listener, 'trial')} each, "
+            f"{format_count(self.items, 'item')}, {format_count(self.conditions, 'condition')}, alpha {self.alpha:g}"
         )
 
 
@@ -90,23 +94,23 @@ def power(
     spread: Spread | None = None,
     design: "pd.DataFrame | None" = None,
     alpha: float = 0.05,
-    simulations: int = SIMULATIONS,
+    simulations: int = DEFAULT_SIMULATIONS,
     seed: int = 0,
 ) -> Power:
-    """Return the probability that a study finds an effect.
+    """Estimate the probability that a study finds an effect.
 
-    One condition differs from the others by `effect`. A study finds the effect if this condition and a given
-    other condition differ with p below `alpha`, adjusted for all pairs (Holm). The clustered test of the pair
-    is used in ab, and the exact binomial test of all answers in abx.
+    In a simulated study, the first condition differs from the others by `effect`. The study finds the effect
+    if the first and the second condition differ with p below `alpha`, adjusted for all pairs (Holm). Scores
+    and ab use the clustered test of the pair, and abx uses the exact binomial test of all answers.
 
     Parameters
     ----------
     method
         ``mos``, ``multi``, ``mushra``, ``ab`` or ``abx``.
     effect
-        For methods with scores, the difference of means in points, before votes are rounded and limited to
-        the scale. For ab, the share of votes for the better condition, of a typical listener and item. For
-        abx, the share of correct answers.
+        For methods with scores, the difference of the mean scores in points, before scores are rounded and
+        limited to the scale. For ab, the share of votes for the better condition by a typical listener on a
+        typical item. For abx, the share of correct answers.
     listeners, items, trials_per_listener
         Size of the study. A trial is a page. Each listener rates an item in all conditions, on one page
         (``multi``, ``mushra``) or on one page for each condition (``mos``).
@@ -115,11 +119,11 @@ def power(
     spread
         Standard deviations of scores. None uses :data:`ASSUMED_SPREAD` times the width of the scale.
     design
-        A planned study, which replaces the four numbers above. It is a frame with ``listener``, ``item`` and
-        ``condition`` (``condition_a`` and ``condition_b`` in pair methods), one row a vote. The first
-        condition by name differs from the others, and it is compared with the second.
+        A planned study, which replaces `listeners`, `items`, `trials_per_listener` and `conditions`. It is a
+        DataFrame with one row for each vote and the columns ``listener``, ``item`` and ``condition``
+        (``condition_a`` and ``condition_b`` in ab and abx). The conditions are sorted by name.
     alpha
-        An effect counts as found if p is below this value.
+        Significance level. An effect counts as found if p is below this value.
     simulations
         Number of simulated studies.
     seed
@@ -137,24 +141,26 @@ def power(
     >>> found.power > 0.5
     True
     """
-    kind = method_of(method)
+    kind = get_method(method)
     _refuse_effect(kind, effect)
-    plan = _from_frame(design, kind) if design is not None else None
+    plan = _make_plan_from_frame(design, kind) if design is not None else None
     if plan is None:
-        plan = _balanced(kind, listeners, items, trials_per_listener, conditions)
-    if min(plan.listeners, plan.items, plan.conditions) < _FEWEST or simulations < 1:
+        plan = _make_balanced_plan(kind, listeners, items, trials_per_listener, conditions)
+    if min(plan.listeners, plan.items, plan.conditions) < _MIN_STUDY_SIZE or simulations < 1:
         raise AnalysisError(
             "a study needs at least two listeners, two items, two conditions and one simulation"
         )
     rng = np.random.default_rng(seed)
     if kind.has_scores:
-        spread = spread if spread is not None else _assumed(kind)
-        found = [_score_study(plan, kind, effect, spread, rng) < alpha for _ in range(simulations)]
+        spread = spread if spread is not None else _scale_assumed_spread(kind)
+        found = [_simulate_score_study(plan, kind, effect, spread, rng) < alpha for _ in range(simulations)]
     else:
         spread = None
-        found = [_pair_study(plan, kind, effect, rng) < alpha for _ in range(simulations)]
+        found = [_simulate_pair_study(plan, kind, effect, rng) < alpha for _ in range(simulations)]
     hits = int(np.count_nonzero(found))
-    low, high = wilson(hits / simulations, simulations, float(needed("scipy.special").ndtri(0.975)))
+    low, high = compute_wilson_interval(
+        hits / simulations, simulations, float(import_library("scipy.special").ndtri(0.975))
+    )
     return Power(
         power=hits / simulations,
         low=low,
@@ -173,28 +179,29 @@ def power(
 
 
 def listeners_needed(
-    method: str, *, effect: float, wished_power: float = 0.8, most: int = MOST_LISTENERS, **study: Any
+    method: str, *, effect: float, wished_power: float = 0.8, most: int = MAX_LISTENERS, **study: Any
 ) -> Power:
-    """Return the smallest study that finds an effect with at least the wished power.
+    """Return the power of the smallest study that finds an effect with at least `wished_power`.
 
-    A binary search finds the number of listeners. Every step is a simulation, so the number is right within a
-    few per cent.
+    A binary search finds the number of listeners. Every step is a simulation, so the number is only accurate
+    to a few per cent.
 
     Parameters
     ----------
     method, effect
         As in :func:`power`.
     wished_power
-        Share of studies that must find the effect.
+        Probability with which a study must find the effect (default 0.8).
     most
-        Largest number of listeners to try.
+        Largest number of listeners to try (default 1,000).
     **study
         The other arguments of :func:`power`, except ``listeners`` and ``design``.
 
     Raises
     ------
     AnalysisError
-        `most` listeners are not enough, for example because there are few items. Or as :func:`power`.
+        `most` listeners are not enough, for example because there are few items. Or for a reason of
+        :func:`power`.
 
     Examples
     --------
@@ -229,7 +236,12 @@ def listeners_needed(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A planned study, as arrays of codes with one entry a vote. `second` is always greater than `first`."""
+    """A planned study, as arrays with one entry for each vote.
+
+    `who`, `what`, `first` and `second` are the codes of the listener, the item and the two conditions of the
+    vote. `second` is always greater than `first`, and None for methods with scores. `trials` is the number of
+    pages of each listener.
+    """
 
     who: Codes
     what: Codes
@@ -248,34 +260,34 @@ def _refuse_effect(kind: Method, effect: float) -> None:
         if not 0 <= effect <= kind.highest - kind.lowest:
             allowed = f"0 to {kind.highest - kind.lowest:g} points"
             raise AnalysisError(f"the effect of {kind.name} must be {allowed}, not {effect:g}")
-    elif not _NO_EFFECT <= effect < 1:
+    elif not _NO_EFFECT_SHARE <= effect < 1:
         raise AnalysisError(f"the effect of {kind.name} must be a share from 0.5 to below 1, not {effect:g}")
 
 
-def _assumed(kind: Method) -> Spread:
+def _scale_assumed_spread(kind: Method) -> Spread:
     width = float(kind.highest or 0) - float(kind.lowest or 0)
     parts = {name: getattr(ASSUMED_SPREAD, name) * width for name in Spread.__dataclass_fields__}
     return replace(ASSUMED_SPREAD, **parts)
 
 
-def _balanced(kind: Method, listeners: int, items: int, trials: int, conditions: int) -> _Plan:
+def _make_balanced_plan(kind: Method, listeners: int, items: int, trials: int, conditions: int) -> _Plan:
     if min(listeners, items, trials, conditions) < 1:
         raise AnalysisError("listeners, items, trials_per_listener and conditions must be 1 or more")
     pairs = np.array(list(combinations(range(conditions), 2)) or [(0, 0)], np.intp)
     ways = conditions if kind.has_scores else len(pairs)
-    # A page of mos has one condition of an item, and a page of pair methods has one pair.
-    # Pages of other methods have all conditions.
+    # A page of mos contains one condition of an item, and a page of ab or abx one pair of conditions. A page
+    # of the other methods contains all conditions of an item.
     one_page = kind.has_scores and kind.name != MOS
     heard = min(items, trials if one_page else max(1, trials // ways))
     who, turn, way = (axis.ravel() for axis in np.indices((listeners, heard, ways), dtype=np.intp))
-    # Listeners begin at different items, so that all items get about the same number of votes.
+    # Let listeners begin at different items, so that all items get about the same number of votes.
     what = (turn + who * heard) % items
     first, second = (way, None) if kind.has_scores else (pairs[way, 0], pairs[way, 1])
     pages = heard if one_page else heard * ways
     return _Plan(who, what, first, second, listeners, items, conditions, pages)
 
 
-def _from_frame(design: "pd.DataFrame", kind: Method) -> _Plan:
+def _make_plan_from_frame(design: "pd.DataFrame", kind: Method) -> _Plan:
     columns = ["condition"] if kind.has_scores else ["condition_a", "condition_b"]
     missing = [name for name in ("listener", "item", *columns) if name not in design.columns]
     if missing or not len(design):
@@ -295,7 +307,9 @@ def _from_frame(design: "pd.DataFrame", kind: Method) -> _Plan:
     return _Plan(who, what, first, second, len(listeners), len(items), len(names), max(1, trials))
 
 
-def _score_study(plan: _Plan, kind: Method, effect: float, spread: Spread, rng: np.random.Generator) -> float:
+def _simulate_score_study(
+    plan: _Plan, kind: Method, effect: float, spread: Spread, rng: np.random.Generator
+) -> float:
     lowest, highest = float(kind.lowest or 0), float(kind.highest or 0)
     middle = (lowest + highest) / 2
     normal = rng.standard_normal
@@ -310,14 +324,14 @@ def _score_study(plan: _Plan, kind: Method, effect: float, spread: Spread, rng: 
     if kind.step is not None:
         scores = lowest + kind.step * np.round((scores - lowest) / kind.step)
     table = ScoreTable(np.clip(scores, lowest, highest), plan.first, plan.who, plan.what, plan.conditions)
-    p = holm(p_of_pairs(table, list(combinations(range(plan.conditions), 2))))
+    p = adjust_holm(compute_p_of_pairs(table, list(combinations(range(plan.conditions), 2))))
     return float(p[0])
 
 
-def _pair_study(plan: _Plan, kind: Method, effect: float, rng: np.random.Generator) -> float:
+def _simulate_pair_study(plan: _Plan, kind: Method, effect: float, rng: np.random.Generator) -> float:
     if kind.name == ABX:
         correct = rng.random(len(plan.who)) < effect
-        return exact_p(int(correct.sum()), len(correct), alternative="greater")
+        return compute_exact_p(int(correct.sum()), len(correct), alternative="greater")
     second = plan.second if plan.second is not None else plan.first
     pair = plan.first * plan.conditions + second
     leaning = rng.standard_normal((plan.listeners, plan.conditions**2))[plan.who, pair]
@@ -328,5 +342,5 @@ def _pair_study(plan: _Plan, kind: Method, effect: float, rng: np.random.Generat
     p: list[float] = []
     for first, other in combinations(range(plan.conditions), 2):
         rows = np.flatnonzero(pair == first * plan.conditions + other)
-        p.append(share_of(yes[rows], plan.who[rows], plan.what[rows]).p_clustered)
-    return float(holm(np.array(p))[0])
+        p.append(estimate_share(yes[rows], plan.who[rows], plan.what[rows]).p_clustered)
+    return float(adjust_holm(np.array(p))[0])

@@ -1,4 +1,4 @@
-"""Measure how much listeners and items differ, by their deviations and by standard deviations."""
+"""Measure how much scores differ between listeners and between items."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Standard deviations of the parts of a score, in points of the scale.
+    """Standard deviations of the effects that a score is the sum of, in points of the scale.
 
     Parameters
     ----------
     listener
-        Between listeners, because some are more lenient.
+        Effect of the listener, because some listeners give higher scores.
     item
-        Between items, because some sentences sound better in every voice.
+        Effect of the item, because some sentences sound better in every voice.
     listener_condition
-        Between the tastes of listeners for single conditions.
+        Effect of listener and condition together, because listeners prefer different voices.
     item_condition
-        Between items for single conditions, because a sentence may suit one voice better.
+        Effect of item and condition together, because a sentence may suit one voice better.
     residual
-        Between votes of the same listener on the same item and condition.
+        Random rest of each vote, also between votes of one listener on the same clip.
 
     Examples
     --------
@@ -46,17 +46,17 @@ class Spread:
 
     @property
     def total(self) -> float:
-        """Standard deviation of single votes on one condition, from all parts together."""
+        """Standard deviation of single votes on one condition, from all effects together."""
         parts = (self.listener, self.item, self.listener_condition, self.item_condition, self.residual)
         return float(np.sqrt(np.sum(np.square(parts))))
 
     @classmethod
     def of(cls, votes: Any, *, method: str, reference: str | None = None) -> "Spread":
-        """Return the spread of existing votes, for example of a pilot test. Pass it to ``power``.
+        """Estimate the spread from votes, for example of a pilot test. ``power`` accepts the result.
 
-        The method of moments estimates each part. It uses the covariance of two votes that share a listener
-        or an item, with or without the condition. A negative estimate becomes 0. With few listeners or items,
-        the estimates are too small.
+        The estimates come from the covariances of two votes that share a listener or an item, with or without
+        the condition (method of moments). A negative estimate becomes 0. With few listeners or items, the
+        estimates are too small.
 
         Parameters
         ----------
@@ -66,7 +66,7 @@ class Spread:
         Raises
         ------
         AnalysisError
-            The votes cannot be analysed or are not scores. Or too few votes share a listener or an item.
+            The votes cannot be analysed or are not scores, or too few votes share a listener or an item.
 
         Examples
         --------
@@ -79,22 +79,27 @@ class Spread:
         if not read.method.has_scores:
             raise AnalysisError(f"{method} has no scores, so no spread in points; use mos, multi or mushra")
         frame = read.frame
-        conditions = read.codes("condition", read.conditions)
+        conditions = read.encode_column("condition", read.conditions)
         rest = frame["score"].to_numpy(float)
         rest = rest - (np.bincount(conditions, rest) / np.maximum(np.bincount(conditions), 1))[conditions]
-        return cls(**_components(rest, read, conditions))
+        return cls(**_estimate_components(rest, read, conditions))
 
 
-def _components(rest: Array, votes: Votes, conditions: Codes) -> dict[str, float]:
-    listeners, items = votes.codes("listener", votes.listeners), votes.codes("item", votes.items)
+def _estimate_components(rest: Array, votes: Votes, conditions: Codes) -> dict[str, float]:
+    listeners, items = (
+        votes.encode_column("listener", votes.listeners),
+        votes.encode_column("item", votes.items),
+    )
     pairs = {
-        names: _pairs(rest, [{"l": listeners, "i": items, "c": conditions}[name] for name in names])
+        names: _sum_pair_products(
+            rest, [{"l": listeners, "i": items, "c": conditions}[name] for name in names]
+        )
         for names in ("l", "i", "lc", "ic", "li", "lic")
     }
-    listener = _common(pairs, ("l", 1), ("lc", -1), ("li", -1), ("lic", 1))
-    item = _common(pairs, ("i", 1), ("ic", -1), ("li", -1), ("lic", 1))
-    with_condition = _common(pairs, ("lc", 1), ("lic", -1))
-    item_condition = _common(pairs, ("ic", 1), ("lic", -1))
+    listener = _average_common_products(pairs, ("l", 1), ("lc", -1), ("li", -1), ("lic", 1))
+    item = _average_common_products(pairs, ("i", 1), ("ic", -1), ("li", -1), ("lic", 1))
+    with_condition = _average_common_products(pairs, ("lc", 1), ("lic", -1))
+    item_condition = _average_common_products(pairs, ("ic", 1), ("lic", -1))
     parts = {
         "listener": listener,
         "item": item,
@@ -111,25 +116,28 @@ def _components(rest: Array, votes: Votes, conditions: Codes) -> dict[str, float
     return {name: round(float(np.sqrt(value)), 3) for name, value in parts.items()}
 
 
-def _pairs(rest: Array, codes: Sequence[Codes]) -> tuple[float, float]:
-    """Return the sum of products of all ordered pairs that share all codes, and the number of these pairs."""
+def _sum_pair_products(rest: Array, codes: Sequence[Codes]) -> tuple[float, float]:
+    """Return the sum of the products of all ordered pairs of votes with equal codes, and their number."""
     _, cells = np.unique(np.stack(codes), axis=1, return_inverse=True)
     sums, counts = np.bincount(cells, rest), np.bincount(cells).astype(float)
     return float(sums @ sums), float(counts @ counts)
 
 
-def _common(pairs: dict[str, tuple[float, float]], *terms: tuple[str, int]) -> float:
-    """Return the mean product of pairs that share certain codes and nothing more, by adding signed terms."""
+def _average_common_products(pairs: dict[str, tuple[float, float]], *terms: tuple[str, int]) -> float:
+    """Return the mean product of pairs that share certain codes and no others, or NaN if there are none.
+
+    Each term adds (1) or subtracts (-1) the pairs of an entry of `pairs`.
+    """
     products = sum(sign * pairs[names][0] for names, sign in terms)
     count = sum(sign * pairs[names][1] for names, sign in terms)
     return products / count if count > 0 else float("nan")
 
 
-def spread_frame(votes: Votes) -> "pd.DataFrame":
-    """Return the mean deviation of each listener and each item from the mean scores of the conditions.
+def compute_deviations(votes: Votes) -> "pd.DataFrame":
+    """Return how much each listener and each item deviates from the mean scores of the conditions.
 
-    A deviation is the mean of the votes minus the mean scores of the conditions of these votes. So a listener
-    who only rated the worse conditions does not appear to be strict.
+    From each vote, the mean score of its condition is subtracted. The deviation is the mean of these
+    differences in points. So a listener who rated only bad conditions does not appear to be strict.
 
     Returns
     -------

@@ -1,18 +1,18 @@
 """Define the table of votes of a listening test, with one row a vote.
 
 A *vote* is a listener's score of one clip (``mos``, ``multi``, ``mushra``) or choice between two clips
-(``ab``, ``abx``). A listening test writes all columns of :data:`VOTE_SCHEMA`. An analysis needs only the
-columns of :data:`NEEDED`, so it accepts votes of other tools. It ignores further columns, such as answers to
-questions.
+(``ab``, ``abx``). A listening test writes all columns of :data:`VOTE_SCHEMA`. An analysis requires only the
+columns of :data:`REQUIRED_COLUMNS`, so it accepts votes from other tools. An analysis ignores further
+columns, such as answers to questions.
 
 Columns of every method
 
 =================  ====================================================================================
-``test_id``        Name of the test. One frame has votes of one test.
-``listener``       Opaque name of the listener.
+``test_id``        Name of the test. All votes of a table must belong to one test.
+``listener``       Name of the listener in the test.
 ``seed``           Seed of the design.
 ``trial``          Number of the page in this listener's order, from 0, including practice pages.
-``training``       True for a practice page, which is stored but not analysed.
+``training``       True for a vote on a practice page, which is stored but not analysed.
 ``item``           Name of the item (usually the text) that the clips of a trial share.
 ``plays``          Number of times that a clip of this vote was started.
 ``listened_s``     Seconds for which the clips of this vote were played, in total.
@@ -29,10 +29,10 @@ Columns of ``mos``, ``multi``, ``mushra``
 ``score``          The score, in the range of the method. Null if the listener did not rate the clip.
 =================  ====================================================================================
 
-Columns of ``ab``, ``abx``. ``a`` and ``b`` always mean the two conditions, not the sides of the page
+Columns of ``ab``, ``abx``. ``a`` and ``b`` are ``condition_a`` and ``condition_b``, not sides of the page
 
 =================  ====================================================================================
-``condition_a``    First condition of the pair. The order of the two has no meaning.
+``condition_a``    First condition of the pair. The order of the two conditions has no meaning.
 ``condition_b``    Second condition of the pair.
 ``left``           ``a`` or ``b``, the condition on the left (in abx, the condition of button A).
 ``choice``         Only ab. ``a``, ``b`` or ``tie``, the preferred condition.
@@ -52,9 +52,9 @@ MOS, MULTI, MUSHRA, AB, ABX = "mos", "multi", "mushra", "ab", "abx"
 
 A, B, TIE = "a", "b", "tie"
 
-_TIME: pa.DataType = pa.timestamp("us", tz="UTC")
+_UTC_TIME: pa.DataType = pa.timestamp("us", tz="UTC")
 
-_WHO: tuple[tuple[str, pa.DataType], ...] = (
+_TRIAL_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("test_id", pa.string()),
     ("listener", pa.string()),
     ("seed", pa.int64()),
@@ -62,36 +62,36 @@ _WHO: tuple[tuple[str, pa.DataType], ...] = (
     ("training", pa.bool_()),
     ("item", pa.string()),
 )
-_SCORE: tuple[tuple[str, pa.DataType], ...] = (
+_SCORE_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("slot", pa.int32()),
     ("condition", pa.string()),
     ("score", pa.float64()),
 )
-_PAIR: tuple[tuple[str, pa.DataType], ...] = (
+_PAIR_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("condition_a", pa.string()),
     ("condition_b", pa.string()),
     ("left", pa.string()),
 )
-_CHOICE: tuple[tuple[str, pa.DataType], ...] = (("choice", pa.string()),)
-_ANSWER: tuple[tuple[str, pa.DataType], ...] = (
+_CHOICE_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (("choice", pa.string()),)
+_ANSWER_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("answer", pa.string()),
     ("truth", pa.string()),
     ("correct", pa.bool_()),
 )
-_HOW: tuple[tuple[str, pa.DataType], ...] = (
+_PLAYBACK_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("plays", pa.int32()),
     ("listened_s", pa.float64()),
-    ("first_play_utc", _TIME),
-    ("voted_utc", _TIME),
+    ("first_play_utc", _UTC_TIME),
+    ("voted_utc", _UTC_TIME),
 )
 
 VOTE_SCHEMA: Mapping[str, pa.Schema] = MappingProxyType(
     {
-        MOS: pa.schema([*_WHO, *_SCORE, *_HOW]),
-        MULTI: pa.schema([*_WHO, *_SCORE, *_HOW]),
-        MUSHRA: pa.schema([*_WHO, *_SCORE, *_HOW]),
-        AB: pa.schema([*_WHO, *_PAIR, *_CHOICE, *_HOW]),
-        ABX: pa.schema([*_WHO, *_PAIR, *_ANSWER, *_HOW]),
+        MOS: pa.schema([*_TRIAL_COLUMNS, *_SCORE_COLUMNS, *_PLAYBACK_COLUMNS]),
+        MULTI: pa.schema([*_TRIAL_COLUMNS, *_SCORE_COLUMNS, *_PLAYBACK_COLUMNS]),
+        MUSHRA: pa.schema([*_TRIAL_COLUMNS, *_SCORE_COLUMNS, *_PLAYBACK_COLUMNS]),
+        AB: pa.schema([*_TRIAL_COLUMNS, *_PAIR_COLUMNS, *_CHOICE_COLUMNS, *_PLAYBACK_COLUMNS]),
+        ABX: pa.schema([*_TRIAL_COLUMNS, *_PAIR_COLUMNS, *_ANSWER_COLUMNS, *_PLAYBACK_COLUMNS]),
     }
 )
 """Columns of a vote, by method. The module's docstring explains each column."""
@@ -107,7 +107,7 @@ VOTE_KEY: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Columns that identify a vote of a test, by method. Two votes must not be equal in all of these."""
 
-NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+REQUIRED_COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         MOS: ("listener", "item", "condition", "score"),
         MULTI: ("listener", "item", "condition", "score"),
@@ -121,14 +121,14 @@ NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method of listening tests.
+    """A method of listening tests, such as MUSHRA.
 
     Parameters
     ----------
     name
         Name of the method: ``mos``, ``multi``, ``mushra``, ``ab`` or ``abx``.
     title
-        Title of the method for readers.
+        Title of the method in texts and reports.
     source
         The recommendation or the article that describes the method.
     lowest, highest
@@ -150,17 +150,18 @@ class Method:
 
     @property
     def has_scores(self) -> bool:
-        """Whether a vote is a score of one clip, rather than a choice between two."""
+        """Whether a vote is a score of one clip, rather than a choice between two clips."""
         return self.lowest is not None
 
 
-_QUALITY = ("Bad", "Poor", "Fair", "Good", "Excellent")
+_QUALITY_LABELS = ("Bad", "Poor", "Fair", "Good", "Excellent")
+"""Labels of the scale in all methods with scores, the lowest first."""
 
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
-        MOS: Method(MOS, "mean opinion score (MOS)", "ITU-T P.800", 1.0, 5.0, 1.0, _QUALITY),
-        MULTI: Method(MULTI, "multi-stimulus rating", "ITU-R BS.2132", 0.0, 100.0, labels=_QUALITY),
-        MUSHRA: Method(MUSHRA, "MUSHRA", "ITU-R BS.1534", 0.0, 100.0, labels=_QUALITY),
+        MOS: Method(MOS, "mean opinion score (MOS)", "ITU-T P.800", 1.0, 5.0, 1.0, _QUALITY_LABELS),
+        MULTI: Method(MULTI, "multi-stimulus rating", "ITU-R BS.2132", 0.0, 100.0, labels=_QUALITY_LABELS),
+        MUSHRA: Method(MUSHRA, "MUSHRA", "ITU-R BS.1534", 0.0, 100.0, labels=_QUALITY_LABELS),
         AB: Method(AB, "paired preference (A/B)", "Bradley and Terry 1952"),
         ABX: Method(ABX, "discrimination (ABX)", "Munson and Gardner 1950"),
     }

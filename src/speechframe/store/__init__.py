@@ -1,1 +1,1 @@
-"""Run folders: what a run asked for, what came of it, and what it cost."""
+"""Write and read the folder of a run, which contains its table, its results and its costs."""

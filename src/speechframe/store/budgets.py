@@ -1,4 +1,8 @@
-"""The count of budgets over many runs, in one small SQLite file that processes share."""
+"""Count the spending of budgets that many runs share, in one small SQLite file.
+
+A run is allotted an amount of a budget before it spends. No amount is allotted that would make the sum over
+all runs exceed a hard budget.
+"""
 
 import sqlite3
 from collections import Counter
@@ -14,63 +18,74 @@ import pyarrow.compute as pc
 from speechframe.errors import StoreError
 from speechframe.settings.spending import BudgetRule
 from speechframe.store.folder import Folder
-from speechframe.store.ledger import AMOUNTS, ATTEMPTS, billed_millis, scan, within
-from speechframe.store.open_runs import find_open
+from speechframe.store.ledger import (
+    AMOUNT_COLUMNS,
+    ATTEMPTS_FOLDER,
+    compute_billed_millicredits,
+    make_time_filter,
+    read_attempts,
+)
+from speechframe.store.open_runs import find_open_attempts
 
-FILE = "budgets.sqlite3"
-BUSY_S = 10.0
-"""Seconds to wait while another process writes; it writes for milliseconds."""
+BUDGETS_FILE = "budgets.sqlite3"
+MAX_BUSY_S = 10.0
+"""Longest wait in seconds while another process writes to the file. A write takes milliseconds."""
 
-SHARE, SHARE_OF_SOFT = 20, 100
-"""A run takes this fraction of the rest of a hard budget at a time, and not the price of each call. So it
-writes the file some hundred times at most. Of a soft budget it takes a smaller fraction of the whole."""
+REST_DIVISOR, SOFT_BUDGET_DIVISOR = 20, 100
+"""Divisors for the amount that a run is allotted at a time. Of a hard budget a run gets 1/`REST_DIVISOR` of what is
+left. Of a soft budget, which may be exceeded, a run gets 1/`SOFT_BUDGET_DIVISOR` of the whole. An amount per call
+would mean a write to the file for each call. With these shares a run writes a few hundred times at most."""
 
-_PUT = (
+_UPSERT = (
     "INSERT INTO allotted VALUES (?, ?, ?, ?) "
     "ON CONFLICT (budget, period, run) DO UPDATE SET millicredits = {}"
 )
-_ADD = _PUT.format("millicredits + excluded.millicredits")
+_UPSERT_SUM = _UPSERT.format("millicredits + excluded.millicredits")
 
-_TABLES = (
+_TABLE_DEFINITIONS = (
     "allotted (budget TEXT, period TEXT, run TEXT, millicredits INTEGER, PRIMARY KEY (budget, period, run))",
     "counted (budget TEXT, period TEXT, PRIMARY KEY (budget, period))",
 )
 
-COLUMNS = ("time", *AMOUNTS, "tags", "run_id", "service", "key_fingerprint")
-"""Columns of the ledger that decide in which budgets an attempt counts."""
+BUDGET_COLUMNS = ("time", *AMOUNT_COLUMNS, "tags", "run_id", "service", "key_fingerprint")
+"""Columns of the ledger (the table of attempts) that decide how much an attempt counts in which budgets."""
 
 
 class Allotments:
-    """How much each run was allotted of each budget in each period, in thousandths of a credit.
+    """The amounts of each budget that each run is allotted in each period, in thousandths of a credit.
 
-    A process that is killed keeps all of its allotment, so a sum is never too low, until :meth:`correct`.
-    A period is named by its first day.
+    The allotment of a killed process stays, so the sum of a budget is never too low. :meth:`correct_allotments` reduces
+    the allotment to what the run has spent. A period is named by its first day.
     """
 
     def __init__(self, folder: Path, run: str) -> None:
-        self.path = folder / FILE
+        self.path = folder / BUDGETS_FILE
         self._run = run
-        # Counts that this process has seen in the file. One that is gone was moved away.
+        # Budgets and periods that this process has seen in the file. If the file lacks one of them later,
+        # somebody has moved the file away.
         self._seen: set[tuple[str, date]] = set()
 
-    def correct(self, budget: str, spent: Mapping[date, int]) -> None:
+    def correct_allotments(self, budget: str, spent: Mapping[date, int]) -> None:
         """Replace the run's allotment by its spending in each period."""
-        with self._transaction() as file:
+        with self._open_transaction() as file:
             file.execute("DELETE FROM allotted WHERE budget = ? AND run = ?", (budget, self._run))
             rows = ((budget, str(period), self._run, amount) for period, amount in spent.items())
             file.executemany("INSERT INTO allotted VALUES (?, ?, ?, ?)", rows)
 
-    def learn(self, budget: str, period: date, spent: Mapping[str, int]) -> None:
-        """Count a budget: raise each allotment of another run to that run's spending in the ledger."""
+    def learn_spending(self, budget: str, period: date, spent: Mapping[str, int]) -> None:
+        """Raise the allotment of each other run to at least its spending in the ledger, which is `spent`.
+
+        Then mark the budget as counted in this period.
+        """
         others = ((budget, str(period), run, amount) for run, amount in spent.items() if run != self._run)
-        with self._transaction() as file:
-            file.executemany(_PUT.format("MAX(millicredits, excluded.millicredits)"), others)
+        with self._open_transaction() as file:
+            file.executemany(_UPSERT.format("MAX(millicredits, excluded.millicredits)"), others)
             file.execute("INSERT OR IGNORE INTO counted VALUES (?, ?)", (budget, str(period)))
         self._seen.add((budget, period))
 
     def is_counted(self, budget: str, period: date) -> bool:
-        """Return whether the file includes the spending of the ledger for a budget."""
-        with self._reading() as file:
+        """Return whether the file already includes the ledger's spending of a budget in a period."""
+        with self._open_for_reading() as file:
             wanted = "SELECT 1 FROM counted WHERE budget = ? AND period = ?"
             is_counted = (
                 file is not None and file.execute(wanted, (budget, str(period))).fetchone() is not None
@@ -80,7 +95,7 @@ class Allotments:
         return is_counted
 
     def _check_file(self, file: sqlite3.Connection, budget: str, period: date) -> None:
-        """Raise StoreError if the file is not the one in which this process has seen a count."""
+        """Raise StoreError if the file lacks a budget and period that this process has seen in the file."""
         wanted = (
             "SELECT 1 FROM counted WHERE budget = ?1 AND period = ?2 UNION "
             "SELECT 1 FROM allotted WHERE budget = ?1 AND period = ?2 AND run = ?3"
@@ -89,140 +104,147 @@ class Allotments:
             return
         if file.execute(wanted, (budget, str(period), self._run)).fetchone() is None:
             raise StoreError(
-                f"{self.path}, the count of what budgets have left, was moved away while this run went on: "
-                "resume the run, and the count is made anew from the ledger"
+                f"{self.path}, which counts budgets, was moved away while this run went on: resume the run, "
+                "and the file is made anew from the ledger"
             )
 
     def allot(
         self, budget: str, period: date, needed: int, *, limit: int, hard: bool = True
     ) -> tuple[int, int]:
-        """Allot `needed` or somewhat more to the run. Return the amount, and the total of all runs.
+        """Allot `needed` or somewhat more to the run. Return this amount, and the total of all runs.
 
-        Nothing is allotted if it would pass a limit that is `hard`. StoreError is raised if the file was
-        moved away.
+        The amount is 0 if `needed` would exceed a `limit` that is `hard`. StoreError is raised if the file
+        was moved away.
         """
-        with self._transaction() as file:
+        with self._open_transaction() as file:
             self._check_file(file, budget, period)
-            total = _sum(file, budget, period)
+            total = _sum_allotments(file, budget, period)
             if hard and needed > limit - total:
                 return 0, total
-            more = (limit - total) // SHARE if hard else max(limit, total) // SHARE_OF_SOFT
+            more = (limit - total) // REST_DIVISOR if hard else max(limit, total) // SOFT_BUDGET_DIVISOR
             amount = max(needed, more)
-            file.execute(_ADD, (budget, str(period), self._run, amount))
+            file.execute(_UPSERT_SUM, (budget, str(period), self._run, amount))
             self._seen.add((budget, period))
             return amount, total + amount
 
     def give_back(self, budget: str, period: date, amount: int) -> None:
-        """Take an unspent amount from the run's allotment."""
-        with self._transaction() as file:
-            file.execute(_ADD, (budget, str(period), self._run, -amount))
+        """Subtract an amount that the run did not spend from the run's allotment."""
+        with self._open_transaction() as file:
+            file.execute(_UPSERT_SUM, (budget, str(period), self._run, -amount))
 
-    def total(self, budget: str, period: date) -> int:
-        """Return the allotments of all runs together."""
-        with self._reading() as file:
-            return 0 if file is None else _sum(file, budget, period)
+    def sum_allotments(self, budget: str, period: date) -> int:
+        """Return the sum of the allotments of all runs in a budget and period."""
+        with self._open_for_reading() as file:
+            return 0 if file is None else _sum_allotments(file, budget, period)
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection | None]:
-        """Open the file to read, without waiting for a process that is about to write. None if it is new."""
-        with self._opened() as file:
+    def _open_for_reading(self) -> Iterator[sqlite3.Connection | None]:
+        """Open the file for reading, without a wait for other processes. Yield None if it has no tables."""
+        with self._open_file() as file:
             file.execute("PRAGMA query_only = ON")
             found = file.execute("SELECT COUNT(*) FROM sqlite_master WHERE name IN ('allotted', 'counted')")
-            yield file if found.fetchone()[0] == len(_TABLES) else None
+            yield file if found.fetchone()[0] == len(_TABLE_DEFINITIONS) else None
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open the file, or make it, for one transaction, which no other process can interrupt."""
-        with self._opened() as file:
+    def _open_transaction(self) -> Iterator[sqlite3.Connection]:
+        """Open or create the file for one transaction. No other process can write to the file meanwhile."""
+        with self._open_file() as file:
             file.execute("BEGIN IMMEDIATE")
-            for table in _TABLES:
+            for table in _TABLE_DEFINITIONS:
                 file.execute(f"CREATE TABLE IF NOT EXISTS {table} WITHOUT ROWID")
             yield file
             file.execute("COMMIT")
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open the file, or make an empty one."""
+    def _open_file(self) -> Iterator[sqlite3.Connection]:
+        """Open the file, or create an empty file. Raise StoreError if the file is unusable."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # A rollback journal, not WAL, which does not work on network file systems.
-            with closing(sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)) as file:
+            # Keep SQLite's default, a rollback journal. Its other mode, WAL, fails on network file systems.
+            with closing(sqlite3.connect(self.path, timeout=MAX_BUSY_S, isolation_level=None)) as file:
                 yield file
         except (sqlite3.Error, OSError, OverflowError) as error:
             raise StoreError(
-                f"{self.path}, the count of what budgets have left, cannot be used ({error}); nothing more "
-                "is sent. Make its folder writable and make room, or name another (SPEECHFRAME_LEDGER). Move "
-                "a damaged file away when no run is under way: it is counted anew from the ledger."
+                f"{self.path}, the file that counts budgets, cannot be used ({error}); nothing more is sent. "
+                "Make its folder writable and free disk space, or name another folder (SPEECHFRAME_LEDGER). "
+                "Move a damaged file away while no run is under way: it is made anew from the ledger."
             ) from error
 
 
-def _sum(file: sqlite3.Connection, budget: str, period: date) -> int:
-    """Return the allotments of all runs together."""
+def _sum_allotments(file: sqlite3.Connection, budget: str, period: date) -> int:
+    """Return the sum of the allotments of all runs in a budget and period."""
     wanted = "SELECT COALESCE(SUM(millicredits), 0) FROM allotted WHERE budget = ? AND period = ?"
     found: int = file.execute(wanted, (budget, str(period))).fetchone()[0]
     return found
 
 
-def begin_of(rules: Iterable[BudgetRule], unix_time: float) -> datetime | None:
-    """Return the start of the earliest current period. None if a budget has no periods."""
-    first = min((rule.start(unix_time) for rule in rules), default=date.min)
+def find_earliest_start(rules: Iterable[BudgetRule], unix_time: float) -> datetime | None:
+    """Return the start of the earliest current period of these budgets.
+
+    Return None if a budget has no periods, or if there are no budgets.
+    """
+    first = min((rule.find_period_start(unix_time) for rule in rules), default=date.min)
     return None if first == date.min else datetime.combine(first, time(), UTC)
 
 
 class LedgerSums:
-    """The spending of all runs in some budgets by the ledger, from the current period on.
+    """The spending of all runs in some budgets, read from the ledger, from the current period on.
 
-    The journals of runs that are under way or were killed count, too. A call without an end counts with its
-    price, because it may have been billed. Each file of the ledger is read once, because files never change.
+    The journals of runs that are under way or were killed count, too. An attempt without an end counts with
+    its price, because it may have been billed. Each file of the ledger is read only once, because files never
+    change.
     """
 
     def __init__(self, ledger: Folder, rules: Sequence[BudgetRule], unix_time: float) -> None:
-        self._ledger, self._rules, self._start = ledger, rules, begin_of(rules, unix_time)
+        self._ledger, self._rules, self._start = ledger, rules, find_earliest_start(rules, unix_time)
         self._read: set[str] = set()
-        self._in_files, self._in_journals = self._none(), self._none()
+        self._in_files, self._in_journals = self._make_empty_sums(), self._make_empty_sums()
 
-    def _none(self) -> list[Counter[tuple[date, str]]]:
+    def _make_empty_sums(self) -> list[Counter[tuple[date, str]]]:
         return [Counter() for _ in self._rules]
 
     def read(self) -> None:
-        """Read the files that are new, and all journals; StoreError if one of them cannot be read."""
+        """Read the new files of the ledger and all journals. Raise StoreError if a file cannot be read."""
         if not self._rules:
             return
-        # Read the journals first, because an attempt that leaves a journal is in a file by then.
-        open_runs = [*find_open(self._ledger)]
-        names = self._ledger.names(ATTEMPTS)
+        # Read the journals before the files. An attempt that leaves a journal meanwhile is then found in a
+        # file.
+        open_runs = [*find_open_attempts(self._ledger)]
+        names = self._ledger.list_names(ATTEMPTS_FOLDER)
         files = [name for name in names if name not in self._read]
-        self._add(scan(self._ledger, COLUMNS, self._start, files=files), self._in_files)
+        self._add(read_attempts(self._ledger, BUDGET_COLUMNS, self._start, files=files), self._in_files)
         self._read.update(files)
         in_journals = [
             batch
             for run in open_runs
             for batch in (run.under_way, *(run.ended[name] for name in run.ended.keys() - {*names}))
         ]
-        self._in_journals = self._none()
-        self._add((batch.filter(within(self._start, None)) for batch in in_journals), self._in_journals)
+        self._in_journals = self._make_empty_sums()
+        self._add(
+            (batch.filter(make_time_filter(self._start, None)) for batch in in_journals), self._in_journals
+        )
 
     def _add(self, batches: Iterable[pa.RecordBatch], sums: list[Counter[tuple[date, str]]]) -> None:
         for batch in batches:
             for rule, of_rule in zip(self._rules, sums, strict=True):
-                of_rule.update(spent_in(rule, batch))
+                of_rule.update(sum_spending(rule, batch))
 
-    def of(self, rule: BudgetRule, period: date) -> dict[str, int]:
+    def get_spending(self, rule: BudgetRule, period: date) -> dict[str, int]:
         """Return the spending of each run in a budget and period, in thousandths of a credit."""
         place = self._rules.index(rule)
         sums = self._in_files[place] + self._in_journals[place]
         return {run: spent for (start, run), spent in sums.items() if start == period}
 
 
-def spent_in(rule: BudgetRule, attempts: Any) -> Counter[tuple[date, str]]:
-    """Return the cost of attempts that count in a budget, in thousandths of a credit, by period and run.
+def sum_spending(rule: BudgetRule, attempts: Any) -> Counter[tuple[date, str]]:
+    """Return the cost of the attempts that count in a budget, in thousandths of a credit, by period and run.
 
     Parameters
     ----------
     rule
         The budget.
     attempts
-        Rows of the ledger with :data:`COLUMNS`, as a table or a batch.
+        Rows of the ledger with :data:`BUDGET_COLUMNS`, as a table or a batch.
     """
     chosen: Any = attempts
     for name, value in rule.match.items():
@@ -236,11 +258,11 @@ def spent_in(rule: BudgetRule, attempts: Any) -> Counter[tuple[date, str]]:
         {
             "day": pc.cast(days, pa.date32(), safe=False),
             "run": chosen.column("run_id"),
-            "millis": billed_millis(chosen),
+            "millis": compute_billed_millicredits(chosen),
         }
     )
     found: Counter[tuple[date, str]] = Counter()
     for row in sums.group_by(["day", "run"]).aggregate([("millis", "sum")]).to_pylist():
         noon = datetime.combine(row["day"], time(12), UTC).timestamp()
-        found[rule.start(noon), str(row["run"])] += row["millis_sum"]
+        found[rule.find_period_start(noon), str(row["run"])] += row["millis_sum"]
     return found

@@ -1,4 +1,4 @@
-"""The folder of a run, with whole files, one writer at a time, and run.json."""
+"""The folder of a run with its run.json. Files are replaced as a whole, and one process writes at a time."""
 
 import base64
 import fcntl
@@ -20,39 +20,42 @@ from filelock import FileLock, Timeout
 from speechframe.errors import NotARun, RunLocked, RunMismatch, StoreError
 from speechframe.writing.files import parse_json
 
-LAYOUT = 3
-RUN_FILE, LOCK, HOLDER = "run.json", "lock", "holder.json"
-PLANNED = "planned"
+RUN_LAYOUT = 3
+"""Number of the layout of run folders. A folder with another number is refused."""
+RUN_FILE, LOCK_FILE, HOLDER_FILE = "run.json", "lock", "holder.json"
+PLANNED_STATE = "planned"
 """State of a run that has sent nothing yet."""
-_LOOK_S = 0.1
+_MAX_LOCK_WAIT_S = 0.1
+"""Longest wait in seconds for the lock of a run."""
 
 
 class Folder:
-    """A run's folder on this machine. `speechframe.store.remote` has the folder at an address.
+    """A run's folder on this machine. For a folder at an address, see `speechframe.store.remote`.
 
-    Names of files are relative, with ``/`` between them.
+    Names of files are relative to the folder, and have ``/`` between folders and file.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path  # its public name
-        self.work = path  # the folder of journal, lock and unfinished files, on this machine
+        self.path = path  # the path or address that users see
+        self.work = path  # folder on this machine for the journal, the lock and unfinished files
 
     def __str__(self) -> str:
         return str(self.path)
 
-    def inside(self, name: str | Path) -> Path:
-        """Return the path of a file of the folder on this machine.
+    def find_path(self, name: str | Path) -> Path:
+        """Return the path of a file in the part of the folder that is on this machine.
 
-        Every name that comes out of stored data goes through here. Whoever handed the run over may have
-        written it.
+        Use this method for each name that comes from stored data, because another person may have written the
+        data.
 
         Raises
         ------
         StoreError
-            The name is absolute or has ``..`` in it, or leads over a link, or to a device, pipe or socket.
+            If the name is absolute or contains ``..``, or if its path contains a link or leads to a device,
+            pipe or socket.
         """
         path = self.work
-        for step in self.steps(name):
+        for step in self.split_name(name):
             path /= step
             try:
                 mode = path.lstat().st_mode
@@ -66,8 +69,8 @@ class Folder:
                 raise StoreError(f"{path} is neither a file nor a folder: remove it, and run again")
         return self.work / name
 
-    def steps(self, name: str | Path) -> tuple[str, ...]:
-        """Return the parts of a name below the folder; StoreError if it leads out of the folder."""
+    def split_name(self, name: str | Path) -> tuple[str, ...]:
+        """Return the components of a name. Raise StoreError if the name leads out of the folder."""
         steps = PurePosixPath(name)
         if steps.is_absolute() or ".." in steps.parts or "\0" in str(name):
             raise StoreError(
@@ -77,14 +80,17 @@ class Folder:
         return steps.parts
 
     def exists(self, name: str = "") -> bool:
-        """Return whether a file or folder is there."""
-        self.steps(name)
-        with storing(self, f"looking for {name}"):
+        """Return whether a file or folder with this name exists. An empty name means the run's folder."""
+        self.split_name(name)
+        with convert_os_errors(self, f"looking for {name}"):
             return (self.path / name).exists()
 
-    def names(self, folder: str, suffix: str = ".parquet") -> list[str]:
-        """Return the sorted names of the files of a kind in a folder. A missing folder has none."""
-        with storing(self, f"reading {folder}"):
+    def list_names(self, folder: str, suffix: str = ".parquet") -> list[str]:
+        """Return the sorted names of the files in `folder` that end with `suffix`.
+
+        Hidden files are left out. For a missing folder, return an empty list.
+        """
+        with convert_os_errors(self, f"reading {folder}"):
             try:
                 found = self._list(folder)
             except (FileNotFoundError, NotADirectoryError):
@@ -92,89 +98,95 @@ class Folder:
         return sorted(name for name in found if name.endswith(suffix) and not name.startswith("."))
 
     def _list(self, folder: str) -> list[str]:
-        return [path.name for path in self.inside(folder).iterdir()]
+        return [path.name for path in self.find_path(folder).iterdir()]
 
-    def numbers(self, folder: str) -> list[int]:
-        """Return the numbers that are the names of Parquet files in a folder, such as ``000001.parquet``."""
-        stems = [name.partition(".")[0] for name in self.names(folder)]
+    def list_numbers(self, folder: str) -> list[int]:
+        """Return the numbers of the Parquet files in a folder, such as 1 for ``000001.parquet``."""
+        stems = [name.partition(".")[0] for name in self.list_names(folder)]
         return list(map(int, filter(str.isdecimal, stems)))
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a file. A missing file raises FileNotFoundError."""
-        return self.inside(name).read_bytes()
+        """Return the bytes of a file. Raise FileNotFoundError if the file is missing."""
+        return self.find_path(name).read_bytes()
 
-    def source(self, name: str) -> Any:
-        """Return the source of a file for pyarrow."""
-        return self.inside(name)
+    def get_source(self, name: str) -> Any:
+        """Return what pyarrow needs to open a file, here its path."""
+        return self.find_path(name)
 
-    def temporary(self, name: str) -> Path:
-        """Return the path of a file until :meth:`publish`. A dot keeps that path out of every glob."""
-        final = self.inside(name)
+    def make_temporary_path(self, name: str) -> Path:
+        """Return the path where a file is written before :meth:`publish`, in its folder, which is created.
+
+        The name begins with a dot, so that no glob finds an unfinished file.
+        """
+        final = self.find_path(name)
         final.parent.mkdir(parents=True, exist_ok=True)
-        return self.inside(Path(name).with_name(f".{final.name}.tmp"))
+        return self.find_path(Path(name).with_name(f".{final.name}.tmp"))
 
     def publish(self, name: str) -> None:
-        """Give the temporary file its name. Afterwards it survives a power cut."""
-        temporary = self.temporary(name)
+        """Give the temporary file its final name. Afterwards the file survives a power cut."""
+        temporary = self.make_temporary_path(name)
         final = temporary.with_name(Path(name).name)
-        sync(temporary)
+        sync_to_disk(temporary)
         temporary.replace(final)
-        sync(final.parent)
+        sync_to_disk(final.parent)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file as a whole. Readers see the old or the new content."""
-        self.temporary(name).write_bytes(content)
+        """Write a file as a whole. Readers see either the old or the new content."""
+        self.make_temporary_path(name).write_bytes(content)
         self.publish(name)
 
     def remove(self, name: str) -> None:
-        """Take a file away, if it is there."""
-        self.inside(name).unlink(missing_ok=True)
+        """Remove a file, if it exists."""
+        self.find_path(name).unlink(missing_ok=True)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the run for this writer. RunLocked names the process that has the lock."""
+        """Lock the run for this writer. Raise RunLocked, naming the holder, if the lock is taken."""
         with ExitStack() as stack:
-            with storing(self, "taking the run's lock"):
+            with convert_os_errors(self, "taking the run's lock"):
                 self.work.mkdir(parents=True, exist_ok=True)
-                # The thread that ends a run is often another than the one that began it.
+                # The lock must not belong to a thread, because another thread may release it.
                 lock = FileLock(
-                    self.inside(LOCK), timeout=_LOOK_S, poll_interval=_LOOK_S / 5, thread_local=False
+                    self.find_path(LOCK_FILE),
+                    timeout=_MAX_LOCK_WAIT_S,
+                    poll_interval=_MAX_LOCK_WAIT_S / 5,
+                    thread_local=False,
                 )
                 try:
                     stack.enter_context(lock)
                 except Timeout:
-                    raise RunLocked(self._held_by()) from None
-                self.inside(HOLDER).write_text(json.dumps(this_process()))
+                    raise RunLocked(self._describe_holder()) from None
+                self.find_path(HOLDER_FILE).write_text(json.dumps(describe_process()))
             yield
 
     @property
     def is_locked(self) -> bool:
-        """Whether a living process of this machine writes to it."""
+        """True if a living process of this machine writes to the run."""
         try:
-            with (self.work / LOCK).open("rb") as file:
-                # A shared lock, so that two readers do not see each other.
+            with (self.work / LOCK_FILE).open("rb") as file:
+                # Use a shared lock, so that two readers do not take each other for a writer.
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
             return isinstance(error, BlockingIOError)
         return False
 
-    def _holder(self) -> dict[str, Any]:
-        """Return the facts about the holder of the lock, or nothing if they cannot be read."""
+    def _read_holder(self) -> dict[str, Any]:
+        """Return the facts about the holder of the lock, or an empty dict if they cannot be read."""
         try:
-            return holder_in((self.work / HOLDER).read_bytes())
+            return parse_holder((self.work / HOLDER_FILE).read_bytes())
         except OSError:
             return {}
 
-    def _held_by(self) -> str:
+    def _describe_holder(self) -> str:
         who = "another process"
         with suppress(LookupError):
-            holder = self._holder()
+            holder = self._read_holder()
             who = f"process {holder['pid']} of {holder['user']} on {holder['host']} since {holder['since']}"
         return f"{self.path} is being written by {who}: wait for its end, or choose another run_dir"
 
 
-def sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's names, are on the disk."""
+def sync_to_disk(path: Path) -> None:
+    """Wait until the content of a file, or the list of names of a folder, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -183,96 +195,99 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def storing(place: Folder | Path, doing: str) -> Iterator[None]:
-    """Turn an OSError into a StoreError with the folder or file and advice."""
+def convert_os_errors(place: Folder | Path, action: str) -> Iterator[None]:
+    """Convert an OSError to a StoreError that names the folder or file, what failed (`doing`), and advice."""
     try:
         yield
     except OSError as error:
         raise StoreError(
-            f"{place}: {doing} failed ({error}); mend it or make room, and run again: everything that was "
-            "paid is still there. Or choose another folder"
+            f"{place}: {action} failed ({error}); repair the folder or free disk space, and run again: "
+            "everything that was paid is still there. Or choose another folder"
         ) from error
 
 
 @contextmanager
-def reading(folder: Folder, name: str) -> Iterator[None]:
-    """Turn any error from a damaged or missing file of the run into a StoreError that names the file."""
+def convert_read_errors(folder: Folder, name: str) -> Iterator[None]:
+    """Convert the error of a damaged or missing file of a run to a StoreError that names the file."""
     try:
         yield
     except (OSError, pa.ArrowException, LookupError, ValueError) as error:
         raise StoreError(
             f"{folder.path}/{name} cannot be read ({error}): restore it from a copy; "
-            "speechframe runs verify says what else is damaged"
+            "`speechframe runs verify` lists all damage"
         ) from error
 
 
-def holder_in(content: bytes) -> dict[str, Any]:
-    """Return what the holder of a lock has written of itself; nothing if another program wrote the file."""
+def parse_holder(content: bytes) -> dict[str, Any]:
+    """Return the facts that the holder of a lock wrote about itself.
+
+    Return an empty dict if the content has another format.
+    """
     with suppress(ValueError):
         found = parse_json(content)
-        if isinstance(found, dict) and this_process().keys() <= found.keys():
+        if isinstance(found, dict) and describe_process().keys() <= found.keys():
             return found
     return {}
 
 
-def user_name() -> str:
-    """Return the name of the user who runs this process."""
+def get_user_name() -> str:
+    """Return the name of the user who runs this process, or the user's number if there is no name."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):
         return str(os.getuid())
 
 
-def this_process() -> dict[str, Any]:
+def describe_process() -> dict[str, Any]:
     """Return the facts about this process for the holder file of a lock."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"pid": os.getpid(), "user": user_name(), "host": socket.gethostname(), "since": since}
+    return {"pid": os.getpid(), "user": get_user_name(), "host": socket.gethostname(), "since": since}
 
 
 @dataclass
 class TableEntry:
-    """A table that was handed in."""
+    """An entry of run.json for a table that a caller gave to the run."""
 
     file: str  # input/0001.parquet and so on
     rows: int
     id_column: str | None = None  # None for the index or the row's number
     names: dict[str, str] = field(default_factory=dict)
-    """Our columns whose name the caller has too, with their names in this run."""
+    """New names, by old name, of the columns of speechframe whose name the caller's table has, too."""
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The source of each argument: ``{"constant": value}``, ``{"column": name}`` or ``{"values": true}``.
 
-    The last one is a list with a value for each row. Only this table has it."""
+    The third form is for a list with one value per row. The list belongs to this table and is not stored."""
     hidden: list[str] = field(default_factory=list)
-    """Our columns that the caller's table has already, under any name. They are shown on request alone."""
+    """Columns of speechframe that repeat a column of the caller, such as the text. Shown only on request."""
     invalid: int = 0  # rows that cannot be sent
 
 
 @dataclass
 class Manifest:
-    """The content of run.json. Never a key."""
+    """The content of run.json. It never contains an API key."""
 
-    run_id: str  # unique, in idempotency keys and in the ledger
-    operation: str
-    service: str
-    columns: str  # the backend's, as `described` returns them
-    key_fingerprint: str = ""  # tells the key apart without being one
-    is_local: bool = False  # made by an embedded local service
+    run_id: str  # unique name of the run in idempotency keys and in the ledger
+    operation: str  # what the backend does, in one word
+    service: str  # identity of the service
+    columns: str  # the backend's columns, serialised by `serialise_schema`
+    key_fingerprint: str = ""  # short hash that distinguishes the API key without revealing it
+    is_local: bool = False  # True if an embedded local service made the answers
     created_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    version: str = ""
-    state: str = PLANNED  # or running, finished, stopped
-    stopped_because: str | None = None  # why it ended early, as a word and as a sentence
-    stopped_words: str | None = None
-    max_credits: float | None = None  # over all its calls
-    cache: str | None = None  # folder of the answers that it shares with other runs
-    tags: dict[str, dict[str, Any]] = field(default_factory=dict)  # as `TableEntry.arguments`
-    facts: Mapping[str, Any] = field(default_factory=dict)  # facts of the service, from the backend
-    remark: str | None = None  # a note about such runs, for people
-    tables: list[TableEntry] = field(default_factory=list)
-    layout: int = LAYOUT
+    version: str = ""  # version of speechframe that planned the run
+    state: str = PLANNED_STATE  # planned, running, finished or stopped
+    stopped_because: str | None = None  # reason of an early end, as a word (see `StopReason`)
+    stopped_words: str | None = None  # reason of an early end, as a sentence with advice
+    max_credits: float | None = None  # limit of the run in credits, over all its calls
+    cache: str | None = None  # folder of answers that this run shares with other runs
+    tags: dict[str, dict[str, Any]] = field(default_factory=dict)  # same format as `TableEntry.arguments`
+    facts: Mapping[str, Any] = field(default_factory=dict)  # facts about the service, from the backend
+    remark: str | None = None  # remark of the backend for people
+    tables: list[TableEntry] = field(default_factory=list)  # the newest table is the last
+    layout: int = RUN_LAYOUT
 
     @property
     def table(self) -> TableEntry:
-        """The newest table that was handed in."""
+        """Entry of the run's current table, which is the newest."""
         return self.tables[-1]
 
     @property
@@ -281,25 +296,29 @@ class Manifest:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.columns)))
 
     def write(self, folder: Folder) -> None:
-        """Replace run.json. A reader sees the old or the new one."""
-        with storing(folder, f"writing {RUN_FILE}"):
+        """Replace run.json. Readers see either the old or the new content."""
+        with convert_os_errors(folder, f"writing {RUN_FILE}"):
             folder.write(RUN_FILE, json.dumps(asdict(self), indent=2).encode())
 
 
-def described(schema: pa.Schema) -> str:
-    """Return a schema for :attr:`Manifest.columns`, serialised by Arrow, in Base64."""
+def serialise_schema(schema: pa.Schema) -> str:
+    """Return a schema as text for :attr:`Manifest.columns`: serialised by Arrow, in Base64."""
     return base64.b64encode(schema.remove_metadata().serialize()).decode()
 
 
 def read_manifest(folder: Folder) -> Manifest:
-    """Return run.json. NotARun if it is missing, RunMismatch if it has another layout."""
+    """Read run.json and return its content.
+
+    Raise NotARun if run.json is missing, RunMismatch if it has another layout, and StoreError if it is
+    damaged.
+    """
     try:
         content = parse_json(folder.read(RUN_FILE))
         layout = content.get("layout") if isinstance(content, dict) else None
-        if layout == LAYOUT:
+        if layout == RUN_LAYOUT:
             content["tables"] = [TableEntry(**entry) for entry in content.get("tables", ())]
             found = Manifest(**{f.name: content[f.name] for f in fields(Manifest) if f.name in content})
-            _check(found)
+            _check_manifest(found)
             return found
     except (FileNotFoundError, NotADirectoryError):
         raise NotARun(
@@ -310,13 +329,13 @@ def read_manifest(folder: Folder) -> Manifest:
     except (ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise StoreError(f"{folder.path}: {RUN_FILE} is damaged ({error}); restore it from a copy") from None
     raise RunMismatch(
-        f"{folder.path} has layout {layout!r}, this version reads layout {LAYOUT}: open it with the version "
+        f"{folder.path} has layout {layout!r}, this version reads layout {RUN_LAYOUT}: open it with the version "
         "that made it, or make the run anew in another folder"
     )
 
 
-def _check(manifest: Manifest) -> None:
-    """Raise ValueError, TypeError or AttributeError if a part of run.json is another kind of value."""
+def _check_manifest(manifest: Manifest) -> None:
+    """Raise ValueError, TypeError or AttributeError if a value in run.json has the wrong type."""
     if not isinstance(manifest.schema, pa.Schema):
         raise TypeError("columns")
     tags: dict[str, Any] = {**manifest.tags}

@@ -1,14 +1,16 @@
 r"""The journal of a run, which survives ``kill -9``.
 
-It has numbered segments, each a file of JSON lines and a file of bytes beside it. A line is one write.
-``{"sent": ...}`` stands before every attempt and ``{"ended": ..., "rows": [...]}`` after it. ``{"noted":
-...}`` between them saves facts with which a later attempt goes on. A row from the cache has one line,
-``{"kept": ...}``. The audio of a row is appended to the file of bytes first, and then its line gives the
-place. So a whole line has all its bytes, and a torn last line counts for nothing.
+The journal consists of numbered segments. A segment is a file of JSON lines and a file of bytes. Each line is
+one write. The line ``{"sent": ...}`` is written before each attempt of a call, and ``{"ended": ..., "rows":
+[...]}`` after the attempt. A line ``{"noted": ...}`` between them contains data with which a later attempt
+can continue. A row from the cache has one line, ``{"kept": ...}``. The audio of a row is appended to the file
+of bytes before the line with the position of the audio is written. So the audio of a whole line is complete.
+A last line that was not written completely is ignored.
 
-One process writes, any number may read. A full segment is closed and becomes the part of the same number
-(`speechframe.store.parts`). The next segment begins with the ``sent`` and ``noted`` of each attempt without
-an end. So each segment shows by itself which attempts are open.
+One process writes the journal, and any number of processes may read it. A full segment is closed and becomes
+the part with the same number, a Parquet file (`speechframe.store.parts`). The next segment begins with a copy
+of the ``sent`` and ``noted`` lines of each attempt without an end. So each segment alone shows which attempts
+are open.
 """
 
 import base64
@@ -21,33 +23,39 @@ from pathlib import Path
 from typing import Any
 
 from speechframe.errors import SpeechframeError
-from speechframe.spec.billing import CREDIT, MOST_CALL_CREDITS
-from speechframe.store.folder import Folder, storing
-from speechframe.store.schema import AUDIO, FINISHED, Row
+from speechframe.spec.billing import MAX_CALL_CREDITS, MILLICREDITS_PER_CREDIT
+from speechframe.store.folder import Folder, convert_os_errors
+from speechframe.store.schema import AUDIO_COLUMN, FINISHED_STATUSES, Row
 
 
 def _to_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-dumps: Callable[[Any], bytes]
-loads: Callable[[bytes | str], Any]
+dump_json: Callable[[Any], bytes]
+load_json: Callable[[bytes | str], Any]
 try:
     import orjson
-except ImportError:  # it comes with the extra `speed`
-    dumps, loads = _to_json, json.loads
+except ImportError:  # orjson is faster, and comes only with the extra `speed`
+    dump_json, load_json = _to_json, json.loads
 else:
-    dumps, loads = orjson.dumps, orjson.loads
+    dump_json, load_json = orjson.dumps, orjson.loads
 
-MOST_ROWS, MOST_BYTES = 2048, 64 << 20
-"""A segment with so many records, or so many bytes of audio, is full."""
+MAX_SEGMENT_ROWS, MAX_SEGMENT_BYTES = 2048, 64 << 20
+"""Number of records, and size of the audio in bytes, with which a segment is full."""
 
-LOG, LINES, BYTES = "log", "jsonl", "bytes"
+LOG_FOLDER, LINES_SUFFIX, BYTES_SUFFIX = "log", "jsonl", "bytes"
+"""Folder of the journal, and the endings of the two files of a segment."""
 
 
 @dataclass(slots=True)
 class Ended:
-    """The end of an attempt for one row of its call: its cost, and the row's record if it has one now."""
+    """The end of an attempt for one row of its call.
+
+    `millicredits` is the cost in thousandths of a credit. `basis` is the source of that cost (see
+    ``credits_basis`` in :data:`speechframe.store.schema.LEDGER`). `row` is the record of the row, or None if
+    the call will be repeated. `audio` is the audio of the record.
+    """
 
     millicredits: int
     basis: str
@@ -57,56 +65,59 @@ class Ended:
 
 
 class Journal:
-    """The segments of a run that is written. One thread writes, another may sync and close them.
+    """The journal of a run for its writer. One thread writes lines, another may sync and close segments.
 
-    The caller has locked the run, and gives a `number` above that of every earlier segment. `header` has the
-    columns of the ledger that are the same for all attempts of this process.
+    The caller must have locked the run. `number` is the number of the first segment to write, above those of
+    all earlier segments. `header` contains the ledger columns with the same value for all attempts of this
+    process.
     """
 
     def __init__(self, folder: Folder, number: int, header: Row) -> None:
         self._folder, self._header = folder, header
-        self._open: dict[str, list[bytes]] = {}  # by call: lines of an attempt that has not ended
+        self._open: dict[str, list[bytes]] = {}  # lines of each attempt without an end, by call key
         self._begin(number)
 
     def _begin(self, number: int) -> None:
         self._number, self._records, self._audio_bytes = number, 0, 0
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
-        with storing(self._folder, "writing the journal"):
-            self._folder.inside(LOG).mkdir(parents=True, exist_ok=True)
-            # The file of lines is made first and removed last, so it is there as long as the segment.
-            self._lines = os.open(file_of(self._folder, number, LINES), flags, 0o644)
-            self._blobs = os.open(file_of(self._folder, number, BYTES), flags, 0o644)
+        with convert_os_errors(self._folder, "writing the journal"):
+            self._folder.find_path(LOG_FOLDER).mkdir(parents=True, exist_ok=True)
+            # A segment exists if its file of lines exists. So this file is created first and removed last.
+            self._lines = os.open(get_segment_file(self._folder, number, LINES_SUFFIX), flags, 0o644)
+            self._blobs = os.open(get_segment_file(self._folder, number, BYTES_SUFFIX), flags, 0o644)
         # Sync in this order, so that bytes are on disk before the lines that name them.
         self._files: tuple[int, ...] = self._blobs, self._lines
-        header = dumps({"header": self._header}) + b"\n"
+        header = dump_json({"header": self._header}) + b"\n"
         self._write(self._lines, b"".join([header, *chain.from_iterable(self._open.values())]))
 
     @property
     def is_full(self) -> bool:
-        """Whether the segment is due to become a part."""
-        return self._records >= MOST_ROWS or self._audio_bytes >= MOST_BYTES
+        """True if the current segment is full and should become a part."""
+        return self._records >= MAX_SEGMENT_ROWS or self._audio_bytes >= MAX_SEGMENT_BYTES
 
     def write_sent(
         self, call: str, attempt: int, lane: str, time: float, entries: Sequence[Row], **facts: Any
     ) -> None:
-        """Write that an attempt of a call begins, before it does. `call` is the key of its request.
+        """Write that an attempt of a call begins. Call this method before the attempt.
 
-        `entries` has columns of the ledger for each row, among them ``request_key``, ``take``, ``price`` and
-        ``millicredits``, the cost if no end is ever written. `facts` has columns that all rows share.
+        `call` is the key of the request, and `time` is Unix time. `entries` contains the ledger columns of
+        each row of the call. Among them are ``request_key``, ``take``, ``price`` and ``millicredits``, which
+        is the cost if no end is ever written. `facts` contains ledger columns with the same value for all
+        rows.
         """
         sent = {"call": call, "attempt": attempt, "lane": lane, "time": time, **facts, "entries": entries}
-        line = dumps({"sent": sent}) + b"\n"
+        line = dump_json({"sent": sent}) + b"\n"
         self._open[call] = [line]
         self._write(self._lines, line)
 
     def write_note(self, call: str, data: bytes) -> None:
-        """Write data with which a later attempt goes on. After :meth:`sync` it survives a power cut."""
-        line = dumps({"noted": {"call": call, "data": base64.b64encode(data).decode()}}) + b"\n"
+        """Write data with which a later attempt can continue. After :meth:`sync` it survives a power cut."""
+        line = dump_json({"noted": {"call": call, "data": base64.b64encode(data).decode()}}) + b"\n"
         self._open[call].append(line)
         self._write(self._lines, line)
 
     def write_end(self, call: str, status: str, ends: Sequence[Ended], **facts: Any) -> None:
-        """Write how an attempt ended. A row with a record in `ends` counts from here on.
+        """Write the end of an attempt. Each row with a record in `ends` has its result from now on.
 
         `ends` has one item for each row of the call. `facts` are further columns of the ledger, such as
         ``latency_ms``, ``trace_id``, ``balance_after`` and ``error_code``.
@@ -116,19 +127,19 @@ class Journal:
             rows.append(None if end.row is None else self._write_audio(end.row, end.audio))
             costs.append([end.millicredits, end.basis])
         ended = {"call": call, "status": status, **facts, "costs": costs}
-        self._write(self._lines, dumps({"ended": ended, "rows": rows}) + b"\n")
+        self._write(self._lines, dump_json({"ended": ended, "rows": rows}) + b"\n")
         self._open.pop(call, None)
 
-    def cached(self, row: Row, audio: bytes | None, entry: Row) -> None:
-        """Write the record of a row from the cache, which needs no attempt, and its `entry` in the ledger."""
-        self._write(self._lines, dumps({"kept": self._write_audio(row, audio), "entry": entry}) + b"\n")
+    def write_cached(self, row: Row, audio: bytes | None, entry: Row) -> None:
+        """Write the record of a row whose answer is from the cache, and its `entry` for the ledger."""
+        self._write(self._lines, dump_json({"kept": self._write_audio(row, audio), "entry": entry}) + b"\n")
 
     def _write_audio(self, row: Row, audio: bytes | None) -> Row:
-        """Count a record, write its audio, and return the record with the place of its audio."""
+        """Write the audio of a record. Return the record with the position of its audio, and count it."""
         self._records += 1
         if audio is None:
             return row
-        row = {**row, AUDIO: [self._audio_bytes, len(audio), row.get(AUDIO)]}
+        row = {**row, AUDIO_COLUMN: [self._audio_bytes, len(audio), row.get(AUDIO_COLUMN)]}
         self._write(self._blobs, audio)
         self._audio_bytes += len(audio)
         return row
@@ -138,18 +149,21 @@ class Journal:
             while data:
                 data = data[os.write(file, data) :]
         except OSError:
-            # Enter `storing` only after an error, because it would slow down every write.
-            with storing(self._folder, "writing the journal"):
+            # Use `convert_os_errors` only after an error, because entering it at each write takes time.
+            with convert_os_errors(self._folder, "writing the journal"):
                 raise
 
     def sync(self) -> None:
-        """Make all lines so far survive a power cut."""
-        with storing(self._folder, "writing the journal"):
+        """Wait until all lines so far are on disk, so that they survive a power cut."""
+        with convert_os_errors(self._folder, "writing the journal"):
             for file in self._files:
                 os.fsync(file)
 
-    def roll(self) -> Callable[[], int]:
-        """Begin a new segment. Return a function that closes the old one, in any thread, for its number."""
+    def begin_next_segment(self) -> Callable[[], int]:
+        """Begin a new segment. Return a function that closes the old segment and returns its number.
+
+        Any thread may call this function.
+        """
         number, files = self._number, self._files
         self._begin(number + 1)
         return lambda: self._close(number, files)
@@ -160,7 +174,7 @@ class Journal:
         return self._close(self._number, files)
 
     def _close(self, number: int, files: tuple[int, ...]) -> int:
-        with storing(self._folder, "writing the journal"):
+        with convert_os_errors(self._folder, "writing the journal"):
             for file in files:
                 os.fsync(file)
                 os.close(file)
@@ -169,33 +183,34 @@ class Journal:
 
 @dataclass(slots=True)
 class Contents:
-    """The contents of segments."""
+    """The contents of some segments."""
 
-    attempts: list[Row] = field(default_factory=list)  # rows of the ledger
+    attempts: list[Row] = field(default_factory=list)  # ledger rows of the attempts that have ended
     rows: list[Row] = field(default_factory=list)  # records; `audio` is [offset, length, name]
     open: dict[str, tuple[Row, bytes | None]] = field(default_factory=dict)
-    """By call: the ``sent`` of an attempt without an end, and its note.
+    """For each attempt without an end, its ``sent`` line and its note or None, by call key.
 
-    ``sent`` has the columns of its segment's header, too: the key, the user and the tags that sent it.
+    The ``sent`` line is completed with the header of its segment: the key, the user and the tags of the
+    sender.
     """
 
 
 def read_contents(folder: Folder, *numbers: int) -> Contents:
-    """Return the contents of segments. FileNotFoundError if one has become a part."""
+    """Return the contents of some segments together. Raise FileNotFoundError if one has become a part."""
     contents, header = Contents(), {}
     for number in numbers:
-        with file_of(folder, number, LINES).open("rb") as file:
+        with get_segment_file(folder, number, LINES_SUFFIX).open("rb") as file:
             for line in file:
                 if not line.endswith(b"\n"):
-                    break  # torn, or still being written
-                written = loads(line)
+                    break  # the line was not written completely, or is still being written
+                written = load_json(line)
                 if "header" in written:
                     header = written["header"]
                 elif "sent" in written:
                     contents.open[written["sent"]["call"]] = ({**header, **written["sent"]}, None)
                 elif "kept" in written:
                     contents.rows.append(written["kept"])
-                    contents.attempts.append(_entry(header, written["entry"]))
+                    contents.attempts.append(_make_ledger_row(header, written["entry"]))
                 elif "noted" in written:
                     sent, _ = contents.open[written["noted"]["call"]]
                     contents.open[sent["call"]] = (sent, base64.b64decode(written["noted"]["data"]))
@@ -205,29 +220,29 @@ def read_contents(folder: Folder, *numbers: int) -> Contents:
     return contents
 
 
-def if_billed(sent: Row) -> list[Row]:
-    """Return an attempt without an end as rows of the ledger, with its cost if it was billed."""
+def make_unended_entries(sent: Row) -> list[Row]:
+    """Return the ledger rows of an attempt without an end, with the cost that it has if it was billed."""
     cost = {"status": "charged_unknown", "credits_basis": "unknown"}
     return [
-        {**_entry({**sent, **cost}, known), "credits": known["millicredits"] / 1000}
+        {**_make_ledger_row({**sent, **cost}, known), "credits": known["millicredits"] / 1000}
         for known in sent["entries"]
     ]
 
 
 def _add_ended(contents: Contents, sent: Row, ended: Row, rows: Sequence[Row | None]) -> None:
-    """Add the rows of the ledger and the records of an attempt that has ended."""
+    """Add the ledger rows and the records of an attempt that has ended to `contents`."""
     attempt = {**sent, **ended}
     entries, costs = sent["entries"], ended["costs"]
     del attempt["call"], attempt["entries"], attempt["costs"]
     for known, cost, row in zip(entries, costs, rows, strict=True):
         millicredits, basis = _correct_cost(known, *cost)
         if row is not None and basis != cost[1]:
-            row["credits"] = known["price"] / CREDIT
-        entry = _entry(attempt, known)
+            row["credits"] = known["price"] / MILLICREDITS_PER_CREDIT
+        entry = _make_ledger_row(attempt, known)
         entry["credits"], entry["credits_basis"] = millicredits / 1000, basis
         entry["reported"] = entry["credits"] if basis == "reported" else None
         entry["computed"] = known["millicredits"] / 1000 if basis == "reported" else entry["credits"]
-        if row is not None and row["status"] in FINISHED:
+        if row is not None and row["status"] in FINISHED_STATUSES:
             entry["saved"] = (known.get("rows", 1) - 1) * known["price"] / 1000
         entry["audio_seconds"] = None if row is None else row.get("audio_seconds")
         contents.attempts.append(entry)
@@ -236,34 +251,34 @@ def _add_ended(contents: Contents, sent: Row, ended: Row, rows: Sequence[Row | N
 
 
 def _correct_cost(known: Row, millicredits: int, basis: str) -> tuple[int, str]:
-    """Return a cost and its basis; the computed price if no service can have billed that cost.
+    """Return a cost and its basis. If no service can have billed the cost, return the computed price instead.
 
-    Earlier versions wrote whatever number a service gave.
+    Earlier versions wrote any number that a service reported.
     """
-    # An attempt whose price was booked before may cost less than nothing.
+    # If the price was booked with an earlier attempt, the cost of this attempt may be negative.
     least = known["millicredits"] - known["price"]
-    if basis == "reported" and not least <= millicredits <= MOST_CALL_CREDITS * CREDIT:
+    if basis == "reported" and not least <= millicredits <= MAX_CALL_CREDITS * MILLICREDITS_PER_CREDIT:
         return known["millicredits"], "computed"
     return millicredits, basis
 
 
-def _entry(attempt: Row, known: Row) -> Row:
-    """Return the row of the ledger for one row of a call, with its own tags beside those of all rows."""
+def _make_ledger_row(attempt: Row, known: Row) -> Row:
+    """Return the ledger row for one row of a call. Its tags are those of the run and those of the row."""
     tags = {**(attempt.get("tags") or {}), **(known.get("tags") or {})}
     return {**attempt, **known, "tags": [*tags.items()]}
 
 
-def segments(folder: Folder) -> list[int]:
-    """Return the numbers of the segments in the journal, the oldest first."""
-    return sorted(int(path.stem) for path in folder.inside(LOG).glob(f"*.{LINES}"))
+def list_segments(folder: Folder) -> list[int]:
+    """Return the numbers of the segments in the journal, in ascending order."""
+    return sorted(int(path.stem) for path in folder.find_path(LOG_FOLDER).glob(f"*.{LINES_SUFFIX}"))
 
 
 def remove_segment(folder: Folder, number: int) -> None:
     """Remove a segment that has become a part."""
-    for kind in (BYTES, LINES):
-        file_of(folder, number, kind).unlink(missing_ok=True)
+    for kind in (BYTES_SUFFIX, LINES_SUFFIX):
+        get_segment_file(folder, number, kind).unlink(missing_ok=True)
 
 
-def file_of(folder: Folder, number: int, kind: str) -> Path:
-    """Return the path of a segment's file of one `kind`, :data:`LINES` or :data:`BYTES`."""
-    return folder.inside(f"{LOG}/{number:06d}.{kind}")
+def get_segment_file(folder: Folder, number: int, kind: str) -> Path:
+    """Return the path of one file of a segment. `kind` is :data:`LINES_SUFFIX` or :data:`BYTES_SUFFIX`."""
+    return folder.find_path(f"{LOG_FOLDER}/{number:06d}.{kind}")

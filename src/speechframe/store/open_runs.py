@@ -1,6 +1,8 @@
-"""Attempts that are not in the ledger folder yet, of runs that are under way or were killed.
+"""Find attempts that are not in the ledger folder yet, because their runs are under way or were killed.
 
-``open/`` of the ledger folder has a note of each such run. The attempts are in the run's own journal.
+The folder ``open/`` in the ledger folder has a note of each of these runs. Their attempts are in the journal
+of the run, which is a sequence of files, the segments. A full segment becomes a part (a Parquet file), and
+its attempts go to the ledger.
 """
 
 from collections.abc import Iterator
@@ -14,25 +16,27 @@ from speechframe.errors import StoreError
 from speechframe.store import journal, ledger, parts
 from speechframe.store.folder import Folder, read_manifest
 from speechframe.store.reader import open_folder
-from speechframe.store.schema import LEDGER
+from speechframe.store.schema import LEDGER_SCHEMA
 
-_TRIES = 20
+_MAX_TRIES = 20
+"""Number of times to read a journal from the start, if segments become parts meanwhile."""
 
 
 @dataclass
-class Open:
-    """Attempts of one run that the ledger folder may not have.
+class OpenAttempts:
+    """Attempts of one run that may be missing in the ledger folder.
 
     Attributes
     ----------
     where
-        Folder and host of the run, in words.
+        Folder and host of the run, as text for people.
     since
-        Time of the earliest attempt that is missing here. None if all attempts are here.
+        If this machine can read the journal, the time of the earliest attempt without an end, or None.
+        Otherwise the start of the run, because all later attempts may be missing.
     ended
-        Attempts that have ended, by the ledger file that they become.
+        Attempts that have ended, by the name of the ledger file that will contain them.
     under_way
-        Attempts without an end, with what they cost if they were billed.
+        Attempts without an end, each with the cost that it has if it was billed.
     """
 
     where: str
@@ -41,39 +45,41 @@ class Open:
     under_way: pa.RecordBatch
 
 
-def find_open(folder: Folder) -> Iterator[Open]:
-    """Yield the attempts of each run in ``open/`` that the ledger folder may not have.
+def find_open_attempts(folder: Folder) -> Iterator[OpenAttempts]:
+    """Yield the attempts of each run in ``open/`` that may be missing in the ledger folder.
 
-    List the files of the ledger afterwards. A file with a name of `ended` has the same attempts.
+    List the files of the ledger only afterwards. If a file has a name from `ended`, the file contains the
+    same attempts, so count them once.
     """
-    for run_id, note in ledger.open_runs(folder).items():
+    for run_id, note in ledger.read_open_notes(folder).items():
         where = f"{note.get('folder')} on {note.get('host')}"
-        if ledger.is_here(note) and _is_run(run := open_folder(str(note.get("folder"))), run_id):
-            yield in_journal(run, where, f"{run_id}-")
+        if ledger.is_on_this_machine(note) and _is_run(run := open_folder(str(note.get("folder"))), run_id):
+            yield read_journal(run, where, f"{run_id}-")
         else:
             since = datetime.fromisoformat(note["since"]).astimezone(UTC)
-            yield Open(where, since, {}, parts.table_of([], LEDGER))
+            yield OpenAttempts(where, since, {}, parts.convert_to_arrow([], LEDGER_SCHEMA))
 
 
-def in_journal(run: Folder, where: str, prefix: str = "") -> Open:
-    """Return the attempts in the journal of a run. The names of their files begin with `prefix`."""
-    for _ in range(_TRIES):
+def read_journal(run: Folder, where: str, prefix: str = "") -> OpenAttempts:
+    """Return the attempts in the journal of a run. Names in `ended` begin with `prefix`."""
+    for _ in range(_MAX_TRIES):
         with suppress(FileNotFoundError):  # a segment became a part while the journal was read
-            contents = {number: journal.read_contents(run, number) for number in journal.segments(run)}
+            contents = {number: journal.read_contents(run, number) for number in journal.list_segments(run)}
             ended = {
-                f"{prefix}{number:06d}.parquet": parts.table_of(of_segment.attempts, LEDGER)
+                f"{prefix}{number:06d}.parquet": parts.convert_to_arrow(of_segment.attempts, LEDGER_SCHEMA)
                 for number, of_segment in contents.items()
             }
-            # A later segment repeats the lines of an attempt that began in an earlier one, and has its end.
+            # Read all segments together to find the open attempts. An attempt may begin in one segment and
+            # end in a later segment.
             open_calls = journal.read_contents(run, *contents).open.values()
-            under_way = [entry for sent, _ in open_calls for entry in journal.if_billed(sent)]
+            under_way = [entry for sent, _ in open_calls for entry in journal.make_unended_entries(sent)]
             since = min((datetime.fromtimestamp(sent["time"], UTC) for sent, _ in open_calls), default=None)
-            return Open(where, since, ended, parts.table_of(under_way, LEDGER))
+            return OpenAttempts(where, since, ended, parts.convert_to_arrow(under_way, LEDGER_SCHEMA))
     raise StoreError(f"{run.path}: the journal changes faster than it can be read; try again")
 
 
 def _is_run(folder: Folder, run_id: str) -> bool:
-    """Return whether the folder still holds this run, and not another one."""
+    """Return whether the folder contains the run with this id."""
     with suppress(StoreError):
         return read_manifest(folder).run_id == run_id
     return False

@@ -1,4 +1,4 @@
-"""Open and read a run, with its rows, clips, ledger and reviews."""
+"""Open and read a run from its folder: its rows, clips, ledger (the attempts with costs) and reviews."""
 
 import os
 import random
@@ -16,34 +16,39 @@ import pyarrow.parquet as pq
 
 from speechframe.audio.clip import Clip
 from speechframe.errors import StoreError
-from speechframe.settings.typed import expanded, is_address
+from speechframe.settings.typed import expand_home, is_address
 from speechframe.spec.speech import Format
 from speechframe.store import parts, records, reviews
 from speechframe.store.cache import Cache
-from speechframe.store.folder import Folder, Manifest, read_manifest, reading
-from speechframe.store.records import Snapshot, hex_keys, read_snapshot
-from speechframe.store.remote import folder_on, remote_folder
-from speechframe.store.rows import OUR_ROW_ID, Joined, Rows, Selection
-from speechframe.store.schema import AUDIO, FINISHED, PENDING, STATUSES, WORDS
+from speechframe.store.folder import Folder, Manifest, convert_read_errors, read_manifest
+from speechframe.store.records import Snapshot, convert_to_hex, read_snapshot
+from speechframe.store.remote import open_folder_on, open_remote_folder
+from speechframe.store.rows import ROW_ID_COLUMN, Joined, Rows, Selection
+from speechframe.store.schema import AUDIO_COLUMN, FINISHED_STATUSES, PENDING, STATUSES, WORDS_COLUMN
 from speechframe.store.verify import Problem, verify
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow.dataset as ds
 
 _NUMBER_OR_QUOTATION = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,:]*")
-_KIND_LENGTH = 60
+_MAX_KIND_LENGTH = 60
+"""Longest kind of a warning in characters. A longer kind is cut off."""
 _ALWAYS_COUNTED = {"done", "failed", PENDING}
+"""Statuses that :attr:`StoredRun.stats` contains even if no row has them."""
 
 
 def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
-    """Return the folder of a run, at a local path or at an address that fsspec supports."""
+    """Return the folder of a run, at a local path or at an address that fsspec supports.
+
+    The folder need not exist. Raise StoreError if `path` cannot be a path or an address.
+    """
     if isinstance(path, Folder):
         return path
     given: Any = path
     if not isinstance(given, Path) and hasattr(given, "fs"):  # a UPath
-        return folder_on(given.fs, given.path)
+        return open_folder_on(given.fs, given.path)
     text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
     is_whole = isinstance(text, str) and text.encode("utf-8", "ignore").decode() == text
     if not text or not is_whole or "\0" in text:
@@ -52,30 +57,30 @@ def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
             "or an address"
         )
     if "://" in text:
-        return remote_folder(text)
+        return open_remote_folder(text)
     if is_address(text):
         raise StoreError(
-            f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string"
+            f"{text!r} is an address without its second slash, which a Path removes: pass it as a string"
         )
     try:
         # Use an absolute path, because a notebook may change its working directory during a run.
-        return Folder(expanded(text).absolute())
+        return Folder(expand_home(text).absolute())
     except ValueError as error:
         raise StoreError(f"{text}: {error}") from None
 
 
 class StoredRun(Rows):
-    """A run read from its folder, during the run or later."""
+    """A run that is read from its folder, while the run is made or later."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder, self.path = folder, folder.path
         self.manifest: Manifest = read_manifest(folder)
         self.run_id, self.operation = self.manifest.run_id, self.manifest.operation
         self.service = self.manifest.service
-        # The columns of the run's records.
-        self.record_schema = parts.part_schema(self.manifest.schema).remove_metadata()
+        # The columns of the run's results.
+        self.record_schema = parts.make_part_schema(self.manifest.schema).remove_metadata()
         self._snapshot: Snapshot | None = None
-        # The columns and the row ids of each table file. Each file is read once.
+        # The columns and the row ids of the run's tables, by file. Each file is read only once.
         self._schemas: dict[str, pa.Schema] = {}
         self._ids: dict[str, Any] = {}
 
@@ -92,39 +97,45 @@ class StoredRun(Rows):
     @property
     def short_path(self) -> str:
         """Path of the run's folder, relative to the working directory if the folder is inside it."""
-        # Use the full path for a run elsewhere or at an address, or if the working directory was removed.
+        # Otherwise, for an address, and if the working directory was removed, return the full path.
         with suppress(ValueError, AttributeError, OSError):
             return str(self.path.relative_to(Path.cwd()))
         return str(self.path)
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns of the run's rows: the caller's columns, then ours with the audio."""
-        return self.joined(None, audio=True).schema.names
+        """Names of all columns: those of the caller's table, then those of speechframe, audio included."""
+        return self.join_records(None, audio=True).schema.names
 
     def name_of(self, column: str) -> str:
-        """Return the name of our column in this run, ``speech_...`` if the table already has this name."""
-        return self.joined(None, audio=False).name_of(column)
+        """Return the name that a column of speechframe has in this run.
+
+        The name is ``speech_...`` if the caller's table already has a column with this name.
+        """
+        return self.join_records(None, audio=False).name_of(column)
 
     def snapshot(self) -> Snapshot:
-        """Return an index of the calls that have ended so far, with the places of their records."""
+        """Return an index of the calls that have ended so far, with the positions of their records."""
         self._snapshot = found = read_snapshot(self.folder, self._snapshot)
         return found
 
     def rows_at(self, places: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows at these places of the run's table, in this order, without their audio."""
+        """Return the rows at these positions in the run's table, in this order.
+
+        Audio is included only if `columns` contains its column.
+        """
         wanted, back = np.unique(np.asarray(places, np.int64), return_inverse=True)
         return Selection(self, wanted.tolist()).to_arrow(columns).take(back)
 
     def newest(self, count: int) -> list[str]:
-        """Return the ``request_key`` of the calls whose answers came last, the newest first."""
+        """Return the ``request_key`` of the `count` calls that were answered last, the newest first."""
         index = self.snapshot().index
-        return hex_keys(index.keys[index.with_status(FINISHED)[::-1][:count]])
+        return convert_to_hex(index.keys[index.find_with_status(FINISHED_STATUSES)[::-1][:count]])
 
     @property
     def part_files(self) -> list[Path]:
         """The Parquet files of finished calls, for tools that read files."""
-        return [self.path / parts.PARTS / name for name in self.folder.names(parts.PARTS)]
+        return [self.path / parts.PARTS_FOLDER / name for name in self.folder.list_names(parts.PARTS_FOLDER)]
 
     @property
     def dataset(self) -> "ds.Dataset":
@@ -152,55 +163,55 @@ class StoredRun(Rows):
             If no row has this id, or if the row has no audio. The message contains the reason.
         """
         names = [self.name_of("request_key"), self.name_of("status")]
-        (key, status) = (c[0].as_py() for c in self.rows_at([self._place_of(row_id)], names).columns)
+        (key, status) = (c[0].as_py() for c in self.rows_at([self._find_position(row_id)], names).columns)
         try:
             return self.clip_of_call(key)
         except KeyError:
             raise KeyError(f"row {row_id!r} has no audio: it is {status}") from None
 
     def clip_of_call(self, request_key: str) -> Clip:
-        """Return the clip of the call with this ``request_key``. Raise KeyError if it has no audio."""
+        """Return the clip of the call with this ``request_key``. Raise KeyError if the call has no audio."""
         snapshot = self.snapshot()
-        (found,) = snapshot.take(snapshot.index.find([request_key]), self.record_schema).to_pylist()
-        audio = found.get(AUDIO)
+        (found,) = snapshot.read_records(snapshot.index.find([request_key]), self.record_schema).to_pylist()
+        audio = found.get(AUDIO_COLUMN)
         if not audio or audio["bytes"] is None:
             raise KeyError(f"the call {request_key!r} has no audio")
-        told = found.get(WORDS)
-        if told is None:
-            told = snapshot.words_of([request_key])[0].as_py()
+        words = found.get(WORDS_COLUMN)
+        if words is None:
+            words = snapshot.get_aligned_words([request_key])[0].as_py()
         return Clip(
             audio=audio["bytes"],
             format=Format(found.get("format") or str(audio["path"]).rpartition(".")[2].upper()),
             sample_rate=found.get("sample_rate") or 0,
             channels=found.get("channels") or 1,
             text=found.get("text") or "",
-            words=tuple((w["word"], w["start_ms"], w["end_ms"]) for w in told or ()),
+            words=tuple((w["word"], w["start_ms"], w["end_ms"]) for w in words or ()),
             voice_id=found.get("voice_id"),
             credits=found.get("credits") or 0.0,
             warnings=tuple(found.get("warnings") or ()),
         )
 
-    def _place_of(self, row_id: str | int) -> int:
-        ids = self._row_ids()
+    def _find_position(self, row_id: str | int) -> int:
+        ids = self._read_row_ids()
         place: int = pc.index(ids, str(row_id)).as_py()
         if place < 0:
-            such = ", ".join(map(repr, ids[:3].to_pylist()))
-            raise KeyError(f"no row has the id {row_id!r}; ids of this run are such as {such}")
+            examples = ", ".join(map(repr, ids[:3].to_pylist()))
+            raise KeyError(f"no row has the id {row_id!r}; some ids of this run are {examples}")
         return place
 
-    def _row_ids(self) -> Any:
+    def _read_row_ids(self) -> Any:
         if (file := self.manifest.table.file) not in self._ids:
-            self._ids[file] = self.to_arrow([self.name_of(OUR_ROW_ID)]).column(0)
+            self._ids[file] = self.to_arrow([self.name_of(ROW_ID_COLUMN)]).column(0)
         return self._ids[file]
 
     # -- statuses, warnings and costs ------------------------------------------------
 
     def statuses(self) -> list[str]:
-        """Return the status of every row. This does not read records."""
-        return [status for (status,) in self._values("status")]
+        """Return the status of each row, in the order of the table. Results are not read."""
+        return [status for (status,) in self._read_values("status")]
 
     def call_counts(self) -> dict[str, int]:
-        """Return the number of the table's different calls by status."""
+        """Return the number of different calls of the table by status. Invalid rows have no call."""
         names = [self.name_of("request_key"), self.name_of("status")]
         calls = self.to_arrow(names).drop_null().group_by(names).aggregate([])
         return dict(Counter(map(str, calls.column(names[1]).to_pylist())))
@@ -212,51 +223,54 @@ class StoredRun(Rows):
         Suspect rows are not included, because they have an answer. Find them with
         ``frame[frame["status"] == "suspect"]``.
         """
-        others = {*FINISHED, PENDING}
+        others = {*FINISHED_STATUSES, PENDING}
         places = [place for place, status in enumerate(self.statuses()) if status not in others]
         return Selection(self, places).to_pandas()
 
     @property
     def warnings(self) -> "pd.DataFrame":
-        """All warnings, with ``row_id``, ``kind`` (words without numbers and quotations) and ``words``."""
+        """All warnings of the answers, with ``row_id``, ``kind`` and ``words``.
+
+        ``kind`` is ``words`` without numbers and quotations.
+        """
         import pandas as pd
 
-        rows = self._values(OUR_ROW_ID, "warnings")
-        found = [(row_id, warning_kind(words), words) for row_id, said in rows for words in said or ()]
+        rows = self._read_values(ROW_ID_COLUMN, "warnings")
+        found = [(row_id, find_warning_kind(words), words) for row_id, said in rows for words in said or ()]
         return pd.DataFrame(found, columns=["row_id", "kind", "words"])
 
-    def _values(self, *columns: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the values of each row in these columns of ours."""
+    def _read_values(self, *columns: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the values of each row in these columns of speechframe."""
         for batch in self.batches([self.name_of(name) for name in columns]):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
     @property
     def ledger(self) -> "pd.DataFrame":
-        """All attempts with their costs, in order of time. The ledger never contains text."""
-        frame: pd.DataFrame = records.ledger(self.snapshot()).to_pandas(maps_as_pydicts="strict")
+        """All attempts of the run with their costs, in order of time. The ledger contains no text."""
+        frame: pd.DataFrame = records.read_ledger(self.snapshot()).to_pandas(maps_as_pydicts="strict")
         return frame
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Rows by status, credits, attempts and seconds of audio, as plain values.
+        """The number of rows in all and by status, credits, attempts, retries and seconds of audio.
 
-        ``retries`` counts the failed attempts after which a call was sent again. Translations have
+        ``retries`` counts the failed attempts after which a call was sent again. Runs of translations have
         ``translated_characters`` instead of ``audio_seconds``.
         """
         counts = Counter(self.statuses())
         sizes: dict[str, Any] = {}
         if "audio_seconds" in self.record_schema.names:
-            heard = self._values("audio_seconds")
+            heard = self._read_values("audio_seconds")
             sizes["audio_seconds"] = round(sum(seconds or 0.0 for (seconds,) in heard), 3)
         elif "translated_text" in self.record_schema.names:
-            texts = self._values("translated_text")
+            texts = self._read_values("translated_text")
             sizes["translated_characters"] = sum(len(text or "") for (text,) in texts)
         snapshot = self.snapshot()
-        spent = records.ledger(snapshot, ["time", "status", "credits"])
+        spent = records.read_ledger(snapshot, ["time", "status", "credits"])
         states: Any = spent.column("status").value_counts()
         attempts = Counter({state["values"]: state["counts"] for state in states.to_pylist()})
-        calls = snapshot.index.counts()
-        lost = sum(calls[status] for status in STATUSES if status not in FINISHED)
+        calls = snapshot.index.count_by_status()
+        lost = sum(calls[status] for status in STATUSES if status not in FINISHED_STATUSES)
         return {
             "rows": counts.total(),
             **{name: counts[name] for name in STATUSES if counts[name] or name in _ALWAYS_COUNTED},
@@ -267,7 +281,7 @@ class StoredRun(Rows):
         }
 
     def verify(self) -> list[Problem]:
-        """Return all problems of the folder's files. This reads all files, audio included."""
+        """Return all problems of the folder's files. This method reads all files, audio included."""
         return verify(self.folder)
 
     # -- reviews ---------------------------------------------------------------------
@@ -281,11 +295,13 @@ class StoredRun(Rows):
         ``is_current`` (True if the row still has this audio). ``reviews.parquet`` in the folder contains all
         reviews, earlier ones included.
         """
-        newest = reviews.last_words(self.folder)
-        now = dict(self._values(OUR_ROW_ID, "sha256")) if len(newest) else {}
-        said = zip(newest.index, newest["sha256"], strict=True)
-        newest["is_current"] = [sha256 == now.get(row_id) for row_id, sha256 in said]
-        return newest.astype({"is_current": bool}).reset_index()[[*reviews.SCHEMA.names, "is_current"]]
+        newest = reviews.read_latest_reviews(self.folder)
+        now = dict(self._read_values(ROW_ID_COLUMN, "sha256")) if len(newest) else {}
+        verdicts = zip(newest.index, newest["sha256"], strict=True)
+        newest["is_current"] = [sha256 == now.get(row_id) for row_id, sha256 in verdicts]
+        return newest.astype({"is_current": bool}).reset_index()[
+            [*reviews.REVIEWS_SCHEMA.names, "is_current"]
+        ]
 
     def review(
         self,
@@ -312,7 +328,7 @@ class StoredRun(Rows):
         Raises
         ------
         InvalidRows
-            For any other verdict.
+            If the verdict is neither ``keep``, ``reject``, empty nor None.
         KeyError
             If no row has the id.
         StoreError
@@ -325,40 +341,41 @@ class StoredRun(Rows):
         >>> resume(run, redo="rejected")  # doctest: +SKIP
         """
         if sha256 is None:
-            sha256, _ = self._audio_of(row_id)
-        said = {"verdict": verdict, "comment": comment, "corrected_text": corrected_text}
-        said |= {"row_id": str(row_id), "sha256": sha256, "reviewer": reviewer}
-        reviews.add_review(self.folder, said)
+            sha256, _ = self._find_audio(row_id)
+        values = {"verdict": verdict, "comment": comment, "corrected_text": corrected_text}
+        values |= {"row_id": str(row_id), "sha256": sha256, "reviewer": reviewer}
+        reviews.add_review(self.folder, values)
         if verdict == reviews.REJECT and (cache := read_manifest(self.folder).cache) is not None:
-            # The row may have other audio by now, or may be missing in the run's table.
+            # Remove the answer from the cache only if the row still has the rejected audio. The row may have
+            # other audio by now, or may be missing in the run's table.
             with suppress(KeyError):
-                now, key = self._audio_of(row_id)
+                now, key = self._find_audio(row_id)
                 if now == sha256:
                     Cache(cache).remove(key)
 
-    def _audio_of(self, row_id: str | int) -> tuple[str, str]:
+    def _find_audio(self, row_id: str | int) -> tuple[str, str]:
         """Return the SHA-256 of a row's current audio, and the ``request_key`` of its call."""
         names = [self.name_of("sha256"), self.name_of("request_key")]
-        found = self.rows_at([self._place_of(row_id)], names)
+        found = self.rows_at([self._find_position(row_id)], names)
         return found.column(0)[0].as_py(), found.column(1)[0].as_py()
 
     # -- some of the rows ------------------------------------------------------------
 
     def select(self, rows: Any) -> "Selection":
-        """Return some of the rows as a selection. A selection can be used in place of a run.
+        """Return some of the rows as a selection, which can be read or used as a table like a run.
 
         Parameters
         ----------
         rows
-            Ids of rows, a mask with a truth value for every row, a DataFrame with the column ``row_id``, or a
-            function from the run's DataFrame to one of these.
+            Ids of rows, a mask with a bool for each row, a DataFrame with the column ``row_id``, or a
+            function that gets the run's DataFrame and returns one of these.
 
         Raises
         ------
         KeyError
-            If no row has one of the ids, or if a frame has no ``row_id``.
+            If no row has one of the ids, or if a DataFrame has no column ``row_id``.
         ValueError
-            If a mask does not fit the run.
+            If a mask has another length or another index than the run.
 
         Examples
         --------
@@ -370,23 +387,26 @@ class StoredRun(Rows):
         if callable(rows):
             rows = rows(self.to_pandas())
         if isinstance(rows, pd.DataFrame):
-            name = self.name_of(OUR_ROW_ID)
+            name = self.name_of(ROW_ID_COLUMN)
             if name not in rows.columns:
-                raise KeyError(f"the frame does not say which rows of the run it has: it needs {name!r}")
+                raise KeyError(f"the frame has no column {name!r}: keep this column, which has the row ids")
             rows = rows[name]
         elif isinstance(rows, pd.Series) and pd.api.types.is_bool_dtype(rows.dtype):
             if not rows.index.equals(self.to_pandas([self.name_of("status")]).index):
                 words = "the index of this mask is not the run's: make it of run.to_pandas(), or give a list"
                 raise ValueError(f"{words} in the run's order (mask.tolist())")
             rows = rows.fillna(value=False)
-        values, ids = list(rows), self._row_ids().to_pylist()
+        values, ids = list(rows), self._read_row_ids().to_pylist()
         if values and all(isinstance(value, (bool, np.bool_)) for value in values):
             if len(values) != len(ids):
-                sizes = f"a mask of {counted(len(values), 'value')}", f"a run of {counted(len(ids), 'row')}"
+                sizes = (
+                    f"a mask of {format_count(len(values), 'value')}",
+                    f"a run of {format_count(len(ids), 'row')}",
+                )
                 raise ValueError(" does not fit ".join(sizes))
             return Selection(self, np.flatnonzero(values).tolist())
         place_of = {row_id: place for place, row_id in enumerate(ids)}
-        found = {place_of[str(v)] if str(v) in place_of else self._place_of(v) for v in values}
+        found = {place_of[str(v)] if str(v) in place_of else self._find_position(v) for v in values}
         return Selection(self, sorted(found))
 
     def sample(self, count: int, *, seed: int = 0) -> "Selection":
@@ -395,31 +415,31 @@ class StoredRun(Rows):
         Parameters
         ----------
         count, seed
-            Number of rows (all rows if there are fewer), and the seed.
+            Number of rows (all rows with an answer if there are fewer), and the seed of the random choice.
         """
-        places = [place for place, status in enumerate(self.statuses()) if status in FINISHED]
+        places = [place for place, status in enumerate(self.statuses()) if status in FINISHED_STATUSES]
         drawn = random.Random(seed).sample(places, min(count, len(places)))  # noqa: S311 - nothing is secret
         return Selection(self, sorted(drawn))
 
-    def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
-        """Return the rows joined to the run's current records."""
+    def join_records(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
+        """Return a reader of all rows, each with the current result of its call."""
         return Joined(self, columns, audio=audio, places=None)
 
-    def table_schema(self) -> pa.Schema:
-        """Return the columns of the run's table. They are read only once."""
+    def read_table_schema(self) -> pa.Schema:
+        """Return the columns of the run's table. Each table file is read only once."""
         if (file := self.manifest.table.file) not in self._schemas:
-            with reading(self.folder, file):
-                self._schemas[file] = pq.read_schema(self.folder.source(file))
+            with convert_read_errors(self.folder, file):
+                self._schemas[file] = pq.read_schema(self.folder.get_source(file))
         return self._schemas[file]
 
 
-def warning_kind(words: str) -> str:
-    """Return the kind of a warning, which is its words without numbers and quotations.
+def find_warning_kind(words: str) -> str:
+    """Return the kind of a warning: its words without numbers and quotations, cut off after 60 characters.
 
     Examples
     --------
-    >>> warning_kind("pause 'x' of 70 s was clamped to 60 s")
+    >>> find_warning_kind("pause 'x' of 70 s was clamped to 60 s")
     'pause … of … s was clamped to … s'
     """
     kind = _NUMBER_OR_QUOTATION.sub("…", words)
-    return kind if len(kind) <= _KIND_LENGTH else kind[: _KIND_LENGTH - 1] + "…"
+    return kind if len(kind) <= _MAX_KIND_LENGTH else kind[: _MAX_KIND_LENGTH - 1] + "…"

@@ -1,8 +1,10 @@
-"""The records of a run, from parts and from the journal alike, and the words that were found in its audio.
+"""Find and read the records of a run, and the words that alignment found in its audio.
 
-Three things find a record: its segment, whether it is finished, and its place among the finished or
-unfinished records of the segment. Cutting the segment into parts changes none of them. So a record that was
-found in the journal is still found after the journal has become parts.
+A record is the stored result of one call for one row. It is in a segment of the journal, or later in the
+Parquet files that the segment becomes. Three facts locate a record: the number of its segment, whether it is
+finished, and its position among the finished or unfinished records of the segment. The conversion of the
+segment changes none of these facts. So a record that was located in the journal is also found after the
+conversion.
 """
 
 import base64
@@ -22,49 +24,55 @@ import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
 from speechframe.store import journal, parts, reviews
-from speechframe.store.folder import Folder, reading, storing
-from speechframe.store.ledger import AMOUNTS, billed_millis
+from speechframe.store.folder import Folder, convert_os_errors, convert_read_errors
+from speechframe.store.ledger import AMOUNT_COLUMNS, compute_billed_millicredits
 from speechframe.store.schema import (
-    AUDIO,
+    AUDIO_COLUMN,
     CACHED,
     DONE,
-    FINISHED,
+    FINISHED_STATUSES,
     INVALID,
     KEY_BYTES,
-    LEDGER,
+    LEDGER_SCHEMA,
     STATUSES,
     SUSPECT,
-    WORDS,
+    WORDS_COLUMN,
     WORDS_TYPE,
-    call_key,
     check_times,
+    compute_call_key,
 )
 
 Numbers = npt.NDArray[np.int64]
 _AreRejected = Callable[[Numbers], npt.NDArray[np.bool_]]
 Note = tuple[npt.NDArray[np.bytes_], npt.NDArray[np.uint8]]
-"""Key and status (its place in ``STATUSES``) of each record of a segment, the oldest first."""
+"""The key of each record of a segment, and its status as an index into ``STATUSES``. Unfinished records are
+first if the note comes from a file."""
 
-CODES = {status: code for code, status in enumerate(STATUSES)}
-_DIGITS = 2 * KEY_BYTES
-_KEY = f"S{KEY_BYTES}"
-_NO_RECORD: Note = np.zeros(1, _KEY), np.zeros(1, np.uint8)
-_IS_FINISHED = np.array([status in FINISHED for status in STATUSES])
+CODE_BY_STATUS = {status: code for code, status in enumerate(STATUSES)}
+"""Index into ``STATUSES`` by status."""
+_KEY_DIGITS = 2 * KEY_BYTES
+"""Number of hex digits of a call key."""
+_KEY_TYPE = f"S{KEY_BYTES}"
+"""NumPy type of a call key as bytes."""
+_NO_RECORD: Note = np.zeros(1, _KEY_TYPE), np.zeros(1, np.uint8)
+_IS_FINISHED = np.array([status in FINISHED_STATUSES for status in STATUSES])
 
-KEPT_BYTES = 64 << 20
-"""Bytes of row groups that stay in memory, because the next rows are likely to be in them."""
+MAX_KEPT_BYTES = 64 << 20
+"""Size in bytes of the row groups that stay in memory, because they probably contain the next rows, too."""
 
 WORDS_FOLDER = "words"
-WORDS_SCHEMA = pa.schema([("request_key", pa.string()), (WORDS, WORDS_TYPE)])
-_SHA256 = pa.schema([("sha256", pa.string())])
-_READERS, _TRIES = 8, 20
+WORDS_SCHEMA = pa.schema([("request_key", pa.string()), (WORDS_COLUMN, WORDS_TYPE)])
+_SHA256_SCHEMA = pa.schema([("sha256", pa.string())])
+_READER_THREADS, _MAX_TRIES = 8, 20
+"""Number of threads that read files, and of attempts to read a run while its segments are converted."""
 
 
 class Index:
-    """Find records by ``request_key``. The newest of several records of a key counts.
+    """Finds records by ``request_key``. If a key has several records, the newest counts.
 
-    The arrays have an element for each record, `rows` the places in their files. The last element stands for
-    no record, so that position -1 has the status ``pending`` and a key that no call has.
+    Each array has one element per record. The position of a record is its index in the arrays. `rows`
+    contains the row of each record in its file. The last element of the arrays stands for a missing record.
+    So position -1 has the status ``pending`` and a key that no call has.
     """
 
     def __init__(self, notes: Mapping[int, Note]) -> None:
@@ -83,88 +91,96 @@ class Index:
     def _sorted(self) -> tuple[Numbers, npt.NDArray[np.bytes_]]:
         order = np.argsort(self.keys, kind="stable")
         keys = self.keys[order]
-        order[0] = -1  # zeros, the key that no call has, are first
+        order[0] = -1  # the key of the missing record is all zeros, so it is first
         return order, keys
 
     def find(self, keys: Any) -> Numbers:
-        """Return the position of each key's record, -1 for null and for a key without a record."""
+        """Return the position of the record of each key, or -1 for null and for a key without a record."""
         order, known = self._sorted
-        wanted = packed(keys)
-        # The last of equal keys is the newest, because the order is stable.
+        wanted = pack_keys(keys)
+        # The last of equal keys is the newest, because the sort is stable.
         at = np.searchsorted(known, wanted, side="right") - 1
         return np.where(known[at] == wanted, order[at], -1)
 
-    def represent(self, base_keys: Any, takes: Numbers, are_rejected: "_AreRejected") -> Numbers:
-        """Return the position of the record that represents each row, -1 for a row without one.
+    def find_shown_records(self, base_keys: Any, takes: Numbers, are_rejected: "_AreRejected") -> Numbers:
+        """Return the position of the record to show for each row, or -1 if there is no record.
 
-        A row's own take represents it. If that is missing or failed, the nearest earlier take that is
-        finished does so. If it is suspect, the first later take that is good does so. A rejected take stands
-        in for another one only after a suspect take, and only until there is a later take.
+        A take is one rendering of the same content, and `takes` are the takes of the rows. The record of a
+        row's take is shown. If this take is missing or failed, the nearest earlier finished take is shown. If
+        this take is suspect, the first later good take is shown. A take that a review rejected is not shown
+        in place of another take. There is one exception: if all later good takes are rejected, the first of
+        them is shown in place of a suspect take.
         """
-        positions = self.find(of_takes(base_keys, takes))
-        without = np.flatnonzero(~self.having(positions, FINISHED) & (takes > 0))
-        suspect = np.flatnonzero(self.having(positions, {SUSPECT}))
-        for left, step, wanted in ((without, -1, FINISHED), (suspect, 1, {DONE, CACHED})):
+        positions = self.find(compute_take_keys(base_keys, takes))
+        without = np.flatnonzero(~self.have_status(positions, FINISHED_STATUSES) & (takes > 0))
+        suspect = np.flatnonzero(self.have_status(positions, {SUSPECT}))
+        for left, step, wanted in ((without, -1, FINISHED_STATUSES), (suspect, 1, {DONE, CACHED})):
             rows, tried = left, takes.copy()
             while len(rows):
                 tried[rows] += step
-                found = self.find(of_takes(base_keys.take(pa.array(rows)), tried[rows]))
-                hit = self.having(found, wanted)
+                found = self.find(compute_take_keys(base_keys.take(pa.array(rows)), tried[rows]))
+                hit = self.have_status(found, wanted)
                 rejected = np.zeros(len(found), bool)
                 rejected[hit] = are_rejected(found[hit])
                 hit &= ~rejected
                 positions[rows[hit]] = found[hit]
                 if step > 0:
-                    rejected &= self.having(positions[rows], {SUSPECT})
+                    rejected &= self.have_status(positions[rows], {SUSPECT})
                     positions[rows[rejected]] = found[rejected]
-                # Stop at a gap upwards, because takes are made one after the other.
+                # In the upward direction stop at the first missing take, because takes are made one after the
+                # other.
                 rows = rows[~hit & (tried[rows] > 0 if step < 0 else found >= 0)]
         return positions
 
-    def having(self, positions: Numbers, statuses: Collection[str]) -> npt.NDArray[np.bool_]:
-        """Return which positions, as :meth:`find` returns them, are of records with these statuses."""
-        wanted = [CODES[status] for status in statuses]
+    def have_status(self, positions: Numbers, statuses: Collection[str]) -> npt.NDArray[np.bool_]:
+        """Return for each position whether its record has one of these statuses. Position -1 gives False."""
+        wanted = [CODE_BY_STATUS[status] for status in statuses]
         found: npt.NDArray[np.bool_] = np.isin(self.codes[positions], wanted) & (positions >= 0)
         return found
 
-    def statuses(self, positions: Numbers, is_invalid: npt.NDArray[np.bool_]) -> Any:
-        """Return the status of rows with records at these positions; `is_invalid` marks those never sent."""
-        codes: Any = pa.array(np.where(is_invalid, CODES[INVALID], self.codes[positions]))
+    def get_statuses(self, positions: Numbers, is_invalid: npt.NDArray[np.bool_]) -> Any:
+        """Return the statuses of rows with records at these positions.
+
+        `is_invalid` is True for each row that cannot be sent. Such a row has the status ``invalid``.
+        """
+        codes: Any = pa.array(np.where(is_invalid, CODE_BY_STATUS[INVALID], self.codes[positions]))
         return pa.array(STATUSES).take(codes)
 
-    def with_status(self, statuses: Collection[str]) -> Numbers:
-        """Return the positions of all records with these statuses, the oldest first."""
-        return np.flatnonzero(np.isin(self.codes[:-1], [CODES[status] for status in statuses]))
+    def find_with_status(self, statuses: Collection[str]) -> Numbers:
+        """Return the positions of all records with one of these statuses, the oldest segment first."""
+        return np.flatnonzero(np.isin(self.codes[:-1], [CODE_BY_STATUS[status] for status in statuses]))
 
-    def counts(self) -> dict[str, int]:
-        """Return how many calls have each status."""
+    def count_by_status(self) -> dict[str, int]:
+        """Return the number of calls by status. Only the newest record of a call counts."""
         order, known = self._sorted
         newest = order[np.append(known[1:] != known[:-1], [True])][1:]
         numbers = np.bincount(self.codes[newest], minlength=len(STATUSES)).tolist()
         return dict(zip(STATUSES, numbers, strict=True))
 
 
-def packed(keys: Any) -> npt.NDArray[np.bytes_]:
-    """Return keys of 32 hex digits as 16 bytes each. Anything else becomes zeros, which no call has."""
+def pack_keys(keys: Any) -> npt.NDArray[np.bytes_]:
+    """Convert keys of 32 hex digits to 16 bytes each. Other values become zeros, the key that no call has."""
     if not isinstance(keys, pa.Array):
         keys = pa.array(keys, pa.string())
-    is_key: Any = pc.fill_null(pc.match_substring_regex(keys, f"^[0-9a-f]{{{_DIGITS}}}$"), False)
-    digits = pc.if_else(is_key, keys, "0" * _DIGITS).cast(pa.binary()).cast(pa.binary(_DIGITS))
-    return np.frombuffer(bytes.fromhex(digits.buffers()[1].to_pybytes().decode()), _KEY)
+    is_key: Any = pc.fill_null(pc.match_substring_regex(keys, f"^[0-9a-f]{{{_KEY_DIGITS}}}$"), False)
+    digits = pc.if_else(is_key, keys, "0" * _KEY_DIGITS).cast(pa.binary()).cast(pa.binary(_KEY_DIGITS))
+    return np.frombuffer(bytes.fromhex(digits.buffers()[1].to_pybytes().decode()), _KEY_TYPE)
 
 
-def hex_keys(keys: npt.NDArray[np.bytes_]) -> list[str]:
-    """Return packed keys as hex digits."""
+def convert_to_hex(keys: npt.NDArray[np.bytes_]) -> list[str]:
+    """Convert keys of 16 bytes to 32 hex digits each."""
     digits = keys.tobytes().hex()
-    return [digits[start : start + _DIGITS] for start in range(0, len(digits), _DIGITS)]
+    return [digits[start : start + _KEY_DIGITS] for start in range(0, len(digits), _KEY_DIGITS)]
 
 
-def of_takes(keys: Any, takes: Numbers) -> Any:
-    """Return the keys of these takes of calls."""
+def compute_take_keys(keys: Any, takes: Numbers) -> Any:
+    """Return the keys of the takes with the numbers `takes`. `keys` are the keys of take 0, or null."""
     if not takes.any():
         return keys
     pairs = zip(keys.to_pylist(), takes.tolist(), strict=True)
-    return pa.array([None if key is None else call_key(key, take) for key, take in pairs], pa.string())
+    return pa.array(
+        [None if key is None else compute_call_key(key, take) for key, take in pairs], pa.string()
+    )
 
 
 @dataclass(eq=False)
@@ -173,60 +189,60 @@ class Snapshot:
 
     folder: Folder
     index: Index
-    notes: dict[int, Note]  # by segment, of those that are parts
-    live: dict[int, journal.Contents]  # by segment, of those that are still in the journal
-    words_files: list[str]
-    state: Any  # of the folder: equal as long as nothing has changed
-    _kept: dict[Any, pa.Table] = field(default_factory=dict)
-    _starts: dict[str, Numbers] = field(default_factory=dict)
-    _lock: Any = field(default_factory=threading.Lock)  # widgets read in several threads
+    notes: dict[int, Note]  # keys and statuses by segment, of converted segments
+    live: dict[int, journal.Contents]  # contents by segment, of segments that are still in the journal
+    words_files: list[str]  # names of the files with words that alignment found
+    state: Any  # value that is equal as long as the folder has not changed
+    _kept: dict[Any, pa.Table] = field(default_factory=dict)  # row groups in memory, the latest used last
+    _starts: dict[str, Numbers] = field(default_factory=dict)  # first row of each row group, by file
+    _lock: Any = field(default_factory=threading.Lock)  # needed because widgets read in several threads
 
     @cached_property
     def _words(self) -> tuple[Index, Any]:
         tables = [WORDS_SCHEMA.empty_table()]
         for file in self.words_files:
-            with reading(self.folder, name := f"{WORDS_FOLDER}/{file}"):
-                table = pq.read_table(self.folder.source(name)).select(WORDS_SCHEMA.names)
+            with convert_read_errors(self.folder, name := f"{WORDS_FOLDER}/{file}"):
+                table = pq.read_table(self.folder.get_source(name)).select(WORDS_SCHEMA.names)
                 tables.append(table.cast(WORDS_SCHEMA))
         keys, words = pa.concat_tables(tables).columns
-        codes = np.full(len(keys), CODES[DONE], np.uint8)
-        return Index({0: (packed(keys.combine_chunks()), codes)}), words
+        codes = np.full(len(keys), CODE_BY_STATUS[DONE], np.uint8)
+        return Index({0: (pack_keys(keys.combine_chunks()), codes)}), words
 
-    def words_of(self, keys: Any) -> Any:
-        """Return the words that alignment found in each call's audio, null for audio without alignment."""
+    def get_aligned_words(self, keys: Any) -> Any:
+        """Return the words that alignment found in each call's audio, or null for calls without alignment."""
         index, words = self._words
         positions = index.find(keys)
         wanted: Any = pa.array(positions, mask=positions < 0)
         return words.take(wanted).combine_chunks()
 
-    def represent(self, base_keys: Any, takes: Numbers) -> Numbers:
-        """Return the position of the record that represents each row, as :meth:`Index.represent` does."""
-        return self.index.represent(base_keys, takes, self.are_rejected)
+    def find_shown_records(self, base_keys: Any, takes: Numbers) -> Numbers:
+        """Return the position of the record to show for each row, or -1 (see :meth:`Index.find_shown_records`)."""
+        return self.index.find_shown_records(base_keys, takes, self.are_rejected)
 
     def are_rejected(self, positions: Numbers) -> npt.NDArray[np.bool_]:
-        """Return which positions are of records whose audio a review rejected, by its last verdict."""
+        """Return for each position whether the last verdict on the audio of its record is a rejection."""
         found = np.zeros(len(positions), bool)
-        if len(positions) and (rejected := reviews.rejected(self.folder)):
-            hashes: Any = self.take(positions, _SHA256).column("sha256")
+        if len(positions) and (rejected := reviews.read_rejected_hashes(self.folder)):
+            hashes: Any = self.read_records(positions, _SHA256_SCHEMA).column("sha256")
             found[:] = pc.is_in(hashes, pa.array(sorted(rejected))).to_numpy()
         return found
 
-    def rejections(self) -> npt.NDArray[np.bool_]:
-        """Return :meth:`are_rejected` of all records, and False for position -1."""
-        found, finished = np.zeros(len(self.index) + 1, bool), self.index.with_status(FINISHED)
+    def find_rejections(self) -> npt.NDArray[np.bool_]:
+        """Return :meth:`are_rejected` for all positions, with False for position -1."""
+        found, finished = np.zeros(len(self.index) + 1, bool), self.index.find_with_status(FINISHED_STATUSES)
         found[finished] = self.are_rejected(finished)
         return found
 
-    def take(self, positions: Numbers, schema: pa.Schema) -> pa.Table:
-        """Return these columns of the records at some positions of the index; a row of nulls for -1."""
+    def read_records(self, positions: Numbers, schema: pa.Schema) -> pa.Table:
+        """Read the columns of `schema` for the records at these positions. For -1, give a row of nulls."""
         here = np.flatnonzero(positions >= 0)
         files = 2 * self.index.segments[positions[here]].astype(np.int64)
-        files += self.index.having(positions[here], FINISHED)
+        files += self.index.have_status(positions[here], FINISHED_STATUSES)
         pieces, taken = [schema.empty_table()], [np.empty(0, np.int64)]
         for file in np.unique(files).tolist():
             which = here[files == file]
             rows = self.index.rows[positions[which]].astype(np.int64)
-            for piece, chosen in self._rows(file // 2, file % 2, rows, schema):
+            for piece, chosen in self._read_rows(file // 2, file % 2, rows, schema):
                 pieces.append(piece)
                 taken.append(which[chosen])
         order = np.full(len(positions), -1)
@@ -234,53 +250,60 @@ class Snapshot:
         wanted: Any = pa.array(order, mask=order < 0)
         return pa.concat_tables(pieces).take(wanted)
 
-    def _rows(
+    def _read_rows(
         self, segment: int, is_finished: int, rows: Numbers, schema: pa.Schema
     ) -> Iterator[tuple[pa.Table, Numbers]]:
-        """Yield these rows of a segment in pieces, each with the places in `rows` of what it holds."""
+        """Yield records of a segment in pieces, each with the positions of its records in `rows`."""
         if segment in self.live:
-            # If the journal's file is gone, the segment became a part with the same order of records.
+            # If the file of the journal is gone, read the converted segment below. It has the same order of
+            # records.
             with suppress(FileNotFoundError):
-                said = self.live[segment].rows
-                found = [row for row in said if (row["status"] in FINISHED) == is_finished]
-                batches = parts.record_batches(self.folder, segment, [found[row] for row in rows], schema)
+                records = self.live[segment].rows
+                found = [row for row in records if (row["status"] in FINISHED_STATUSES) == is_finished]
+                batches = parts.read_record_batches(
+                    self.folder, segment, [found[row] for row in rows], schema
+                )
                 yield pa.Table.from_batches(list(batches), schema), np.arange(len(rows))
                 return
-        name = parts.file_name(parts.PARTS if is_finished else parts.FAILED, segment)
-        if AUDIO not in schema.names:
-            yield self._read(name, None, schema).take(rows), np.arange(len(rows))
+        name = parts.format_file_name(parts.PARTS_FOLDER if is_finished else parts.FAILED_FOLDER, segment)
+        if AUDIO_COLUMN not in schema.names:
+            yield self._read_table(name, None, schema).take(rows), np.arange(len(rows))
             return
         # Read one row group at a time, because audio may be large.
         if name not in self._starts:
-            with reading(self.folder, name), pq.ParquetFile(self.folder.source(name)) as file:
-                self._starts[name] = group_starts(file)
-        for group, inside, chosen in by_group(self._starts[name], rows):
-            yield self._read(name, group, schema).take(inside), chosen
+            with convert_read_errors(self.folder, name), pq.ParquetFile(self.folder.get_source(name)) as file:
+                self._starts[name] = find_group_starts(file)
+        for group, inside, chosen in group_rows(self._starts[name], rows):
+            yield self._read_table(name, group, schema).take(inside), chosen
 
-    def _read(self, name: str, group: int | None, schema: pa.Schema) -> pa.Table:
+    def _read_table(self, name: str, group: int | None, schema: pa.Schema) -> pa.Table:
         place = name, group, *schema.names
         with self._lock:
             table = self._kept.pop(place, None)
             if table is None:
-                source, names = self.folder.source(name), schema.names
-                with reading(self.folder, name), pq.ParquetFile(source, pre_buffer=True) as file:
+                source, names = self.folder.get_source(name), schema.names
+                with convert_read_errors(self.folder, name), pq.ParquetFile(source, pre_buffer=True) as file:
                     table = file.read(names) if group is None else file.read_row_group(group, names)
                     table = table.select(names).cast(schema)
                     check_times(table)
-            self._kept[place] = table  # at the end: the first, unused for longest, is dropped first
-            while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > KEPT_BYTES:
+            self._kept[place] = table  # the table goes to the end, so the least recently used table is first
+            while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > MAX_KEPT_BYTES:
                 del self._kept[next(iter(self._kept))]
         return table
 
 
-def group_starts(file: pq.ParquetFile) -> Numbers:
-    """Return the first row of each row group, and the number of rows."""
+def find_group_starts(file: pq.ParquetFile) -> Numbers:
+    """Return the number of the first row of each row group, and at the end the number of rows of the file."""
     groups = range(file.metadata.num_row_groups)
     return np.cumsum([0, *(file.metadata.row_group(group).num_rows for group in groups)])
 
 
-def by_group(starts: Numbers, rows: Numbers) -> Iterator[tuple[int, Numbers, Numbers]]:
-    """Yield row groups, which of their rows are wanted, and which of `rows` these are."""
+def group_rows(starts: Numbers, rows: Numbers) -> Iterator[tuple[int, Numbers, Numbers]]:
+    """Distribute `rows` of a file over its row groups.
+
+    For each row group, yield its number, the wanted rows counted from its start, and their positions in
+    `rows`.
+    """
     group_of = np.searchsorted(starts, rows, side="right") - 1
     for group in np.unique(group_of).tolist():
         chosen = np.flatnonzero(group_of == group)
@@ -288,117 +311,128 @@ def by_group(starts: Numbers, rows: Numbers) -> Iterator[tuple[int, Numbers, Num
 
 
 def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
-    """Return the records of every call that has ended by now, whichever process writes them.
+    """Return the records of all calls that have ended by now, even while another process writes records.
 
-    If nothing has changed since `before`, return it. Parts that it has read are not read again.
+    If the folder has not changed since the snapshot `before`, return `before`. Files that `before` has read
+    are not read again.
     """
-    with storing(folder, "reading the run"):
-        for _ in range(_TRIES):
-            with suppress(FileNotFoundError):  # a segment became a part between two steps
+    with convert_os_errors(folder, "reading the run"):
+        for _ in range(_MAX_TRIES):
+            with suppress(FileNotFoundError):  # a segment was converted between two steps
                 return _read_snapshot(folder, before)
     raise StoreError(f"{folder.path}: the journal changes faster than it can be read; try again")
 
 
 def _read_snapshot(folder: Folder, before: Snapshot | None) -> Snapshot:
-    # Read the journal first, because a segment that leaves it is found in parts.
-    live = journal.segments(folder)
-    cut, words = {*folder.numbers(parts.ATTEMPTS)}, folder.names(WORDS_FOLDER)
-    sizes = {n: journal.file_of(folder, n, journal.LINES).stat().st_size for n in live if n not in cut}
+    # List the journal before the Parquet files. A segment that leaves the journal meanwhile is then found
+    # there.
+    live = journal.list_segments(folder)
+    cut, words = {*folder.list_numbers(parts.ATTEMPTS_FOLDER)}, folder.list_names(WORDS_FOLDER)
+    sizes = {
+        n: journal.get_segment_file(folder, n, journal.LINES_SUFFIX).stat().st_size
+        for n in live
+        if n not in cut
+    }
     state = cut, sizes, words
     if before is not None and before.state == state:
         return before
-    # Read the segments before the parts, because a segment may become a part at any moment.
+    # Read the segments before the Parquet files, because a segment may be converted at any moment.
     contents = {number: journal.read_contents(folder, number) for number in sizes}
     recent: dict[int, Note] = {}
-    for number, said in contents.items():
-        codes = np.array([CODES[row["status"]] for row in said.rows], np.uint8)
-        recent[number] = packed([row["request_key"] for row in said.rows]), codes
+    for number, contents_of_segment in contents.items():
+        codes = np.array([CODE_BY_STATUS[row["status"]] for row in contents_of_segment.rows], np.uint8)
+        recent[number] = pack_keys([row["request_key"] for row in contents_of_segment.rows]), codes
     known = {} if before is None else {n: note for n, note in before.notes.items() if n in cut}
     new = [number for number in cut if number not in known]
-    with ThreadPoolExecutor(_READERS) as pool:
+    with ThreadPoolExecutor(_READER_THREADS) as pool:
         found = zip(new, pool.map(partial(read_note, folder), new), strict=True)
     notes = known | dict(found)
     return Snapshot(folder, Index(notes | recent), notes, contents, words, state)
 
 
 def read_note(folder: Folder, number: int) -> Note:
-    """Return the key and the status of each record of a cut segment, from its ``attempts/`` file."""
-    name = parts.file_name(parts.ATTEMPTS, number)
-    with reading(folder, name):
-        metadata = pq.read_metadata(folder.source(name)).metadata or {}
-        content = base64.b64decode(metadata[parts.RECORDS.encode()])
+    """Return the key and the status of each record of a converted segment, from its file in ``attempts/``."""
+    name = parts.format_file_name(parts.ATTEMPTS_FOLDER, number)
+    with convert_read_errors(folder, name):
+        metadata = pq.read_metadata(folder.get_source(name)).metadata or {}
+        content = base64.b64decode(metadata[parts.RECORDS_FOOTER.encode()])
     keys = len(content) // (KEY_BYTES + 1) * KEY_BYTES
-    return np.frombuffer(content[:keys], _KEY), np.frombuffer(content[keys:], np.uint8)
+    return np.frombuffer(content[:keys], _KEY_TYPE), np.frombuffer(content[keys:], np.uint8)
 
 
-# -- the ledger: a row for each attempt of each row's call ----------------------------
+# -- the ledger, with one row for each attempt and each row of its call ----------------
 
 FAILED_STATUSES = frozenset({"failed", "charged_unknown", "retried"})
-"""Statuses of attempts that brought no answer."""
+"""Statuses of attempts without a usable answer."""
 
 
-def attempts(
+def read_attempts(
     snapshot: Snapshot, columns: Sequence[str], *, known: Collection[int] = ()
 ) -> Iterator[tuple[int | None, pa.Table]]:
-    """Yield the attempts that have ended, a segment at a time, the oldest first, in the order of their ends.
+    """Yield the attempts that have ended, segment by segment, in the order of their ends.
 
-    Each comes with the segment's number, None while it may still grow. Segments whose number is `known` are
-    left out. `columns` are some of :data:`LEDGER`.
+    Each table comes with the number of its segment, or with None if the segment is still in the journal.
+    Converted segments whose number is `known` are left out. `columns` are some of :data:`LEDGER_SCHEMA`.
     """
-    folder, schema = snapshot.folder, pa.schema([LEDGER.field(name) for name in columns])
+    folder, schema = snapshot.folder, pa.schema([LEDGER_SCHEMA.field(name) for name in columns])
     for number in sorted(snapshot.notes.keys() - known):
-        name = parts.file_name(parts.ATTEMPTS, number)
-        with reading(folder, name), pq.ParquetFile(folder.source(name)) as file:
+        name = parts.format_file_name(parts.ATTEMPTS_FOLDER, number)
+        with convert_read_errors(folder, name), pq.ParquetFile(folder.get_source(name)) as file:
             table = file.read(schema.names).select(schema.names)
             check_times(table)
         yield number, table
     for contents in snapshot.live.values():
-        yield None, pa.Table.from_batches([parts.table_of(contents.attempts, schema)], schema)
+        yield None, pa.Table.from_batches([parts.convert_to_arrow(contents.attempts, schema)], schema)
 
 
-def ledger(snapshot: Snapshot, columns: Sequence[str] = LEDGER.names) -> pa.Table:
-    """Return every attempt that has ended, by the time it was sent."""
-    tables = [LEDGER.empty_table().select(columns), *(table for _, table in attempts(snapshot, columns))]
+def read_ledger(snapshot: Snapshot, columns: Sequence[str] = LEDGER_SCHEMA.names) -> pa.Table:
+    """Return all attempts that have ended, in the order in which they were sent."""
+    tables = [
+        LEDGER_SCHEMA.empty_table().select(columns),
+        *(table for _, table in read_attempts(snapshot, columns)),
+    ]
     return pa.concat_tables(tables).sort_by("time")
 
 
-def senders(snapshot: Snapshot, request_keys: Collection[str]) -> dict[str, str]:
-    """Return for each of these calls the fingerprint of the key that sent its last attempt."""
+def find_senders(snapshot: Snapshot, request_keys: Collection[str]) -> dict[str, str]:
+    """Return by call the fingerprint of the API key that sent the last attempt. Unsent calls are left out."""
     if not request_keys:
         return {}
-    attempts = ledger(snapshot, ["time", "request_key", "key_fingerprint"])
+    attempts = read_ledger(snapshot, ["time", "request_key", "key_fingerprint"])
     sent = attempts.filter(pc.is_in(attempts.column("request_key"), pa.array([*request_keys], pa.string())))
     return dict(zip(*(sent.column(name).to_pylist() for name in sent.column_names[1:]), strict=True))
 
 
-def all_attempts(folder: Folder, columns: Sequence[str]) -> pa.Table:
-    """Return these columns of every attempt of a run, to count its spending.
+def read_all_attempts(folder: Folder, columns: Sequence[str]) -> pa.Table:
+    """Return these columns of all attempts of a run, for counting its spending.
 
-    StoreError if a file of the ledger is missing, because the spending is unknown then.
+    StoreError is raised if a file of attempts is missing, because the spending is then unknown.
     """
-    # List the files first, because the snapshot has segments that become parts afterwards.
-    names = sorted({*folder.names(parts.PARTS), *folder.names(parts.FAILED)})
+    # List the files before the snapshot, so that the snapshot contains at least their segments.
+    names = sorted({*folder.list_names(parts.PARTS_FOLDER), *folder.list_names(parts.FAILED_FOLDER)})
     snapshot = read_snapshot(folder)
-    known = {parts.file_name(parts.ATTEMPTS, number) for number in (*snapshot.notes, *snapshot.live)}
-    if lost := [name for name in names if f"{parts.ATTEMPTS}/{name}" not in known]:
+    known = {
+        parts.format_file_name(parts.ATTEMPTS_FOLDER, number) for number in (*snapshot.notes, *snapshot.live)
+    }
+    if lost := [name for name in names if f"{parts.ATTEMPTS_FOLDER}/{name}" not in known]:
         raise StoreError(
-            f"{folder.path}: {parts.ATTEMPTS}/{lost[0]} is missing, so what the run has spent is not known "
-            "and a limit cannot be kept; put the file back, or resume with max_credits=inf where no rule "
+            f"{folder.path}: {parts.ATTEMPTS_FOLDER}/{lost[0]} is missing, so what the run has spent is not known "
+            "and a limit cannot be kept; put the file back, or resume with max_credits=inf if no rule "
             "forbids it"
         )
-    return ledger(snapshot, columns)
+    return read_ledger(snapshot, columns)
 
 
-def spent(folder: Folder) -> int:
-    """Return the spending of a run in thousandths of a credit, with the errors of :func:`all_attempts`."""
-    return millicredits_of(all_attempts(folder, ["time", *AMOUNTS]))
+def read_spending(folder: Folder) -> int:
+    """Return the spending of a run in thousandths of a credit. Raise the errors of :func:`read_all_attempts`."""
+    return sum_millicredits(read_all_attempts(folder, ["time", *AMOUNT_COLUMNS]))
 
 
-def known_spending(folder: Folder) -> int:
-    """Return the sum of a run's ledger in thousandths of a credit, even if files of it are missing."""
-    return millicredits_of(ledger(read_snapshot(folder), ["time", *AMOUNTS]))
+def read_known_spending(folder: Folder) -> int:
+    """Return the spending of a run in thousandths of a credit, without attempts whose file is missing."""
+    return sum_millicredits(read_ledger(read_snapshot(folder), ["time", *AMOUNT_COLUMNS]))
 
 
-def millicredits_of(attempts: pa.Table) -> int:
-    """Return the cost of attempts, in thousandths of a credit."""
-    return pc.sum(billed_millis(attempts)).as_py() or 0
+def sum_millicredits(attempts: pa.Table) -> int:
+    """Return the total cost of attempts in thousandths of a credit."""
+    return pc.sum(compute_billed_millicredits(attempts)).as_py() or 0

@@ -1,9 +1,9 @@
-"""The folder of a run, on this machine or at an address such as ``s3://bucket/run``.
+"""The folder of a run at an address such as ``s3://bucket/run``.
 
-Files at an address are immutable and uploaded whole. The journal, the lock and unfinished files stay on this
-machine, in ``~/.local/state/speechframe/remote``. So a crashed run can be read from any machine, but must be
-resumed on the machine that wrote it. A small lock file at the address names the machine that writes to the
-run, or that crashed while writing. Other machines refuse to write as long as this file exists.
+Files at an address are uploaded whole and never changed in place. The journal, the lock and unfinished files
+stay on this machine, in ``~/.local/state/speechframe/remote``. So a crashed run can be read from any machine,
+but must be resumed on the machine that wrote it. A small lock file at the address names the machine that
+writes to the run, or that crashed while it wrote. Other machines refuse to write as long as this file exists.
 """
 
 import hashlib
@@ -22,35 +22,41 @@ from tenacity import RetryCallState, retry, retry_if_not_exception_type, stop_af
 from tenacity.wait import wait_random_exponential
 
 from speechframe.errors import RunLocked, StoreError
-from speechframe.store.folder import RUN_FILE, Folder, holder_in, storing, this_process
+from speechframe.store.folder import RUN_FILE, Folder, convert_os_errors, describe_process, parse_holder
 
-HOLDER, TOKEN = "lock.json", "token"
+LOCK_FILE, TOKEN_FILE = "lock.json", "token"
+"""The lock file at the address, and the file on this machine with the random text that identifies its
+locks."""
 
-BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
-"""Protocols of object stores. A path begins with a bucket, and a file appears only after its last byte."""
+BUCKET_PROTOCOLS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
+"""Protocols of object stores. Their paths begin with a bucket, and a file appears only when it is
+complete."""
 
-# Errors about the file itself, not about the connection. A retry would get the same error.
-_FINAL = (
+# Errors that a retry would get again, because they are about the file and not about the connection.
+_FINAL_ERRORS = (
     FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError, ImportError,
 )  # fmt: skip
 
 
-def _give_up(state: RetryCallState) -> None:
+def _raise_last_error(state: RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None  # clients of stores raise any type of error
     raise OSError(f"{type(error).__name__}: {error}") from error
 
 
-_again = retry(
+_retry = retry(
     stop=stop_after_attempt(6),
     wait=wait_random_exponential(0.2, 8.0),
-    retry=retry_if_not_exception_type(_FINAL),
-    retry_error_callback=_give_up,
+    retry=retry_if_not_exception_type(_FINAL_ERRORS),
+    retry_error_callback=_raise_last_error,
 )
 
 
 @dataclass(frozen=True)
 class Address:
-    """The address of a run or of a file, as text for people (without a password) and on its filesystem."""
+    """The address of a run or of a file.
+
+    `text` is for people and contains no password. `on_filesystem` is the path on the filesystem of fsspec.
+    """
 
     text: str
     on_filesystem: str
@@ -71,42 +77,44 @@ class RemoteFolder(Folder):
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         name = hashlib.blake2b(address.text.encode(), digest_size=10).hexdigest()
         self.work = Path(state) / "speechframe" / "remote" / name
-        self._puts_whole = not (BUCKETS | {"memory"}).isdisjoint(_protocols(filesystem))
+        self._puts_whole = not (BUCKET_PROTOCOLS | {"memory"}).isdisjoint(_list_protocols(filesystem))
         self._is_held = False
 
     def exists(self, name: str = "") -> bool:
         """Return whether a file or folder exists."""
-        with storing(self, f"looking for {name}"), suppress(FileNotFoundError, NotADirectoryError):
-            self._ask("info", name)
+        with convert_os_errors(self, f"looking for {name}"), suppress(FileNotFoundError, NotADirectoryError):
+            self._call_filesystem("info", name)
             return True
         return False
 
     def _list(self, folder: str) -> list[str]:
-        return [path.rpartition("/")[2] for path in self._ask("ls", folder, detail=False)]
+        return [path.rpartition("/")[2] for path in self._call_filesystem("ls", folder, detail=False)]
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file."""
-        return bytes(self._ask("cat_file", name))
+        return bytes(self._call_filesystem("cat_file", name))
 
-    def source(self, name: str) -> Any:
-        """Return a file object for pyarrow."""
-        size = self._ask("info", name)["size"]
-        return _RangeFile(lambda start, end: self._ask("cat_file", name, start=start, end=end), size)
+    def get_source(self, name: str) -> Any:
+        """Return what pyarrow needs to read a file, here a file object."""
+        size = self._call_filesystem("info", name)["size"]
+        return _RangeFile(
+            lambda start, end: self._call_filesystem("cat_file", name, start=start, end=end), size
+        )
 
     def publish(self, name: str) -> None:
         """Upload the temporary file whole, under its final name."""
-        if self._is_held:  # a user may have removed the lock file meanwhile
+        if self._is_held:  # check again, because a user may have removed the lock file meanwhile
             self._check_holder()
-        self._put(self.temporary(name), self._on(name))
-        self.temporary(name).unlink()
+        self._upload(self.make_temporary_path(name), self._find_remote_path(name))
+        self.make_temporary_path(name).unlink()
 
     def remove(self, name: str) -> None:
         """Remove a file, if it exists."""
         with suppress(FileNotFoundError):
-            self._ask("rm_file", name)
+            self._call_filesystem("rm_file", name)
 
-    @_again
-    def _put(self, temporary: Path, path: str) -> None:
+    @_retry
+    def _upload(self, temporary: Path, path: str) -> None:
         draft = path
         if not self._puts_whole:
             parent, _, last = path.rpartition("/")
@@ -120,14 +128,14 @@ class RemoteFolder(Folder):
         if draft != path:
             self.filesystem.mv(draft, path)
 
-    def _on(self, name: str) -> str:
-        self.steps(name)
+    def _find_remote_path(self, name: str) -> str:
+        self.split_name(name)
         return cast("Address", self.path / name).on_filesystem.rstrip("/")
 
-    @_again
-    def _ask(self, method: str, name: str, *args: Any, **options: Any) -> Any:
-        """Call a method of the filesystem for a file, after clearing its cached listing of the file."""
-        path = self._on(name)
+    @_retry
+    def _call_filesystem(self, method: str, name: str, *args: Any, **options: Any) -> Any:
+        """Clear the filesystem's cache of a file, then call a method of the filesystem for the file."""
+        path = self._find_remote_path(name)
         self.filesystem.invalidate_cache(path)
         return getattr(self.filesystem, method)(path, *args, **options)
 
@@ -135,61 +143,64 @@ class RemoteFolder(Folder):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the only write lock of all machines. Raise RunLocked, naming the holder, if it is taken."""
+        """Lock the run for this writer, against all machines. Raise RunLocked if the lock is taken."""
         with super().lock():
-            with storing(self, "taking the run's lock"):
-                self._take()
+            with convert_os_errors(self, "taking the run's lock"):
+                self._take_remote_lock()
                 log = self.work / "log"
                 if log.exists() and not self.exists(RUN_FILE):
-                    # The run was removed at its address, so no other run may continue its journal.
+                    # The run was removed at its address. Put its journal aside, so that no other run
+                    # continues it.
                     log.rename(self.work / f"log-of-a-removed-run-{secrets.token_hex(4)}")
             self._is_held = True
             try:
                 yield
             finally:
                 self._is_held = False
-                with suppress(OSError, RunLocked):  # otherwise only this machine can take the lock again
+                # If the lock file cannot be removed, only this machine can lock the run again.
+                with suppress(OSError, RunLocked):
                     self._check_holder()
-                    self._ask("rm_file", HOLDER)
+                    self._call_filesystem("rm_file", LOCK_FILE)
 
     @property
     def is_locked(self) -> bool:
         """True if a process writes to the run, or crashed while writing on another machine."""
-        return super().is_locked or self._holder().get("token", self._token) != self._token
+        return super().is_locked or self._read_holder().get("token", self._token) != self._token
 
-    def _take(self) -> None:
+    def _take_remote_lock(self) -> None:
         if not self._token:
-            self.inside(TOKEN).write_text(secrets.token_hex(16))
+            self.find_path(TOKEN_FILE).write_text(secrets.token_hex(16))
         if not self._puts_whole:
-            self._ask("makedirs", "", exist_ok=True)
-        said = json.dumps({**this_process(), "token": self._token}).encode()
+            self._call_filesystem("makedirs", "", exist_ok=True)
+        content = json.dumps({**describe_process(), "token": self._token}).encode()
         with suppress(FileExistsError):
-            self._ask("pipe_file", HOLDER, said, mode="create")
-        # This machine's lock file may come from a killed process, or from an attempt whose answer was lost.
+            self._call_filesystem("pipe_file", LOCK_FILE, content, mode="create")
+        # The lock file may exist already. It may be this machine's, from a killed process or from an attempt
+        # whose answer was lost.
         self._check_holder()
 
     def _check_holder(self) -> None:
-        if self._holder().get("token") != self._token:
+        if self._read_holder().get("token") != self._token:
             raise RunLocked(
-                f"{self._held_by()}; if it is dead and the run cannot be resumed on that machine, remove "
-                f"{HOLDER}: what was paid for and not put there yet is paid for again"
+                f"{self._describe_holder()}; if it is dead and the run cannot be resumed on that machine, remove "
+                f"{LOCK_FILE}: answers that were paid but not uploaded yet are then paid again"
             )
 
     @property
     def _token(self) -> str:
-        """Random text that identifies locks of this machine. It is created once, beside the run's journal."""
-        token = self.work / TOKEN
+        """Random text that identifies locks of this machine for this run. Empty before the first lock."""
+        token = self.work / TOKEN_FILE
         return token.read_text() if token.exists() else ""
 
-    def _holder(self) -> dict[str, Any]:
+    def _read_holder(self) -> dict[str, Any]:
         try:
-            return holder_in(self.read(HOLDER))
+            return parse_holder(self.read(LOCK_FILE))
         except FileNotFoundError:
             return {}
 
 
 class _RangeFile(io.RawIOBase):
-    """A remote file for pyarrow. Each read is one request, with retries."""
+    """A remote file that pyarrow can read. Each read is one request, which is retried after errors."""
 
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
         self._read, self._size, self._position = read, size, 0
@@ -211,13 +222,13 @@ class _RangeFile(io.RawIOBase):
         return content
 
 
-def remote_folder(address: str) -> Folder:
+def open_remote_folder(address: str) -> Folder:
     """Return the folder at an address of any filesystem that fsspec supports."""
     protocol, _, rest = address.partition("://")
-    if re.match("[^/]*:[^/]*@", rest):  # the message leaves out the address, because it contains a password
+    if re.match("[^/]*:[^/]*@", rest):  # the message leaves out the rest, because it contains a password
         raise StoreError(
-            f"the address of a run ({protocol}://...) is protocol://host/folder and holds no password: "
-            "configure that where fsspec looks for it"
+            f"the address of a run ({protocol}://...) must be protocol://host/folder, with no password: give "
+            "the password in the configuration of fsspec"
         )
     try:
         import fsspec
@@ -225,30 +236,30 @@ def remote_folder(address: str) -> Folder:
         found = fsspec.url_to_fs(f"{protocol.lower()}://{rest}")
     except Exception as error:  # some filesystems connect or read here, and raise any type of error
         raise StoreError(
-            f"{address} cannot be used as the address of a run ({type(error).__name__}: {error}): check it; "
-            "it may need a library: pip install 'speechframe[s3]' for s3://, for others what fsspec names"
+            f"{address} cannot be used as the address of a run ({type(error).__name__}: {error}): check it. "
+            "It may need a library: pip install 'speechframe[s3]' for s3://, for others what fsspec names"
         ) from error
-    return folder_on(*found)
+    return open_folder_on(*found)
 
 
-def folder_on(filesystem: Any, path: str) -> Folder:
+def open_folder_on(filesystem: Any, path: str) -> Folder:
     """Return the folder at a path of a filesystem of fsspec."""
-    protocols = _protocols(filesystem)
+    protocols = _list_protocols(filesystem)
     stripped = str(filesystem._strip_protocol(path))  # noqa: SLF001 - the name under which fsspec documents it
     if "file" in protocols:
         return Folder(Path(stripped))
     stripped = stripped.rstrip("/")
     text = filesystem.unstrip_protocol(stripped.lstrip("/"))
     bucket, _, key = stripped.lstrip("/").partition("/")
-    if key.startswith("/") and not BUCKETS.isdisjoint(protocols):
-        # Such a folder is listed as empty, so paid answers would never be found again.
+    if key.startswith("/") and not BUCKET_PROTOCOLS.isdisjoint(protocols):
+        # Object stores list a folder without a name as empty, so paid answers would never be found again.
         raise StoreError(
             f"{text} has a folder without a name; likely meant: {protocols[0]}://{bucket}/{key.lstrip('/')}"
         )
     return RemoteFolder(filesystem, Address(text, stripped))
 
 
-def _protocols(filesystem: Any) -> tuple[str, ...]:
-    """Return the protocols of a filesystem, with which its addresses begin."""
-    said = filesystem.protocol
-    return (said,) if isinstance(said, str) else tuple(said)
+def _list_protocols(filesystem: Any) -> tuple[str, ...]:
+    """Return the protocols of a filesystem. Its addresses begin with one of them."""
+    protocols = filesystem.protocol
+    return (protocols,) if isinstance(protocols, str) else tuple(protocols)

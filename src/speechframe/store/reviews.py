@@ -1,4 +1,4 @@
-"""``reviews.parquet``: every review of a run's rows, the newest last."""
+"""Write and read ``reviews.parquet``, which contains all reviews of a run's rows, the newest last."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -9,72 +9,85 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from speechframe.errors import InvalidRows, StoreError
-from speechframe.store.folder import RUN_FILE, Folder, reading, storing, user_name
-from speechframe.store.schema import TIME, columns
+from speechframe.store.folder import RUN_FILE, Folder, convert_os_errors, convert_read_errors, get_user_name
+from speechframe.store.schema import TIME_TYPE, columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FILE, LOCK = "reviews.parquet", "reviews.lock"
+REVIEWS_FILE, LOCK_FILE = "reviews.parquet", "reviews.lock"
 KEEP, REJECT = "keep", "reject"
-VERDICTS = (KEEP, REJECT)
-_LOCK_S = 60.0
+REVIEW_VERDICTS = (KEEP, REJECT)
+_MAX_LOCK_WAIT_S = 60.0
+"""Longest wait in seconds for another writer of the file."""
 
-_SAID = ["verdict", "comment", "corrected_text"]
-_TEXTS = dict.fromkeys(["row_id", *_SAID, "reviewer"], pa.string())
-SCHEMA = columns(**_TEXTS, reviewed_at=TIME, sha256=pa.string())
-"""One review of one row. Null leaves an earlier review as it is, an empty text takes it back."""
+_CONTENT_COLUMNS = ["verdict", "comment", "corrected_text"]
+_TEXT_COLUMNS = dict.fromkeys(["row_id", *_CONTENT_COLUMNS, "reviewer"], pa.string())
+REVIEWS_SCHEMA = columns(**_TEXT_COLUMNS, reviewed_at=TIME_TYPE, sha256=pa.string())
+"""Columns of a review of one row. A null leaves the value of an earlier review. An empty text withdraws
+it."""
 
 
-def add_review(folder: Folder, said: Mapping[str, Any]) -> None:
-    """Write a review with the columns of :data:`SCHEMA`. It is on the disk when this returns.
+def add_review(folder: Folder, review: Mapping[str, Any]) -> None:
+    """Add a review with the columns of :data:`REVIEWS_SCHEMA`. The review is on disk when this function returns.
 
-    Several people and processes may review a run at once. Review a remote run from one machine at a time.
+    Several people and processes on one machine may review a run at once. A remote run must be reviewed from
+    one machine at a time. Raise InvalidRows for an unknown verdict, and StoreError if the file cannot be
+    written.
     """
-    if said["verdict"] and said["verdict"] not in VERDICTS:
-        problem = {"row": None, "row_id": said["row_id"], "field": "verdict", "problem": "is not a verdict"}
-        raise InvalidRows([{**problem, "value": said["verdict"], "allowed": ", ".join(VERDICTS)}])
-    reviewer = user_name() if said["reviewer"] is None else said["reviewer"]
-    line = pa.Table.from_pylist([{**said, "reviewer": reviewer, "reviewed_at": datetime.now(UTC)}], SCHEMA)
-    with storing(folder, "writing a review"):
-        # First, because taking the lock would make the folder.
+    if review["verdict"] and review["verdict"] not in REVIEW_VERDICTS:
+        problem = {"row": None, "row_id": review["row_id"], "field": "verdict", "problem": "is not a verdict"}
+        raise InvalidRows([{**problem, "value": review["verdict"], "allowed": ", ".join(REVIEW_VERDICTS)}])
+    reviewer = get_user_name() if review["reviewer"] is None else review["reviewer"]
+    line = pa.Table.from_pylist(
+        [{**review, "reviewer": reviewer, "reviewed_at": datetime.now(UTC)}], REVIEWS_SCHEMA
+    )
+    with convert_os_errors(folder, "writing a review"):
+        # Check this before the lock, because the lock would create the folder.
         if not folder.exists(RUN_FILE):
             raise StoreError(
                 f"{folder.path} holds no run any more: nothing was written; put the run back there"
             )
         folder.work.mkdir(parents=True, exist_ok=True)
         try:
-            with FileLock(folder.work / LOCK, timeout=_LOCK_S, thread_local=False):
-                every = pa.concat_tables([read_reviews(folder), line])
-                pq.write_table(every, folder.temporary(FILE), compression="zstd")
-                folder.publish(FILE)
-        except Timeout:  # an OSError, but not one of the folder
-            raise StoreError(f"{folder.path}/{FILE} was being written for {_LOCK_S:g} s: try again") from None
+            with FileLock(folder.work / LOCK_FILE, timeout=_MAX_LOCK_WAIT_S, thread_local=False):
+                all_reviews = pa.concat_tables([read_reviews(folder), line])
+                pq.write_table(all_reviews, folder.make_temporary_path(REVIEWS_FILE), compression="zstd")
+                folder.publish(REVIEWS_FILE)
+        except Timeout:  # Timeout is an OSError, but `convert_os_errors` would give wrong advice for it
+            raise StoreError(
+                f"{folder.path}/{REVIEWS_FILE} was being written for {_MAX_LOCK_WAIT_S:g} s: try again"
+            ) from None
 
 
 def read_reviews(folder: Folder) -> pa.Table:
-    """Return every review, the newest last."""
-    if not folder.exists(FILE):
-        return SCHEMA.empty_table()
-    with reading(folder, FILE):
-        return pq.read_table(folder.source(FILE)).select(SCHEMA.names).cast(SCHEMA)
+    """Return all reviews, the newest last."""
+    if not folder.exists(REVIEWS_FILE):
+        return REVIEWS_SCHEMA.empty_table()
+    with convert_read_errors(folder, REVIEWS_FILE):
+        return (
+            pq.read_table(folder.get_source(REVIEWS_FILE)).select(REVIEWS_SCHEMA.names).cast(REVIEWS_SCHEMA)
+        )
 
 
-def rejected(folder: Folder) -> set[str]:
-    """Return the SHA-256 of each audio whose last verdict is a rejection, whichever row it was given on."""
-    said = read_reviews(folder).select(["sha256", "verdict"]).to_pylist()
-    last = {line["sha256"]: line["verdict"] for line in said if line["verdict"] is not None}
+def read_rejected_hashes(folder: Folder) -> set[str]:
+    """Return the SHA-256 of each audio whose last verdict, on any row, is a rejection."""
+    verdicts = read_reviews(folder).select(["sha256", "verdict"]).to_pylist()
+    last = {line["sha256"]: line["verdict"] for line in verdicts if line["verdict"] is not None}
     return {sha256 for sha256, verdict in last.items() if sha256 is not None and verdict == REJECT}
 
 
-def last_words(folder: Folder) -> "pd.DataFrame":
+def read_latest_reviews(folder: Folder) -> "pd.DataFrame":
     """Return the latest review of each row, by row id."""
-    told = read_reviews(folder).to_pandas().astype(dict.fromkeys(_SAID, object))
-    # last() skips nulls, so each column has its latest value.
-    newest = told.groupby("row_id", sort=False).last()
-    # A verdict belongs to the audio that was heard, even if later reviews are of other audio.
-    judged = told[told["verdict"].notna()].groupby("row_id", sort=False).last()
+    reviews = read_reviews(folder).to_pandas().astype(dict.fromkeys(_CONTENT_COLUMNS, object))
+    # `last` skips nulls, so each column gets its latest value.
+    newest = reviews.groupby("row_id", sort=False).last()
+    # A verdict is about the audio of its review. So take the audio, the reviewer and the time from that
+    # review, even if a later review has other audio.
+    judged = reviews[reviews["verdict"].notna()].groupby("row_id", sort=False).last()
     for name in ("sha256", "reviewer", "reviewed_at"):
         newest.loc[judged.index, name] = judged[name]
-    newest[_SAID] = newest[_SAID].where(newest[_SAID].notna() & (newest[_SAID] != ""), None)
+    newest[_CONTENT_COLUMNS] = newest[_CONTENT_COLUMNS].where(
+        newest[_CONTENT_COLUMNS].notna() & (newest[_CONTENT_COLUMNS] != ""), None
+    )
     return newest

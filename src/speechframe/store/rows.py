@@ -1,4 +1,4 @@
-"""Rows of a run with their results, in the order of its table and in bounded memory."""
+"""Read the rows of a run with their results, in the order of its table and with limited memory."""
 
 import json
 from abc import ABC, abstractmethod
@@ -11,135 +11,155 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
-from speechframe.store.folder import reading
-from speechframe.store.records import by_group, group_starts, hex_keys, of_takes
-from speechframe.store.schema import AUDIO, BASE_KEY, BOOKKEEPING, PREFIX, PROBLEM, ROW_ID, TAKE, WORDS
-from speechframe.writing.words import counted
+from speechframe.store.folder import convert_read_errors
+from speechframe.store.records import compute_take_keys, convert_to_hex, find_group_starts, group_rows
+from speechframe.store.schema import (
+    AUDIO_COLUMN,
+    BASE_KEY,
+    BOOKKEEPING_COLUMNS,
+    COLUMN_PREFIX,
+    PROBLEM,
+    ROW_ID,
+    TAKE,
+    WORDS_COLUMN,
+)
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BATCH_ROWS, AUDIO_BATCH_ROWS, FIRST_AUDIO_ROWS, BATCH_BYTES = 4096, 64, 8, 32 << 20
-MOST_AUDIO_BYTES = 2 << 30
+MAX_BATCH_ROWS, MAX_AUDIO_BATCH_ROWS, FIRST_AUDIO_ROWS, AUDIO_BATCH_BYTES = 4096, 64, 8, 32 << 20
+"""Largest number of rows of a batch without and with audio, number of rows of the first batch with audio, and
+intended size of later batches with audio in bytes."""
+MAX_FRAME_AUDIO_BYTES = 2 << 30
 """Largest amount of audio in bytes that :meth:`Rows.to_pandas` reads into memory."""
 
-OUR_ROW_ID, WORDS_BASIS = "row_id", "words_basis"
-NO_WORDS = "no words were found in the audio"
+ROW_ID_COLUMN, WORDS_BASIS_COLUMN = "row_id", "words_basis"
+"""Columns that readers get but that no file contains: the id of a row, and the source of its words."""
+NO_WORDS_WARNING = "no words were found in the audio"
+"""Warning for audio in which alignment found no words."""
 
 
 class Joined:
-    """Some rows and columns of a run's table, joined to the records of its calls, in the table's order."""
+    """Reader of some rows and columns of a run: its table, joined to the results of its calls.
+
+    `places` are the positions of the rows in the table in ascending order, or None for all rows.
+    """
 
     def __init__(
         self, run: Any, columns: Sequence[str] | None, *, audio: bool, places: Sequence[int] | None
     ) -> None:
         if not run.manifest.tables:
-            raise StoreError(f"{run.path}: the run was given no table yet")
+            raise StoreError(f"{run.path}: the run has no table yet; pass a table to the verb that made it")
         entry, self._snapshot = run.manifest.table, run.snapshot()
         self.file, self.places = entry.file, places
-        table, kept, has_words = run.table_schema(), run.record_schema, bool(self._snapshot.words_files)
-        fields = {f.name: f for f in table if not f.name.startswith(PREFIX)}
+        table, kept, has_words = run.read_table_schema(), run.record_schema, bool(self._snapshot.words_files)
+        fields = {f.name: f for f in table if not f.name.startswith(COLUMN_PREFIX)}
         self._ours: dict[str, str] = {}
-        basis = [pa.field(WORDS_BASIS, pa.string())] if has_words else []
-        for f in [pa.field(OUR_ROW_ID, pa.string()), *kept, *basis]:
+        basis = [pa.field(WORDS_BASIS_COLUMN, pa.string())] if has_words else []
+        for f in [pa.field(ROW_ID_COLUMN, pa.string()), *kept, *basis]:
             name = entry.names.get(f.name, f.name)
             while name in fields:
                 name = f"speech_{name}"
             self._ours[name], fields[name] = f.name, f.with_name(name)
         if columns is None:
-            hidden = {*entry.hidden} if audio else {*entry.hidden, AUDIO}
+            hidden = {*entry.hidden} if audio else {*entry.hidden, AUDIO_COLUMN}
             columns = [name for name in fields if self._ours.get(name) not in hidden]
         if unknown := [name for name in columns if name not in fields]:
             raise StoreError(f"{run.path}: the run has no column {unknown[0]!r}; it has {', '.join(fields)}")
         wanted = {self._ours.get(name) for name in columns}
-        self.has_audio = AUDIO in wanted
-        if has_words and wanted & {WORDS, "warnings", WORDS_BASIS}:
-            wanted |= {WORDS, "warnings", "request_key"}
+        self.has_audio = AUDIO_COLUMN in wanted
+        if has_words and wanted & {WORDS_COLUMN, "warnings", WORDS_BASIS_COLUMN}:
+            wanted |= {WORDS_COLUMN, "warnings", "request_key"}
         self._wanted = wanted
         self._read = pa.schema([f for f in kept if f.name in wanted - {"status", "request_key"}])
         metadata: dict[Any, Any] = dict(table.metadata or {})
         if self.has_audio:
-            features = {"info": {"features": {self.name_of(AUDIO): {"_type": "Audio"}}}}
+            features = {"info": {"features": {self.name_of(AUDIO_COLUMN): {"_type": "Audio"}}}}
             metadata[b"huggingface"] = json.dumps(features).encode()
         self.schema = pa.schema([fields[name] for name in columns], metadata)
 
     def name_of(self, column: str) -> str:
-        """Return the name of our column beside the caller's columns."""
+        """Return the name that a column of speechframe has beside the caller's columns."""
         return next((name for name, ours in self._ours.items() if ours == column), column)
 
     def batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches of at most `batch_rows`."""
-        most = batch_rows or (AUDIO_BATCH_ROWS if self.has_audio else BATCH_ROWS)
+        most = batch_rows or (MAX_AUDIO_BATCH_ROWS if self.has_audio else MAX_BATCH_ROWS)
         step = FIRST_AUDIO_ROWS if self.has_audio else most
         folder = self._snapshot.folder
-        theirs = [name for name in self.schema.names if name not in self._ours]
-        columns = [*theirs, ROW_ID, BASE_KEY, TAKE, PROBLEM]
-        with reading(folder, self.file), pq.ParquetFile(folder.source(self.file)) as file:
-            for rows in self._table_rows(file, columns, most):
+        caller_columns = [name for name in self.schema.names if name not in self._ours]
+        columns = [*caller_columns, ROW_ID, BASE_KEY, TAKE, PROBLEM]
+        with convert_read_errors(folder, self.file), pq.ParquetFile(folder.get_source(self.file)) as file:
+            for rows in self._read_table_rows(file, columns, most):
                 start = 0
                 while start < rows.num_rows:
-                    yield (batch := self._join(rows.slice(start, step)))
+                    yield (batch := self._join_batch(rows.slice(start, step)))
                     start += step
-                    if self.has_audio:  # aim at batches of 32 MB, if the next rows are as large as these
-                        step = max(1, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
+                    if (
+                        self.has_audio
+                    ):  # aim at `AUDIO_BATCH_BYTES`, as if the next rows were as large as these
+                        step = max(1, AUDIO_BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
 
-    def _table_rows(
+    def _read_table_rows(
         self, file: pq.ParquetFile, columns: list[str], batch_rows: int
     ) -> Iterator[pa.RecordBatch]:
         if self.places is None:
             yield from file.iter_batches(batch_rows, columns=columns)
             return
-        for group, inside, _ in by_group(group_starts(file), np.asarray(self.places, np.int64)):
+        for group, inside, _ in group_rows(find_group_starts(file), np.asarray(self.places, np.int64)):
             table = file.read_row_group(group, columns=columns).take(inside).combine_chunks()
             yield from table.to_batches(batch_rows)
 
-    def _join(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _join_batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         index, base_keys = self._snapshot.index, rows.column(BASE_KEY)
         takes = rows.column(TAKE).fill_null(0).to_numpy().astype(np.int64)
-        positions = self._snapshot.represent(base_keys, takes)
-        statuses = index.statuses(positions, np.asarray(base_keys.is_null()))
-        ours: dict[str, Any] = {OUR_ROW_ID: rows.column(ROW_ID), "status": statuses}
+        positions = self._snapshot.find_shown_records(base_keys, takes)
+        statuses = index.get_statuses(positions, np.asarray(base_keys.is_null()))
+        ours: dict[str, Any] = {ROW_ID_COLUMN: rows.column(ROW_ID), "status": statuses}
         if "request_key" in self._wanted:
-            keys: Any = pa.array(hex_keys(index.keys[positions]), pa.string(), mask=positions < 0)
-            ours["request_key"] = pc.coalesce(keys, of_takes(base_keys, takes))
+            keys: Any = pa.array(convert_to_hex(index.keys[positions]), pa.string(), mask=positions < 0)
+            ours["request_key"] = pc.coalesce(keys, compute_take_keys(base_keys, takes))
         if self._read.names:
-            found = self._snapshot.take(positions, self._read)
+            found = self._snapshot.read_records(positions, self._read)
             for name, column in zip(self._read.names, found.columns, strict=True):
-                # Batches are far below the 2 GB above which this would be several arrays.
+                # A batch is far below 2 GB, so `combine_chunks` returns one array.
                 ours[name] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         if "error_message" in ours:
             ours["error_message"] = pc.coalesce(ours["error_message"], rows.column(PROBLEM))
-        if WORDS in ours and self._snapshot.words_files:
-            _add_words(ours, self._snapshot.words_of(ours["request_key"]))
+        if WORDS_COLUMN in ours and self._snapshot.words_files:
+            _add_words(ours, self._snapshot.get_aligned_words(ours["request_key"]))
         names = self.schema.names
         columns = [ours[self._ours[n]] if n in self._ours else rows.column(n) for n in names]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def _add_words(ours: dict[str, Any], found: Any) -> None:
-    """Add the words that alignment found, their basis, and a warning if there were none."""
-    told = ours[WORDS]
-    ours[WORDS] = pc.if_else(told.is_valid(), told, found)
-    counts = [pc.fill_null(pc.list_value_length(words), -1).to_numpy() for words in (told, found)]
+    """Add the words that alignment found (`found`), their source, and a warning if there are no words."""
+    service_words = ours[WORDS_COLUMN]
+    ours[WORDS_COLUMN] = pc.if_else(service_words.is_valid(), service_words, found)
+    counts = [pc.fill_null(pc.list_value_length(words), -1).to_numpy() for words in (service_words, found)]
     basis = np.select([counts[0] > 0, counts[1] > 0], ["service", "aligned"], "")
-    ours[WORDS_BASIS] = pa.array(basis, pa.string(), mask=basis == "")
+    ours[WORDS_BASIS_COLUMN] = pa.array(basis, pa.string(), mask=basis == "")
     warnings = ours["warnings"].to_pylist()
     for place in np.flatnonzero(counts[1] == 0):
-        warnings[place] = [*(warnings[place] or ()), NO_WORDS]
+        warnings[place] = [*(warnings[place] or ()), NO_WORDS_WARNING]
     ours["warnings"] = pa.array(warnings, ours["warnings"].type)
 
 
 class Rows(ABC):
-    """Rows of a run for reading, all of them or a selection."""
+    """Base of the readers of a run's rows: of all rows (a run), or of some rows (a selection)."""
 
     @abstractmethod
-    def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
-        """Return the rows joined to the run's records as they are now."""
+    def join_records(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
+        """Return a reader of the rows, each with the current result of its call."""
 
     def batches(
         self, columns: Sequence[str] | None = None, *, audio: bool = True, batch_rows: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in the table's order, our columns beside the caller's, in bounded memory.
+        """Yield the rows in the table's order, with limited memory.
+
+        The columns are those of the caller's table and those of speechframe.
 
         Parameters
         ----------
@@ -150,18 +170,18 @@ class Rows(ABC):
         batch_rows
             Largest number of rows in a batch.
         """
-        return self.joined(columns, audio=audio).batches(batch_rows)
+        return self.join_records(columns, audio=audio).batches(batch_rows)
 
     def to_arrow(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> pa.Table:
         """Return the rows as one Arrow table, like :meth:`to_pandas`."""
-        joined = self.joined(columns, audio=audio)
+        joined = self.join_records(columns, audio=audio)
         size, batches = 0, []
         for batch in joined.batches():
-            # Rows with equal calls share one answer on disk, and have one each in a frame.
+            # Rows with equal calls share one answer on disk, but in a frame each row has a copy of the audio.
             size += batch.nbytes if joined.has_audio else 0
-            if size > MOST_AUDIO_BYTES:
+            if size > MAX_FRAME_AUDIO_BYTES:
                 raise StoreError(
-                    f"these rows hold more than {MOST_AUDIO_BYTES >> 30} GB of audio, too much for one "
+                    f"these rows have more than {MAX_FRAME_AUDIO_BYTES >> 30} GB of audio, too much for one "
                     "frame: read them with batches(), or leave audio out"
                 )
             batches.append(batch)
@@ -184,21 +204,23 @@ class Rows(ABC):
         """
         import pandas as pd
 
-        joined = self.joined(columns, audio=audio)
-        said: Any = joined.schema.pandas_metadata or {}
-        levels = said.get("index_columns") or [{"start": 0, "step": 1}]
+        joined = self.join_records(columns, audio=audio)
+        metadata: Any = joined.schema.pandas_metadata or {}
+        levels = metadata.get("index_columns") or [{"start": 0, "step": 1}]
         if columns is not None:
             columns = list(dict.fromkeys([*columns, *(name for name in levels if isinstance(name, str))]))
         table = self.to_arrow(columns, audio=audio)
         frame: pd.DataFrame = table.to_pandas()
-        kinds = {c["field_name"]: c["numpy_type"] for c in said.get("columns", ())}
+        kinds = {c["field_name"]: c["numpy_type"] for c in metadata.get("columns", ())}
         for name in frame.columns.intersection(table.column_names):
             is_object = kinds.get(name) == "object" and frame[name].dtype.kind in "fiu"
             if is_object or pa.types.is_nested(table.schema.field(name).type):
-                # Without this, pandas converts a 1 in a list or beside None to 1.0.
+                # Build the column from Python values. Otherwise pandas converts a 1 in a list or beside None
+                # to 1.0.
                 frame[name] = pd.Series(table[name].to_pylist(), index=frame.index, dtype=object)
         if joined.places is not None and isinstance(levels[0], dict):
-            # An index that is only counted is in no column: Arrow would count the rows that are left.
+            # The caller's index is a range, so no column contains it. Arrow would number only the selected
+            # rows.
             places = np.asarray(joined.places, np.int64)
             frame.index = pd.Index(levels[0]["start"] + levels[0]["step"] * places)
         return frame
@@ -206,42 +228,42 @@ class Rows(ABC):
     def as_batches(
         self, named: Iterable[str] = (), batch_rows: int | None = None
     ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, list[Any]]]]:
-        """Return the rows as a table for another run: a schema, and batches with the ids of their rows.
+        """Return the rows as the table of another run: a schema, and batches with the ids of their rows.
 
         Audio, status, credits and other columns about the calls are included only if `named` contains them.
         """
-        whole = self.joined(None, audio=True)
-        own = {whole.name_of(name) for name in (*BOOKKEEPING, AUDIO, OUR_ROW_ID)} - {*named}
+        whole = self.join_records(None, audio=True)
+        own = {whole.name_of(name) for name in (*BOOKKEEPING_COLUMNS, AUDIO_COLUMN, ROW_ID_COLUMN)} - {*named}
         names = [name for name in whole.schema.names if name not in own]
-        row_id = whole.name_of(OUR_ROW_ID)
-        schema = self.joined(names, audio=True).schema
+        row_id = whole.name_of(ROW_ID_COLUMN)
+        schema = self.join_records(names, audio=True).schema
         if whole.places is not None:
-            schema = schema.remove_metadata()  # pandas would count an index that has gaps now
+            schema = schema.remove_metadata()  # it describes a range as the index, which now has gaps
 
-        def batches() -> Iterator[tuple[pa.RecordBatch, list[Any]]]:
+        def iterate_batches() -> Iterator[tuple[pa.RecordBatch, list[Any]]]:
             for batch in self.batches(list(dict.fromkeys([*names, row_id])), batch_rows=batch_rows):
                 columns = [batch.column(name) for name in names]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema), batch.column(row_id).to_pylist()
 
-        return schema, batches()
+        return schema, iterate_batches()
 
 
 class Selection(Rows):
     """Some rows of a run, in the run's order. :meth:`Run.select` and :meth:`Run.sample` return selections."""
 
     def __init__(self, run: Any, positions: Sequence[int]) -> None:
-        self.run, self.positions = run, tuple(positions)  # in the table, ascending
+        self.run, self.positions = run, tuple(positions)  # positions in the table, ascending
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def __repr__(self) -> str:
-        return f"<{counted(len(self), 'row')} of {self.run!r}>"
+        return f"<{format_count(len(self), 'row')} of {self.run!r}>"
 
     def clip(self, row_id: str | int) -> Any:
         """Return one row's clip, like :meth:`Run.clip`."""
         return self.run.clip(row_id)
 
-    def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
-        """Return the rows joined to the run's records as they are now."""
+    def join_records(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
+        """Return a reader of these rows, each with the current result of its call."""
         return Joined(self.run, columns, audio=audio, places=self.positions)

@@ -7,31 +7,37 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-AUDIO = "audio"
-WORDS = "word_durations"
+AUDIO_COLUMN = "audio"
+"""Column with the audio of an answer."""
+WORDS_COLUMN = "word_durations"
+"""Column with the words of an answer and their times."""
 
 AUDIO_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-"""The type Audio of the library `datasets`, which does not recognise ``large_binary``."""
+"""Type of a column of audio, as the library `datasets` expects it. The library does not accept
+``large_binary``."""
 
 WORDS_TYPE = pa.list_(pa.struct([("word", pa.string()), ("start_ms", pa.int32()), ("end_ms", pa.int32())]))
+"""Type of a column of words: for each word its text, and its times in milliseconds."""
 
-TIME = pa.timestamp("us", tz="UTC")
+TIME_TYPE = pa.timestamp("us", tz="UTC")
+"""Type of all columns of times."""
 
-# The first and last microsecond of the years 1 to 9999, relative to 1970, with a day's margin for time zones.
+# Microseconds from 1970 to the beginning of the year 1 and the end of 9999, each with a day's margin for time
+# zones.
 _FIRST_US, _LAST_US = -62_135_510_400_000_000, 253_402_214_400_000_000
 
 Row = dict[str, Any]
 
-KEY_BYTES, PERSON = 16, b"speechframe-call"
+KEY_BYTES, KEY_PERSON = 16, b"speechframe-call"
 """Size in bytes, and personalisation, of the hash that makes a call key. Each take of a call has its own key,
 written as 32 hex digits."""
 
 
-def call_key(base_key: str, take: int) -> str:
-    """Return the key of a take of a call. Take 0 has the base key."""
+def compute_call_key(base_key: str, take: int) -> str:
+    """Return the key of a take (one rendering of the same content). The key of take 0 is `base_key`."""
     if not take:
         return base_key
-    digest = hashlib.blake2b(f"{base_key} take {take}".encode(), digest_size=KEY_BYTES, person=PERSON)
+    digest = hashlib.blake2b(f"{base_key} take {take}".encode(), digest_size=KEY_BYTES, person=KEY_PERSON)
     return digest.hexdigest()
 
 
@@ -40,15 +46,15 @@ def columns(**kinds: pa.DataType) -> pa.Schema:
     return pa.schema(list(kinds.items()))
 
 
-# Statuses of a row. They are plain strings, because reading an enum's value is a Python call for every row.
+# Statuses of a row. They are plain strings, because the value of an enum would cost a Python call per row.
 PENDING, DONE, CACHED, SUSPECT = "pending", "done", "cached", "suspect"
 FAILED, CHARGED_UNKNOWN, INVALID = "failed", "charged_unknown", "invalid"
 
 STATUSES = (PENDING, DONE, CACHED, SUSPECT, FAILED, INVALID, CHARGED_UNKNOWN)
 """All statuses, in the order of a summary."""
 
-FINISHED = frozenset({DONE, CACHED, SUSPECT})
-"""Statuses of calls with a record in ``parts/``. Records of other ended calls are in ``failed/``."""
+FINISHED_STATUSES = frozenset({DONE, CACHED, SUSPECT})
+"""Statuses of records in ``parts/``. Records with other statuses are in ``failed/``."""
 
 
 class StopReason(StrEnum):
@@ -65,10 +71,10 @@ class StopReason(StrEnum):
 
 
 def check_times(table: pa.Table | pa.RecordBatch) -> None:
-    """Raise ValueError for a time that Python's datetime cannot represent, such as the year 290000."""
+    """Raise ValueError if a table has a time that Python's datetime cannot represent, such as year 290000."""
     column: Any
     for name, column in zip(table.schema.names, table.columns, strict=True):
-        if column.type == TIME and len(column):
+        if column.type == TIME_TYPE and len(column):
             ends: Any = pc.min_max(column.cast(pa.int64())).as_py()
             if ends["min"] is not None and not _FIRST_US <= ends["min"] <= ends["max"] <= _LAST_US:
                 raise ValueError(f"{name} holds a time before the year 1 or after 9999")
@@ -94,18 +100,19 @@ CALL_COLUMNS = columns(
     sha256=pa.string(),
     request_key=pa.string(),
     take=pa.int32(),
-    finished_at=TIME,
+    finished_at=TIME_TYPE,
 )
-"""Columns of every part, for all verbs. They describe the call behind each answer."""
+"""Columns of every part (a Parquet file of results), whatever the backend. They describe the call of a
+row."""
 
-BOOKKEEPING = frozenset(CALL_COLUMNS.names) - {"locale"}
+BOOKKEEPING_COLUMNS = frozenset(CALL_COLUMNS.names) - {"locale"}
 """Columns that describe the call, not the content of its answer."""
 
-LAYOUT_NAME, LAYOUT = b"speechframe:ledger", b"1"
+LEDGER_LAYOUT_NAME, LEDGER_LAYOUT = b"speechframe:ledger", b"1"
 """Name and number of the layout, in the metadata of each ledger file."""
 
-LEDGER = columns(
-    time=TIME,
+LEDGER_SCHEMA = columns(
+    time=TIME_TYPE,
     run_id=pa.string(),
     request_key=pa.string(),
     take=pa.int32(),
@@ -134,10 +141,10 @@ LEDGER = columns(
     latency_ms=pa.float64(),
     trace_id=pa.string(),
     idempotency=pa.bool_(),
-).with_metadata({LAYOUT_NAME: LAYOUT})
+).with_metadata({LEDGER_LAYOUT_NAME: LEDGER_LAYOUT})
 """Columns of the ledger. Each row is one attempt for one row's call. The ledger contains no text and no key.
 
-``status`` is ``done``, ``suspect``, ``failed``, ``charged_unknown``, ``retried`` (the call was sent again) or
+``status`` is ``done``, ``suspect``, ``failed``, ``charged_unknown``, ``count_retry`` (the call was sent again) or
 ``cached`` (the answer came from the cache, without an attempt).
 
 ``credits`` is the best known charge. ``credits_basis`` is the source of that number: ``reported``,
@@ -148,20 +155,21 @@ was not paid, because other rows of the table share the call or because the answ
 Rows never change. A later correction is a further row. The metadata contain the number of the layout.
 """
 
-# Prefix of this package's columns in `input/`, beside the caller's columns.
-PREFIX = "spf:"
-NOTED, PACK, WAIT_UNTIL = PREFIX + "noted", PREFIX + "pack", PREFIX + "wait_until"
-"""Columns of ``failed/``. NOTED is the note of an attempt, in hex digits, with which a later attempt can
-continue. PACK is the key of the call that the row shared with other rows. WAIT_UNTIL is the Unix time of the
-service's Retry-After."""
+# Prefix of columns that speechframe adds to the caller's columns in `input/`, and of columns in `failed/`.
+COLUMN_PREFIX = "spf:"
+NOTED, PACK, WAIT_UNTIL = COLUMN_PREFIX + "noted", COLUMN_PREFIX + "pack", COLUMN_PREFIX + "wait_until"
+"""Columns of ``failed/``. NOTED is data in hex digits with which a later attempt can continue. PACK is the
+key of the call that the row shared with other rows. WAIT_UNTIL is the Unix time before which the service
+accepts no call (Retry-After). Each may be null."""
 ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS, PROBLEM = (
-    PREFIX + name for name in ("row_id", "base_key", "take", "price", "request", "tags", "problem")
+    COLUMN_PREFIX + name for name in ("row_id", "base_key", "take", "price", "request", "tags", "problem")
 )
-"""Columns of ``input/``. ROW_ID is the row's id. BASE_KEY is the key of the first take, or null for an
-invalid row. TAKE is the number of the take. PRICE is in thousandths of a credit. REQUEST is null for an
-invalid row. TAGS are the row's tags as JSON, or null. PROBLEM describes the fault of an invalid row."""
+"""Columns of ``input/``. ROW_ID is the row's id. BASE_KEY is the key of take 0, or null for an invalid row.
+TAKE is the number of the take. PRICE is in thousandths of a credit. REQUEST has the facts and the body of the
+request, or null for an invalid row. TAGS are the row's tags as JSON, or null. PROBLEM describes the fault of
+an invalid row."""
 
-_INPUT: dict[str, pa.DataType] = {
+_INPUT_TYPES: dict[str, pa.DataType] = {
     ROW_ID: pa.string(),
     BASE_KEY: pa.string(),
     TAKE: pa.int32(),
@@ -170,4 +178,4 @@ _INPUT: dict[str, pa.DataType] = {
     TAGS: pa.string(),
     PROBLEM: pa.string(),
 }
-INPUT_COLUMNS = columns(**_INPUT)
+INPUT_COLUMNS = columns(**_INPUT_TYPES)

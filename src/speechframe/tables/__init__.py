@@ -1,1 +1,1 @@
-"""Whatever people call a table, as Arrow batches with an id for each row."""
+"""Read tables of many kinds as Arrow batches with an id for each row."""

@@ -1,4 +1,4 @@
-"""A column of a table, by name. This module loads no Arrow, so that help pages are fast."""
+"""A column of a table, by name. This module does not import Arrow, so that help pages open fast."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ class Column:
 
 
 def col(name: str) -> Column:
-    """Take an option's value from the column `name`, row by row.
+    """Return a reference to the column `name`, so that an option gets its value of each row from this column.
 
     Parameters
     ----------
     name
-        A column of the verb's table.
+        Name of a column of the table that is given to the verb.
 
     Examples
     --------

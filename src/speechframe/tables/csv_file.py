@@ -1,7 +1,7 @@
 """Read CSV and TSV files with any quoting, as people and spreadsheet programs write them.
 
-A file is read twice. The first pass finds the separator, the use of quotes, and the empty columns. The second
-pass gives Arrow the rows without the empty ones.
+A file is read twice. The first pass finds the separator, the use of quotes, and the empty rows and columns.
+The second pass leaves out the empty rows and gives the other rows to Arrow.
 """
 
 import csv
@@ -17,66 +17,70 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from speechframe.errors import InvalidRows, SettingsError
-from speechframe.tables.table import check_names, problem
-from speechframe.writing.words import counted
+from speechframe.tables.table import check_names, make_problem
+from speechframe.writing.words import format_count
 
 _BLOCK_BYTES = 1 << 20
+"""Number of characters that are read at a time, and smallest block of Arrow in bytes."""
 _SEPARATORS = ",\t;|"
-_SEP_LINE = re.compile(r'"?sep=(.)"?[,;\t|]*\s*', re.IGNORECASE)
-"""First line of a file for Excel that names the separator of the file."""
+"""Characters that are recognised as the separator of a file."""
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[,;\t|]*\s*', re.IGNORECASE)
+"""Pattern of a first line such as ``sep=;``, which names the separator for Excel."""
 
 
 class _Record(NamedTuple):
     """One record of a file. A quoted field may contain line ends, so a record may have several lines."""
 
-    number: int  # number of its first line
+    number: int  # number of the record's first line; the first line of a file is 1
     lines: list[str]
     fields: list[str]
-    is_broken: bool  # True if a quote begins a field without an end
+    is_broken: bool  # True if a quote that begins a field is not closed
 
     @property
     def text(self) -> str:
-        """The record as it stands in the file."""
+        """The text of the record in the file, line ends included."""
         return self.lines[0] if len(self.lines) == 1 else "".join(self.lines)
 
 
 class _Layout(NamedTuple):
     """The result of the first pass over a file."""
 
-    skipped: int  # lines before the first record
+    skipped: int  # number of lines before the first record
     header_end: int  # number of the header's last line
-    is_even: bool  # True if no row has surplus fields or separators alone
+    is_even: bool  # True if no row has surplus fields, and no row consists only of separators
     sep: str
     is_quoted: bool  # False if quotes are ordinary characters
     header: list[str]
-    width: int  # number of fields up to the last one with a name or a value
-    blank: set[int]  # positions of fields without a name and without any value
-    longest: int  # characters of the longest record
-    breaks: int  # lines inside a quoted field that begins on an earlier line
+    width: int  # number of columns up to the last column with a name or a value
+    blank: set[int]  # positions of columns without a name and without any value
+    longest: int  # number of characters of the longest record
+    breaks: int  # number of lines inside a quoted field that begins on an earlier line
 
 
-def csv_batches(
-    path: Path, encoding: str, notes: list[str], usual: str, sep: str | None, *, is_quoted: bool
+def read_csv_batches(
+    path: Path, encoding: str, notes: list[str], default_sep: str, sep: str | None, *, is_quoted: bool
 ) -> pa.RecordBatchReader:
-    """Return the rows of a CSV file, as texts. Raise SettingsError if its quotes may swallow lines.
+    """Return a reader of the rows of a CSV file, whose values are all texts.
 
-    `usual` separates the fields unless `sep`, a first line ``sep=;`` or the header shows another separator.
-    Unless `is_quoted`, quotes are ordinary characters. Remarks on left out lines and columns are appended to
-    `notes`.
+    `sep` separates the fields if it is given. Otherwise a first line ``sep=;`` or the header may show the
+    separator, and `usual` is the default. If `is_quoted` is False, quotes are ordinary characters. Remarks on
+    lines and columns that are left out are appended to `notes`. Raise SettingsError if the quotes are so
+    unclear that lines may be lost inside a field. Raise InvalidRows if the file has no header or equal names
+    in it.
     """
     with path.open(encoding=encoding, newline="") as file:
-        layout = _layout(file, path.name, notes, usual, sep, is_quoted=is_quoted)
+        layout = _find_layout(file, path.name, notes, default_sep, sep, is_quoted=is_quoted)
     kept = [place for place in range(layout.width) if place not in layout.blank]
     names = [layout.header[place] for place in kept]
     if not names:
         words, allowed = f"{path.name} has no header", "a first line with the names of the columns"
-        raise InvalidRows([problem("table", words, allowed=allowed)])
+        raise InvalidRows([make_problem("table", words, allowed=allowed)])
     check_names(names)
-    # Arrow selects columns by name, so number them: columns to leave out may have equal names.
+    # Arrow selects columns by name. Use numbers as names, because columns to leave out may have equal names.
     numbers = [str(place) for place in range(layout.width)]
     kept_numbers = [str(place) for place in kept]
     reader = arrow_csv.open_csv(
-        cast("IO[bytes]", _TextFile(_mended(path, encoding, layout))),
+        cast("IO[bytes]", _TextFile(_read_cleaned_rows(path, encoding, layout))),
         # A block must be larger than the longest row. A character has at most four bytes.
         read_options=arrow_csv.ReadOptions(
             block_size=max(_BLOCK_BYTES, 2 * 4 * layout.longest), column_names=numbers
@@ -101,19 +105,18 @@ def csv_batches(
 
 
 class _Quotes:
-    """The use of quotes in a file, after some of its records."""
+    """What the records so far show about the use of quotes in a file."""
 
     def __init__(self) -> None:
-        self.breaks = 0  # lines inside a quoted field that begins on an earlier line
-        self.broken = 0  # first line with a broken quote
-        self._is_enclosed = False  # a field is in quotes
-        self._is_proven = False  # a field in quotes contains a quote or a separator
-        self._rowlike: list[
-            tuple[int, int]
-        ] = []  # first line and lines of records whose lines look like rows
+        self.breaks = 0  # number of lines inside a quoted field that begins on an earlier line
+        self.broken = 0  # number of the first line with a quote that is not closed, or 0
+        self._is_enclosed = False  # True if a field is in quotes
+        self._is_proven = False  # True if a field in quotes contains a quote or a separator
+        # First line and number of lines of each record whose lines all look like rows of their own.
+        self._rowlike: list[tuple[int, int]] = []
 
-    def note(self, record: _Record, sep: str, header: list[str]) -> None:
-        """Note a record that contains a quote."""
+    def learn_record(self, record: _Record, sep: str, header: list[str]) -> None:
+        """Learn from a record that contains a quote."""
         text, lines = record.text, record.lines
         if record.is_broken:
             self.broken = self.broken or record.number
@@ -126,50 +129,53 @@ class _Quotes:
         self.breaks += len(lines) - 1
 
     def check(self, name: str) -> None:
-        """Raise SettingsError if the quotes may swallow lines."""
-        # In a file that is certainly quoted, two lines that look like rows may still be one text.
+        """Raise SettingsError if lines may be lost inside a quoted field."""
+        # A record of two lines that look like rows is accepted if other fields prove that the file uses
+        # quotes.
         doubts = [line for line, count in self._rowlike if count > 2 or not self._is_proven]  # noqa: PLR2004
         if self.broken and self._is_enclosed:
             doubts.append(self.broken)
         if doubts:
             raise SettingsError(
                 f"{name}: on line {min(doubts)} a field begins with a quote, and its end is not clear. So "
-                'lines may be swallowed. If quotes are plain characters, set quoting="none". Otherwise mend '
-                "that line, or save the table as Parquet or XLSX. Nothing was sent."
+                'lines may be swallowed. If quotes are plain characters, set quoting="none". Otherwise '
+                "repair that line, or save the table as Parquet or XLSX. Nothing was sent."
             )
 
-    def in_words(self, name: str) -> list[str]:
-        """Return the remarks on the use of quotes."""
+    def describe(self, name: str) -> list[str]:
+        """Return remarks for the user on the use of quotes."""
         breaks, broken = self.breaks, self.broken
         inside = (
-            f"{counted(breaks, 'line')} of {name} inside a quoted field that begins on an earlier line, so "
+            f"{format_count(breaks, 'line')} of {name} inside a quoted field that begins on an earlier line, so "
             'not rows (quoting="none" makes a row of each)'
         )
         unclosed = f"quotes of {name} are part of its texts, because a quote on line {broken} is not closed"
         return [*([inside] if breaks else []), *([unclosed] if broken else [])]
 
 
-def _start(file: IO[str], usual: str, sep: str | None) -> tuple[int, str]:
+def _find_start(file: IO[str], default_sep: str, sep: str | None) -> tuple[int, str]:
     """Return the number of lines before the first record, and the separator of a file."""
     first, skipped = file.readline(), 0
-    if named := _SEP_LINE.fullmatch(first):
+    if named := _SEPARATOR_LINE.fullmatch(first):
         first, skipped, sep = file.readline(), 1, sep or named[1]
     while first and _is_blank(first, _SEPARATORS):
         first = file.readline()
-    most = max(_SEPARATORS, key=first.count)
-    return skipped, sep or (usual if usual in first or most not in first else most)
+    most_frequent = max(_SEPARATORS, key=first.count)
+    return skipped, sep or (
+        default_sep if default_sep in first or most_frequent not in first else most_frequent
+    )
 
 
-def _layout(
-    file: IO[str], name: str, notes: list[str], usual: str, sep: str | None, *, is_quoted: bool
+def _find_layout(
+    file: IO[str], name: str, notes: list[str], default_sep: str, sep: str | None, *, is_quoted: bool
 ) -> _Layout:
-    """Return the layout of a file. Raise SettingsError if its quotes may swallow lines."""
-    skipped, sep = _start(file, usual, sep)
+    """Read a file and return its layout. Raise SettingsError if lines may be lost inside a quoted field."""
+    skipped, sep = _find_start(file, default_sep, sep)
     quotes, header, header_end = _Quotes(), list[str](), 0
     nameless = set[int]()  # positions of fields without a name, and so far without a value
     longest = widest = blank_rows = 0
     is_even = True
-    for record in _records(file, skipped, sep, is_quoted=is_quoted):
+    for record in _read_records(file, skipped, sep, is_quoted=is_quoted):
         text, fields = record.text, record.fields
         longest = max(longest, len(text))
         if _is_blank(text, sep):
@@ -183,11 +189,11 @@ def _layout(
             nameless -= {place for place in nameless if place < len(fields) and fields[place]}
         widest = max(widest, len(fields))
         if is_quoted and '"' in text:
-            quotes.note(record, sep, header)
+            quotes.learn_record(record, sep, header)
     quotes.check(name)
     width = max((place + 1 for place in range(len(header)) if place not in nameless), default=0)
     blank = {place for place in nameless if place < width}
-    notes += [*left_out(name, blank_rows, len(blank) + widest - width), *quotes.in_words(name)]
+    notes += [*describe_left_out(name, blank_rows, len(blank) + widest - width), *quotes.describe(name)]
     return _Layout(
         skipped,
         header_end,
@@ -202,16 +208,16 @@ def _layout(
     )
 
 
-def left_out(name: str, rows: int, columns: int) -> list[str]:
-    """Return the remark on rows and columns of a file that are left out, if there are any.
+def describe_left_out(name: str, rows: int, columns: int) -> list[str]:
+    """Return a list with the remark on the rows and columns of a file that are left out, or an empty list.
 
     Examples
     --------
-    >>> left_out("lines.csv", 1, 2)
+    >>> describe_left_out("lines.csv", 1, 2)
     ['left out of lines.csv: 1 row without a value, 2 columns without a name and a value']
     """
     words = [
-        f"{counted(count, thing)} {rest}"
+        f"{format_count(count, thing)} {rest}"
         for count, thing, rest in (
             (rows, "row", "without a value"),
             (columns, "column", "without a name and a value"),
@@ -221,8 +227,11 @@ def left_out(name: str, rows: int, columns: int) -> list[str]:
     return [f"left out of {name}: {', '.join(words)}"] if words else []
 
 
-def _records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> Iterator[_Record]:
-    """Yield the records of a file after its first lines. A broken quote is a character like all others."""
+def _read_records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> Iterator[_Record]:
+    """Yield the records of a file after the first `skipped` lines.
+
+    A quote that is not closed counts as an ordinary character.
+    """
     file.seek(0)
     for _ in range(skipped):
         file.readline()
@@ -233,24 +242,25 @@ def _records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> Itera
         number += 1
         is_broken = False
         if is_quoted and '"' in line and len(line) <= csv.field_size_limit():
-            taken = [line]
+            record_lines = [line]
             try:
-                fields = next(csv.reader(_collect_lines(taken, lines), delimiter=sep, strict=True))
-                yield _Record(number, taken, fields, is_broken=False)
-                number += len(taken) - 1
+                fields = next(csv.reader(_collect_lines(record_lines, lines), delimiter=sep, strict=True))
+                yield _Record(number, record_lines, fields, is_broken=False)
+                number += len(record_lines) - 1
                 continue
             except csv.Error:
-                # A quote is not closed, or neither a separator nor the line's end follows a closing quote.
-                put_back.extendleft(reversed(taken[1:]))
+                # A quote is not closed, or a closing quote is followed by other text than a separator or line
+                # end.
+                put_back.extendleft(reversed(record_lines[1:]))
                 is_broken = True
         yield _Record(number, [line], line.rstrip("\r\n").split(sep), is_broken)
 
 
-def _collect_lines(taken: list[str], lines: Iterator[str]) -> Iterator[str]:
-    """Yield the first line of a record and the lines after it. Append these lines to `taken`."""
-    yield taken[0]
+def _collect_lines(record_lines: list[str], lines: Iterator[str]) -> Iterator[str]:
+    """Yield the first line of a record, `taken[0]`, and then further lines, which are appended to `hold_slot`."""
+    yield record_lines[0]
     for line in lines:
-        taken.append(line)
+        record_lines.append(line)
         yield line
 
 
@@ -258,8 +268,8 @@ def _is_blank(text: str, separators: str) -> bool:
     return not text.strip(f"{separators}\r\n")
 
 
-def _mended(path: Path, encoding: str, layout: _Layout) -> Iterator[str]:
-    """Yield the rows of a file, without rows of separators and without empty fields after the last column."""
+def _read_cleaned_rows(path: Path, encoding: str, layout: _Layout) -> Iterator[str]:
+    """Yield the text of a file for Arrow, without the header, empty rows, and surplus separators."""
     yield "\n"  # Arrow refuses a file without any line
     with path.open(encoding=encoding, newline="") as file:
         if layout.is_even:
@@ -267,7 +277,7 @@ def _mended(path: Path, encoding: str, layout: _Layout) -> Iterator[str]:
                 file.readline()
             yield from iter(partial(file.read, _BLOCK_BYTES), "")
             return
-        for record in _records(file, layout.skipped, layout.sep, is_quoted=layout.is_quoted):
+        for record in _read_records(file, layout.skipped, layout.sep, is_quoted=layout.is_quoted):
             text = record.text
             if record.number <= layout.header_end or _is_blank(text, layout.sep):
                 continue
@@ -278,7 +288,7 @@ def _mended(path: Path, encoding: str, layout: _Layout) -> Iterator[str]:
 
 
 class _TextFile(io.RawIOBase):
-    """A binary file in UTF-8 of some texts, for Arrow."""
+    """A binary file that Arrow can read. Its content is some texts in UTF-8."""
 
     def __init__(self, texts: Iterator[str]) -> None:
         self._texts, self._rest = texts, b""

@@ -11,30 +11,36 @@ from typing import Any
 import pyarrow as pa
 
 from speechframe.errors import InvalidRows
-from speechframe.settings.typed import expanded
-from speechframe.tables.csv_file import csv_batches, left_out
-from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS, holds_bytes, problem
+from speechframe.settings.typed import expand_home
+from speechframe.tables.csv_file import describe_left_out, read_csv_batches
+from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS, contains_bytes, make_problem
 from speechframe.writing.files import parse_json
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
-SUFFIXES = (".csv", ".tsv", ".txt", *JSON_SUFFIXES, ".parquet", ".pq", ".xlsx")
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt", *JSON_SUFFIXES, ".parquet", ".pq", ".xlsx")
+"""Endings of the names of files that can be read as tables."""
 
 _BLOCK_CHARACTERS = 1 << 20
-_WESTERN = "cp1252"
-_NOT_WESTERN = re.compile(r"[^\W\d_a-zA-Z]{3}|[^\W\d_][¡-¦¨-³¶¸-¿×÷†‡‰][^\W\d_]")  # noqa: RUF001
-"""Three letters with accents in a row, or a sign inside of a word. Words in other Windows code pages, such as
-1251 for Russian, look so in Windows-1252."""
+"""Number of characters that are decoded at a time."""
+_WESTERN_ENCODING = "cp1252"
+"""Python's name of Windows-1252, the encoding of Western European Windows."""
+_NOT_WESTERN_TEXT = re.compile(r"[^\W\d_a-zA-Z]{3}|[^\W\d_][¡-¦¨-³¶¸-¿×÷†‡‰][^\W\d_]")  # noqa: RUF001
+"""Pattern of text that is not Western European: three letters with accents in a row, or a sign inside a word.
+Text in another Windows code page, such as 1251 for Russian, looks like this if it is read as Windows-1252."""
 
 
-def table_file(path: str | PathLike[str]) -> Path:
-    """Return the path of a table file, without reading it. Raise InvalidRows if it is not a regular file."""
-    if Path(path).suffix.lower() not in SUFFIXES:
+def find_table_file(path: str | PathLike[str]) -> Path:
+    """Return the path of a table file, with ``~`` replaced. The file is not read.
+
+    Raise InvalidRows if the ending of the name is unknown, or if there is no regular file at the path.
+    """
+    if Path(path).suffix.lower() not in TABLE_SUFFIXES:
         words = f"{str(path)[:60]!r} is not a table file"
-        allowed = f"a file that ends in {', '.join(SUFFIXES)}; for one line: ['a line'], say()"
-        raise InvalidRows([problem("table", words, allowed=allowed)])
+        allowed = f"a file that ends in {', '.join(TABLE_SUFFIXES)}; for one line: ['a line'], say()"
+        raise InvalidRows([make_problem("table", words, allowed=allowed)])
     try:
-        found = expanded(path)
+        found = expand_home(path)
         mode = found.stat().st_mode
         if stat.S_ISREG(mode):
             return found
@@ -44,55 +50,57 @@ def table_file(path: str | PathLike[str]) -> Path:
         words = f"{path} does not exist"
     except (OSError, ValueError) as error:
         words = f"{path} cannot be read: {error}"
-    raise InvalidRows([problem("table", words, allowed="an existing file")])
+    raise InvalidRows([make_problem("table", words, allowed="an existing file")])
 
 
-def contents(path: Path, notes: list[str], *, sep: str | None = None, quoting: str | None = None) -> Any:
-    """Return the content of a file as a frame, an Arrow reader, or a generator of texts or rows.
+def read_contents(path: Path, notes: list[str], *, sep: str | None = None, quoting: str | None = None) -> Any:
+    """Return the content of a table file: a pandas frame, an Arrow reader, or a generator of texts or dicts.
 
-    Remarks on skipped lines are appended to `notes`.
+    `sep` and `quoting` apply to CSV and TSV files (see `RunOptions`). Remarks for the user, such as on
+    skipped lines, are appended to `notes`.
     """
     suffix = path.suffix.lower()
     if suffix in {".csv", ".tsv"}:
         usual = "\t" if suffix == ".tsv" else ","
-        encoding = text_encoding(path, notes)
-        return csv_batches(path, encoding, notes, usual, sep, is_quoted=quoting != "none")
+        encoding = detect_encoding(path, notes)
+        return read_csv_batches(path, encoding, notes, usual, sep, is_quoted=quoting != "none")
     if suffix == ".txt":
-        return _lines(path, notes)
+        return _read_lines(path, notes)
     if suffix in JSON_SUFFIXES:
-        return _objects(path, notes)
+        return _read_objects(path, notes)
     if suffix == ".xlsx":
-        return _sheet(path, notes)
+        return _read_sheet(path, notes)
     from pyarrow import parquet
 
     file = parquet.ParquetFile(path)
-    size = CARRIED_ROWS if any(holds_bytes(column.type) for column in file.schema_arrow) else BATCH_ROWS
+    size = CARRIED_ROWS if any(contains_bytes(column.type) for column in file.schema_arrow) else BATCH_ROWS
     return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(size))
 
 
-def text_encoding(path: Path, notes: list[str]) -> str:
-    """Return the encoding of a text file. If it is a guess, append a remark to `notes`.
+def detect_encoding(path: Path, notes: list[str]) -> str:
+    """Return the encoding of a text file. If the encoding is a guess, append a remark to `notes`.
 
-    The encoding is UTF-8, UTF-16 if the file begins with its mark, or otherwise Windows-1252. Raise
-    InvalidRows if the text would have no Western European words.
+    A file with a byte order mark of UTF-16 is in UTF-16. Otherwise the encoding is UTF-8, or Windows-1252 if
+    the file is not valid UTF-8. Raise InvalidRows if the text would not look Western European in
+    Windows-1252.
     """
     with path.open("rb") as file:
         if file.read(2) in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
             return "utf-16"
-    if _is_text(path, "utf-8-sig"):
+    if can_be_decoded(path, "utf-8-sig"):
         return "utf-8-sig"
-    if not _is_text(path, _WESTERN, _NOT_WESTERN):
+    if not can_be_decoded(path, _WESTERN_ENCODING, _NOT_WESTERN_TEXT):
         words, allowed = f"{path.name} is not in UTF-8", "UTF-8, which Excel calls CSV UTF-8: save it again"
-        raise InvalidRows([problem("table", words, allowed=allowed)])
+        raise InvalidRows([make_problem("table", words, allowed=allowed)])
     notes.append(
         f"{path.name} is not in UTF-8: read as Windows-1252 (Western Europe), which is a guess. If letters "
         "are wrong, save it again in UTF-8"
     )
-    return _WESTERN
+    return _WESTERN_ENCODING
 
 
-def _is_text(path: Path, encoding: str, refused: re.Pattern[str] | None = None) -> bool:
-    """Return whether a file can be decoded, without any text that `refused` finds."""
+def can_be_decoded(path: Path, encoding: str, refused: re.Pattern[str] | None = None) -> bool:
+    """Return whether a file can be decoded, and contains no match of the pattern `refused`."""
     try:
         with path.open(encoding=encoding) as file:
             while block := file.read(_BLOCK_CHARACTERS):
@@ -103,30 +111,33 @@ def _is_text(path: Path, encoding: str, refused: re.Pattern[str] | None = None) 
     return True
 
 
-def _sheet(path: Path, notes: list[str]) -> Any:
-    """Return the first sheet of an XLSX file as texts. The first row with a value is the header."""
+def _read_sheet(path: Path, notes: list[str]) -> Any:
+    """Return the first sheet of an XLSX file as a frame of texts. The first row with a value is the header.
+
+    Rows without a value, and columns without a name and a value, are left out, with a remark in `notes`.
+    """
     import pandas as pd
     from openpyxl.utils.escape import unescape
 
-    def decoded(cell: Any) -> Any:
+    def decode_cell(cell: Any) -> Any:
         # Office Open XML writes a carriage return as _x000D_, and _x as _x005F_x.
         return unescape(cell) if isinstance(cell, str) and "_x" in cell else cell
 
     sheet = pd.read_excel(path, header=None, dtype=str, keep_default_na=False, na_values=[""])
-    found = sheet.dropna(how="all").map(decoded)
+    found = sheet.dropna(how="all").map(decode_cell)
     header = [
         str(name) if isinstance(name, str) else "" for names in found.head(1).to_numpy() for name in names
     ]
     rows = found.iloc[1:].reset_index(drop=True).set_axis(header, axis=1)
     is_kept = [bool(name.strip() or rows.iloc[:, place].notna().any()) for place, name in enumerate(header)]
-    notes += left_out(path.name, len(sheet) - len(found), is_kept.count(False))
+    notes += describe_left_out(path.name, len(sheet) - len(found), is_kept.count(False))
     return rows.loc[:, is_kept]
 
 
-def _lines(path: Path, notes: list[str]) -> Iterator[str]:
+def _read_lines(path: Path, notes: list[str]) -> Iterator[str]:
     count = empty = 0
     # Text mode converts every line end to \n. A form feed, U+2028 and similar characters do not end a line.
-    with path.open(encoding=text_encoding(path, notes)) as file:
+    with path.open(encoding=detect_encoding(path, notes)) as file:
         for line in file:
             count += 1
             if line.strip():
@@ -134,11 +145,11 @@ def _lines(path: Path, notes: list[str]) -> Iterator[str]:
             else:
                 empty += 1
     if empty:
-        notes.append(f"{empty:,} of {counted(count, 'line')} of {path.name} without a value: no rows")
+        notes.append(f"{empty:,} of {format_count(count, 'line')} of {path.name} without a value: no rows")
 
 
-def _objects(path: Path, notes: list[str]) -> Iterator[Mapping[str, Any]]:
-    with path.open(encoding=text_encoding(path, notes)) as file:
+def _read_objects(path: Path, notes: list[str]) -> Iterator[Mapping[str, Any]]:
+    with path.open(encoding=detect_encoding(path, notes)) as file:
         for number, line in enumerate(file, 1):
             if line.isspace():
                 continue
@@ -149,5 +160,5 @@ def _objects(path: Path, notes: list[str]) -> Iterator[Mapping[str, Any]]:
                 words = f"is not JSON: {error}"
             if words:
                 words = f"{path.name} cannot be read: line {number} {words}"
-                raise InvalidRows([problem("table", words)])
+                raise InvalidRows([make_problem("table", words)])
             yield found

@@ -1,7 +1,9 @@
-"""A table as Arrow batches with row ids, and the sources of the values of a verb's arguments.
+"""A table as Arrow batches with row ids, and the source of the values of each argument.
 
-A bare string of a data argument (``text``) names a column. A bare string of any other argument (``voice``) is
-the value itself. ``col("x")`` always names a column. A Series, list or array contains one value per row.
+An argument of a verb (a public function such as `generate`) gets one value per row. If a data argument
+(``text``) is a plain string, the string names a column. If any other argument (``voice``) is a plain string,
+the string is the value for all rows. ``col("x")`` always names a column. A Series, list or array contains one
+value per row.
 """
 
 import inspect
@@ -19,18 +21,24 @@ import pyarrow.parquet as pq
 
 from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.tables.column import Column
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 BATCH_ROWS = 4096
+"""Largest number of rows of a batch without audio."""
 CARRIED_ROWS = 64
-"""Rows of a batch that carries audio."""
+"""Largest number of rows of a batch that carries audio."""
 
-HALF = "half a character (a lone surrogate)"
+SURROGATE_WORDS = "half a character (a lone surrogate)"
+"""Words for a character that no file in UTF-8 can contain."""
 
-UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
+ARROW_TYPE_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 """Errors that Arrow raises for values without an Arrow type."""
 
-_VIEWS: dict[Any, pa.DataType] = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+_TYPE_OF_VIEW: dict[Any, pa.DataType] = {
+    pa.string_view(): pa.large_string(),
+    pa.binary_view(): pa.large_binary(),
+}
+"""The plain type for each Arrow type of views."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class Source:
 
     constant: Any = None
     column: str | None = None
-    # Values from a list, or from a `column` that is not stored with the table.
+    # Values of the rows in order, from a list, or from a `column` that the stored table lacks.
     values: Iterator[Any] | None = field(default=None, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -52,15 +60,16 @@ class Source:
     def from_json(cls, argument: str, kept: Mapping[str, Any]) -> "Source":
         """Return the source for an entry from :meth:`to_json`.
 
-        The values of a list belong to one table, so reading them from such a source raises InvalidRows.
+        The values of a list are not stored. If the entry is for a list, reading values from the source raises
+        InvalidRows.
         """
         if "values" in kept:
-            return cls(values=_of_another_table(argument))
+            return cls(values=_refuse_stored_list(argument))
         return cls(kept.get("constant"), kept.get("column"))
 
 
-def column_of(value: Any, *, is_data: bool) -> str | None:
-    """Return the name of the argument's column, or None for other arguments."""
+def get_column_name(value: Any, *, is_data: bool) -> str | None:
+    """Return the name of the column from which an argument gets its values, or None if it has no column."""
     if isinstance(value, Column):
         return value.name
     if isinstance(value, Source):
@@ -68,20 +77,21 @@ def column_of(value: Any, *, is_data: bool) -> str | None:
     return value if is_data and isinstance(value, str) else None
 
 
-def rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
-    """Return the arguments of each row. None and NaN count as not given.
+def make_rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
+    """Return the arguments of each row of a batch. Arguments whose value is None or NaN are left out.
 
-    Call this once for each batch of a table, in order, because each call takes the next values of lists.
+    Call this function once for each batch of a table, in order, because each call takes the next values of
+    lists.
     """
     constants: dict[str, Any] = {}
     columns: dict[str, list[Any]] = {}
     for name, source in sources.items():
         if source.values is not None:
             values = [None if is_missing(value) else value for value in islice(source.values, batch.num_rows)]
-            # If a list is too short, `Table.batches` raises an error at the end of the table.
+            # A list may be too short. Then `Table.batches` raises InvalidRows at the end of the table.
             columns[name] = values + [None] * (batch.num_rows - len(values))
         elif source.column is not None:
-            columns[name] = values_of(batch.column(source.column), source.column)
+            columns[name] = convert_to_python(batch.column(source.column), source.column)
             if pa.types.is_floating(batch.column(source.column).type):
                 columns[name] = [None if is_missing(value) else value for value in columns[name]]
         else:
@@ -96,12 +106,12 @@ def rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> list[dict[str,
     return found
 
 
-def our_names(schema: pa.Schema, ours: Iterable[str]) -> dict[str, str]:
-    """Return the name of each of our columns beside the caller's columns.
+def choose_column_names(schema: pa.Schema, ours: Iterable[str]) -> dict[str, str]:
+    """Return, for the names `ours` of columns of speechframe, names that the caller's columns do not have.
 
     Examples
     --------
-    >>> our_names(pa.schema([("status", pa.string())]), ["status", "audio"])
+    >>> choose_column_names(pa.schema([("status", pa.string())]), ["status", "audio"])
     {'status': 'speech_status', 'audio': 'audio'}
     """
     taken, ours = set(schema.names), list(ours)
@@ -114,7 +124,7 @@ def our_names(schema: pa.Schema, ours: Iterable[str]) -> dict[str, str]:
     return named
 
 
-def problem(
+def make_problem(
     name: str,
     words: str,
     *,
@@ -123,7 +133,7 @@ def problem(
     row: int | None = None,
     row_id: str | None = None,
 ) -> dict[str, Any]:
-    """Return one problem, as an entry for :attr:`InvalidRows.problems`."""
+    """Return a problem of an argument or column, as an entry for :attr:`InvalidRows.problems`."""
     where = {"row": row, "row_id": row_id, "field": name}
     return {**where, "problem": words, "value": value, "allowed": allowed}
 
@@ -139,8 +149,8 @@ def is_per_row(value: Any) -> bool:
 
 
 def has_columns(value: Any) -> bool:
-    """Return whether `value` is a frame of any library. Its items are then the names of its columns."""
-    # Looked up without a call, because polars warns about a call of LazyFrame.columns.
+    """Return whether `value` is a frame (a table with named columns) of any library."""
+    # Look the attribute up without reading it, because polars warns when LazyFrame.columns is read.
     return inspect.getattr_static(value, "columns", None) is not None
 
 
@@ -151,35 +161,35 @@ def is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ in {"NAType", "NaTType"}
 
 
-def holds_bytes(kind: pa.DataType) -> bool:
+def contains_bytes(kind: pa.DataType) -> bool:
     """Return whether a column of this type contains bytes, such as audio with its path."""
     if pa.types.is_struct(kind):
-        return any(holds_bytes(inner.type) for inner in kind)
+        return any(contains_bytes(inner.type) for inner in kind)
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
-def as_list(values: Any) -> list[Any]:
+def convert_to_list(values: Any) -> list[Any]:
     """Return a Series, list or array as a list of Python values."""
     convert = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)
     return list(convert() if convert else values)
 
 
-def _of_another_table(argument: str) -> Iterator[Any]:
+def _refuse_stored_list(argument: str) -> Iterator[Any]:
     words = "was a list with a value for each row of the former table"
     allowed = f"the verb once more, with the new table and {argument}=[...] of its length"
-    raise InvalidRows([problem(argument, words, allowed=allowed)])
+    raise InvalidRows([make_problem(argument, words, allowed=allowed)])
     yield
 
 
-def plain(value: Any) -> Any:
-    """Return a constant converted to JSON types. Return other values unchanged, for the verb to refuse."""
+def convert_to_json_types(value: Any) -> Any:
+    """Return a constant converted to JSON types. Return a value that JSON cannot contain unchanged."""
     try:
         return json.loads(json.dumps(value, default=lambda v: v.item() if hasattr(v, "item") else float(v)))
     except (TypeError, ValueError):
         return value
 
 
-def resolve(
+def resolve_sources(
     arguments: Mapping[str, Any],
     data_arguments: Iterable[str],
     whole_table_arguments: Iterable[str],
@@ -187,48 +197,61 @@ def resolve(
 ) -> dict[str, Source]:
     """Return the source of each argument's values. Arguments with the value None are left out.
 
-    A bare string of `data_arguments` names a column. A list of `whole_table_arguments` is one value. A
-    :class:`Source` from run.json refers to the columns of this table. `Table.batches` compares the lengths of
-    lists with the table at the end.
+    A plain string for one of `data_arguments` names a column. A list for one of `whole_table_arguments` is
+    one value. A :class:`Source` from run.json refers to the columns of this table. Raise InvalidRows if the
+    table lacks a column, or if the column contains bytes. The lengths of lists are checked later, at the end
+    of `Table.batches`.
     """
     sources: dict[str, Source] = {}
     problems = []
     for name, value in arguments.items():
         if value is None:
             continue
-        if (column := column_of(value, is_data=name in data_arguments)) is not None:
+        if (column := get_column_name(value, is_data=name in data_arguments)) is not None:
             sources[name] = Source(column=column, values=table.carried.get(column))
             words = "names a column the table does not have"
             if column in table.schema.names:
                 words = "names a column that holds bytes, not text"
-                if not holds_bytes(table.schema.field(column).type):
+                if not contains_bytes(table.schema.field(column).type):
                     continue
             if column not in table.carried:
                 # pandas calls an index without a name __index_level_0__.
                 known = [one for one in table.schema.names if not one.startswith("__index_level_")]
                 allowed = ", ".join([*known, *table.carried])
-                problems.append(problem(name, words, value=column, allowed=allowed))
+                problems.append(make_problem(name, words, value=column, allowed=allowed))
         elif isinstance(value, Source):
             sources[name] = value
         elif is_per_row(value) and name not in whole_table_arguments:
-            values = as_list(value)
+            values = convert_to_list(value)
             sources[name] = Source(values=iter(values))
             table.lengths[name] = len(values)
         else:
-            sources[name] = Source(plain(value))
+            sources[name] = Source(convert_to_json_types(value))
     if problems:
         raise InvalidRows(problems)
     return sources
 
 
 class Table:
-    """A table that is read once, as Arrow batches.
+    """A table that can be read once, as Arrow batches.
 
-    The source yields Arrow batches or tables with the same columns. The default `schema` is the schema of the
-    first batch. Row ids come from `ids`, one per row, or from the column `id_column`. Without both, rows are
-    numbered. The verb gets the columns in `carry` with values of any kind. Only texts among them are stored.
-    `carried` contains values of further columns, which the source lacks. After the table was read, `notes`
-    contain the numbers of dropped and merged rows, with reasons. Errors call the source `name`.
+    Parameters
+    ----------
+    source
+        Arrow batches or tables with the same columns.
+    schema
+        Columns of the source. By default those of the first batch.
+    ids, id_column
+        Row ids, one per row, or the name of the column with the row ids. Without both, rows are numbered.
+    carry
+        Names of columns with values of any kind, such as audio. If such a column is not of texts, it is left
+        out of the batches, and :attr:`carried` has its values.
+    carried
+        Values of further columns, which the source lacks, by name.
+    notes
+        List for remarks to the user, such as the numbers of rows and columns that are left out.
+    name
+        Word for the source in messages of errors.
     """
 
     def __init__(
@@ -244,10 +267,10 @@ class Table:
         name: str = "its source",
     ) -> None:
         self.id_column, self._ids = id_column, None if id_column else ids
-        self.is_numbered = ids is None and id_column is None  # no two ids can be equal then
+        self.is_numbered = ids is None and id_column is None  # True if ids are numbers, so all differ
         self.notes = [] if notes is None else notes
-        self.lengths: dict[str, int] = {}  # lengths of lists by argument, compared at the table's end
-        self._batches = _read(source, name)
+        self.lengths: dict[str, int] = {}  # lengths of lists by argument, checked at the end of the table
+        self._batches = _read_batches(source, name)
         if schema is None:
             first = next(self._batches, None)
             schema = pa.schema([]) if first is None else first.schema
@@ -260,53 +283,54 @@ class Table:
         for name_ in carry.intersection(schema.names):
             if not is_text(schema.field(name_).type):
                 self._queues[name_] = deque()
-                self.carried[name_] = drained(self._queues[name_])
+                self.carried[name_] = drain_queue(self._queues[name_])
         kept = []
         for column in schema:
             if column.name not in self._queues:
-                kept.append(column.with_type(_plain_type(column.type)))
+                kept.append(column.with_type(_find_stored_type(column.type)))
                 try:
                     pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([kept[-1]])).close()
                 except pa.ArrowException as error:
-                    raise InvalidRows([not_stored(column.name, first_line(error))]) from None
+                    raise InvalidRows([make_storage_problem(column.name, get_first_line(error))]) from None
         metadata: dict[Any, Any] = dict(schema.metadata or {})
         if b"pandas" in metadata:
-            # pandas writes names of nested types that it cannot read back.
-            odd = rb'("numpy_type": )"[^"]*[<(][^"]*\[pyarrow\]"'
-            metadata[b"pandas"] = re.sub(odd, rb'\1"object"', metadata[b"pandas"])
+            # pandas writes names of nested types into the metadata that it cannot read later. Replace them.
+            unreadable_type = rb'("numpy_type": )"[^"]*[<(][^"]*\[pyarrow\]"'
+            metadata[b"pandas"] = re.sub(unreadable_type, rb'\1"object"', metadata[b"pandas"])
         self.schema = pa.schema(kept, metadata=metadata or None)
         if id_column is not None and id_column not in self.schema.names:
             allowed = ", ".join(self.schema.names)
             words = "names a column the table does not have"
-            raise InvalidRows([problem("id", words, value=id_column, allowed=allowed)])
+            raise InvalidRows([make_problem("id", words, value=id_column, allowed=allowed)])
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, list[str]]]:
-        """Yield batches of at most 4096 rows, or 64 rows with audio, with the id of each row.
+        """Yield batches of at most 4096 rows, or 64 rows if audio is carried, with the id of each row.
 
-        A table without rows yields one empty batch. InvalidRows is raised if the source fails, if its batches
-        differ, if a row has no id, or if a list has another length than the table.
+        For a table without rows, yield one empty batch. Raise InvalidRows if the source fails, if batches
+        have different columns or types, if a row has no id, or if a list of an argument has another length
+        than the table.
         """
         size, count = CARRIED_ROWS if self.carried else BATCH_ROWS, 0
         for whole in self._batches:
             if self._names.symmetric_difference(whole.schema.names):
                 differ = ", ".join(sorted(self._names.symmetric_difference(whole.schema.names)))
                 words = f"has batches with different columns: {differ} is not in all of them"
-                raise InvalidRows([problem("table", words, allowed="batches with the same columns")])
+                raise InvalidRows([make_problem("table", words, allowed="batches with the same columns")])
             for start in range(0, whole.num_rows, size):
                 batch = whole.slice(start, size)
                 for name, queue in self._queues.items():
-                    queue.extend(values_of(batch.column(name), name))
-                batch = self._in_types(batch)
-                yield batch, self._ids_of(batch, count)
+                    queue.extend(convert_to_python(batch.column(name), name))
+                batch = self._convert_types(batch)
+                yield batch, self._get_row_ids(batch, count)
                 count += batch.num_rows
         if not count:
             yield pa.RecordBatch.from_pylist([], self.schema), []
         for name, length in self.lengths.items():
             if length != count:
-                words = f"has {counted(length, 'value')} for {counted(count, 'row')}"
-                raise InvalidRows([problem(name, words, allowed="one value a row")])
+                words = f"has {format_count(length, 'value')} for {format_count(count, 'row')}"
+                raise InvalidRows([make_problem(name, words, allowed="one value a row")])
 
-    def _in_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _convert_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         batch = batch.select(self.schema.names)
         for place, kind in enumerate(self.schema):
             column = batch.column(place)
@@ -319,12 +343,12 @@ class Table:
                     # Arrow would convert the text 007 to the number 7.
                     raise TypeError(f"it is {column.type} here, and {kind.type} in the rows before")
                 batch = batch.set_column(place, kind, column.cast(kind.type))
-            except UNFIT as error:
+            except ARROW_TYPE_ERRORS as error:
                 allowed = f"one type in all rows, such as read_csv(..., dtype={{{kind.name!r}: str}})"
-                raise InvalidRows([not_stored(kind.name, first_line(error), allowed)]) from None
+                raise InvalidRows([make_storage_problem(kind.name, get_first_line(error), allowed)]) from None
         return batch
 
-    def _ids_of(self, batch: pa.RecordBatch, start: int) -> list[str]:
+    def _get_row_ids(self, batch: pa.RecordBatch, start: int) -> list[str]:
         if self._ids is not None:
             return list(islice(self._ids, batch.num_rows))
         if self.id_column is None:
@@ -334,21 +358,23 @@ class Table:
         empty: list[Any] = pc.indices_nonzero(pc.is_null(column, nan_is_null=True)).to_pylist()
         if empty:
             rows = [start + place for place in empty]
-            raise InvalidRows([problem("id", words, allowed=allowed, row=n, row_id=str(n)) for n in rows])
-        return list(map(str, values_of(column, self.id_column)))
+            raise InvalidRows(
+                [make_problem("id", words, allowed=allowed, row=n, row_id=str(n)) for n in rows]
+            )
+        return list(map(str, convert_to_python(column, self.id_column)))
 
 
-def values_of(column: "pa.Array[Any]", name: str) -> list[Any]:
-    """Return the values of a column. Raise InvalidRows for a date that Python cannot represent."""
+def convert_to_python(column: "pa.Array[Any]", name: str) -> list[Any]:
+    """Return the values of a column as Python objects. Raise InvalidRows for a date that Python lacks."""
     try:
         return column.to_pylist()
     except (OverflowError, ValueError):
         words, allowed = "holds a date before the year 1 or after 9999", "dates of these years, or text"
-        raise InvalidRows([problem(name, words, allowed=allowed)]) from None
+        raise InvalidRows([make_problem(name, words, allowed=allowed)]) from None
 
 
-def _read(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a source. If the source fails, raise InvalidRows with the row number."""
+def _read_batches(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a source. If the source fails, raise InvalidRows with the number of the row."""
     count = 0
     try:
         for found in source:
@@ -358,32 +384,34 @@ def _read(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
     except SpeechframeError:
         raise
     except Exception as error:
-        raise unreadable(name, error, count) from error
+        raise make_read_error(name, error, count) from error
 
 
-def drained(queue: deque[Any]) -> Iterator[Any]:
-    """Yield the values of a queue. A reader must not take more values than the queue contains."""
+def drain_queue(queue: deque[Any]) -> Iterator[Any]:
+    """Yield and remove the values of a queue. The generator ends for good once the queue is empty."""
     while queue:
         yield queue.popleft()
 
 
-def unreadable(name: str, error: Exception, row: int = 0) -> InvalidRows:
+def make_read_error(name: str, error: Exception, row: int = 0) -> InvalidRows:
     """Return the error for a source that failed at a row, with advice if possible."""
     allowed = ""
     if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
         allowed = "a file in UTF-8: save it again with that encoding"
     elif "CSV parse error" in str(error):
-        allowed = 'as many fields in every line; sep= says what is between them, quoting="none" keeps quotes'
-    words = f"{name} cannot be read at row {row:,}: {type(error).__name__}: {first_line(error)}"
-    return InvalidRows([problem("table", words, allowed=allowed, row=row, row_id=str(row))])
+        allowed = (
+            'as many fields in every line: set sep= to their separator, or quoting="none" to keep quotes'
+        )
+    words = f"{name} cannot be read at row {row:,}: {type(error).__name__}: {get_first_line(error)}"
+    return InvalidRows([make_problem("table", words, allowed=allowed, row=row, row_id=str(row))])
 
 
-def not_stored(column: str, why: str, allowed: str = "", row: int | None = None) -> dict[str, Any]:
-    """Return the problem for a column that cannot be stored without changing its values."""
+def make_storage_problem(column: str, why: str, allowed: str = "", row: int | None = None) -> dict[str, Any]:
+    """Return the problem of a column that cannot be stored without a change of its values."""
     words = f"column {column!r} cannot be stored: {why}"
     row_id = None if row is None else str(row)
     allowed = allowed or "texts, numbers, times, bytes, and lists or structs of them"
-    return problem("table", words, allowed=allowed, row=row, row_id=row_id)
+    return make_problem("table", words, allowed=allowed, row=row, row_id=row_id)
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -391,14 +419,16 @@ def check_names(names: Sequence[str]) -> None:
     for name, count in Counter(names).items():
         if count > 1 and not name.strip():
             words = f"has {count:,} columns with values and without a name"
-            raise InvalidRows([problem("table", words, allowed="a name for each column with values")])
+            raise InvalidRows([make_problem("table", words, allowed="a name for each column with values")])
         if count > 1:
-            raise InvalidRows([problem("table", f"has two columns named {name!r}")])
+            raise InvalidRows([make_problem("table", f"has two columns named {name!r}")])
         if name != name.encode("utf-8", "ignore").decode():
-            raise InvalidRows([problem("table", f"has a column {name!a}, whose name holds {HALF}")])
+            raise InvalidRows(
+                [make_problem("table", f"has a column {name!a}, whose name holds {SURROGATE_WORDS}")]
+            )
 
 
-def first_line(error: BaseException) -> str:
+def get_first_line(error: BaseException) -> str:
     """Return the first line of an error's message."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
@@ -409,11 +439,11 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type in which a file stores and returns the same values."""
+def _find_stored_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which a Parquet file keeps the values of a column of type `kind`."""
     if pa.types.is_dictionary(kind):
-        value: Any = _plain_type(kind.value_type)
-        # For dictionaries of other types than text, a file returns the plain values.
+        value: Any = _find_stored_type(kind.value_type)
+        # A file keeps a dictionary type only for texts. For other types it returns the plain values.
         return pa.dictionary(kind.index_type, value, kind.ordered) if is_text(value) else value
-    # Some Arrow versions cannot filter or take views, but all can do so with plain types.
-    return _VIEWS.get(kind, kind)
+    # Some Arrow versions cannot filter columns of views or take rows from them, so use the plain type.
+    return _TYPE_OF_VIEW.get(kind, kind)

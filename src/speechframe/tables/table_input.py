@@ -1,10 +1,15 @@
-"""Anything that people call a table, opened.
+"""Open tables of many kinds.
 
-Taken: pandas and polars frames and Series, whatever has an Arrow stream (pyarrow tables and readers, DuckDB
-relations), Hugging Face datasets, lists and generators of texts, dicts, frames or Arrow batches, dicts of
-columns, paths of CSV, TSV, JSONL, Parquet, XLSX and text files, and runs and lists of runs. Values of CSV and
-XLSX stay texts, so that an id such as ``0007`` stays what it is. Generators are read as far as rows are asked
-for.
+- pandas and polars frames and Series
+- objects with an Arrow stream, such as pyarrow tables and readers, and DuckDB relations
+- Hugging Face datasets
+- lists and generators of texts, dicts, frames or Arrow batches
+- dicts of columns
+- paths of CSV, TSV, JSONL, Parquet, XLSX and text files
+- runs, and lists of runs
+
+Values from CSV and XLSX files stay texts, so that the id ``0007`` does not become 7. A generator is read only
+as far as its rows are needed.
 """
 
 import inspect
@@ -21,41 +26,41 @@ import numpy as np
 import pyarrow as pa
 
 from speechframe.errors import InvalidRows, SpeechframeError
-from speechframe.spec.check import shown
-from speechframe.tables.files import JSON_SUFFIXES, contents, table_file
+from speechframe.spec.check import shorten_value
+from speechframe.tables.files import JSON_SUFFIXES, find_table_file, read_contents
 from speechframe.tables.table import (
+    ARROW_TYPE_ERRORS,
     BATCH_ROWS,
     CARRIED_ROWS,
-    HALF,
-    UNFIT,
+    SURROGATE_WORDS,
     Table,
-    as_list,
     check_names,
-    drained,
-    first_line,
+    convert_to_list,
+    drain_queue,
+    get_first_line,
     has_columns,
     is_missing,
     is_per_row,
-    not_stored,
-    problem,
-    unreadable,
+    make_problem,
+    make_read_error,
+    make_storage_problem,
 )
 
 _EXACT_TYPES = frozenset({str, int, float, bool})
-"""Types whose values Arrow gives back unchanged from a column that holds one of them alone."""
+"""Types that Arrow stores exactly: if all values of a column have one of these types, none changes."""
 
-_INTO_TABLE = ("to_pandas", "toPandas", "compute", "collect", "to_reader", "to_table", "to_dataframe")
-"""Methods of other libraries that make a table of theirs one that can be read here."""
+_CONVERSION_METHODS = ("to_pandas", "toPandas", "compute", "collect", "to_reader", "to_table", "to_dataframe")
+"""Methods of other libraries that convert their tables to tables that can be read here. Used for advice."""
 
 
 @runtime_checkable
 class AsTable(Protocol):
-    """A run: its rows go wherever a table goes."""
+    """An object whose rows can be used as a table, such as a run or a selection of its rows."""
 
     def as_batches(
         self, named: Iterable[str] = (), batch_rows: int | None = None
     ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, list[str]]]]:
-        """Return the columns, those in `named` among them, and batches with the id of each row."""
+        """Return the columns, with those in `named` included, and batches with the id of each row."""
 
 
 def open_table(
@@ -68,21 +73,27 @@ def open_table(
     sep: str | None = None,
     quoting: str | None = None,
 ) -> Table:
-    """Return `source` as a table that can be read once.
+    """Open `source` and return it as a table that can be read once.
 
     Parameters
     ----------
     source
-        What the caller handed in.
+        The caller's table, of one of the kinds that this module lists.
     id
-        The column of row ids; by default a pandas index, the ids of a run, or the row's number.
+        The column of row ids. By default the ids are a pandas index, the ids of a run, or numbers.
     plain
-        The name of the column that a plain list becomes, or a Series whose own name is not in `named`.
+        The name of the column for the values of a plain list. A Series gets this name, too, if its own name
+        is not in `named`.
     carry, named
-        Columns whose values are handed over as they are, objects that Arrow cannot store among them, and
-        columns that arguments name.
+        Names of columns whose values are passed on unchanged, even objects that Arrow cannot store, and names
+        of columns that arguments use.
     sep, quoting
-        Of a CSV or TSV file, where the caller says them.
+        Separator and quoting of a CSV or TSV file, or None to detect them.
+
+    Raises
+    ------
+    InvalidRows
+        If `source` is not a table, or cannot be read.
 
     Examples
     --------
@@ -92,23 +103,23 @@ def open_table(
     """
     named = {*named, *carry}
     if not isinstance(source, (str, PathLike)):
-        return _from_object(source, partial(Table, id_column=id, carry=carry), plain, carry, named)
-    path = table_file(source)
+        return _open_object(source, partial(Table, id_column=id, carry=carry), plain, carry, named)
+    path = find_table_file(source)
     notes: list[str] = []
     make_table, schema = partial(Table, id_column=id, carry=carry, notes=notes, name=path.name), None
     try:
         if path.suffix.lower() in JSON_SUFFIXES:
-            # JSON is read twice, first for its columns and their types: a late row may add to them.
-            schema = _schema_of(contents(path, []), plain, carry)
-        source = contents(path, notes, sep=sep, quoting=quoting)
+            # JSON is read twice. The first pass finds all columns and types, because a late row may add some.
+            schema = _infer_schema(read_contents(path, []), plain, carry)
+        source = read_contents(path, notes, sep=sep, quoting=quoting)
     except SpeechframeError:
         raise
     except Exception as error:
-        raise unreadable(path.name, error) from error
-    return _from_object(source, make_table, plain, carry, named, schema)
+        raise make_read_error(path.name, error) from error
+    return _open_object(source, make_table, plain, carry, named, schema)
 
 
-def _from_object(
+def _open_object(
     source: Any,
     make_table: Callable[..., Table],
     plain: str,
@@ -116,55 +127,55 @@ def _from_object(
     named: set[str],
     schema: pa.Schema | None = None,
 ) -> Table:
-    source = _without_series(source, plain, named)
-    library, kind = _type_of(source)
+    source = _convert_series(source, plain, named)
+    library, kind = _get_type_name(source)
     runs = [source] if isinstance(source, AsTable) else source
     if isinstance(runs, Sequence) and runs and all(isinstance(one, AsTable) for one in runs):
-        return _from_runs(runs, make_table, carry, named)
+        return _open_runs(runs, make_table, carry, named)
     if (library, kind) == ("pandas", "DataFrame"):
-        return _from_pandas(source, make_table, carry)
+        return _open_pandas(source, make_table, carry)
     if library == "datasets" and kind in {"Dataset", "IterableDataset"}:
         schema = None if source.features is None else source.features.arrow_schema
         return make_table(source.with_format("arrow").iter(CARRIED_ROWS if carry else BATCH_ROWS), schema)
     if hasattr(source, "__arrow_c_stream__"):
         is_polars = (library, kind) == ("polars", "DataFrame")
-        return _from_arrow(_from_polars(source) if is_polars else source, make_table)
+        return _open_arrow(_convert_polars(source) if is_polars else source, make_table)
     if isinstance(source, Mapping):
-        chunks: Iterable[Any] = [_columns(source)]
+        chunks: Iterable[Any] = [_convert_columns(source)]
     elif isinstance(source, pa.RecordBatch):
         chunks = [source]
     else:
         _check_iterable(source)
         values = iter(source)
-        head = _first(values, lambda _: True)
+        head = _read_first(values, lambda _: True)
         if not isinstance(source, Sequence):
             source = chain(head, values)
         if head and _is_frame(head[0]):
-            return _from_frames(source, make_table, plain, carry, named)
-        chunks = _chunks_of(source, plain, carry)
+            return _open_frames(source, make_table, plain, carry, named)
+        chunks = _read_chunks(source, plain, carry)
     carried: dict[str, Iterator[Any]] = {}
-    return make_table(_batches_of(chunks, carry, carried, schema), carried=carried)
+    return make_table(_convert_chunks(chunks, carry, carried, schema), carried=carried)
 
 
-def _without_series(source: Any, plain: str, named: set[str]) -> Any:
-    """Return a Series or Arrow array as a frame of one column, and other sources unchanged."""
-    if _type_of(source) in {("pandas", "Series"), ("polars", "Series")}:
+def _convert_series(source: Any, plain: str, named: set[str]) -> Any:
+    """Convert a Series or Arrow array to a table of one column. Return other sources unchanged."""
+    if _get_type_name(source) in {("pandas", "Series"), ("polars", "Series")}:
         return source.to_frame(source.name if source.name in named else plain)
     if isinstance(source, (pa.Array, pa.ChunkedArray)):
         return pa.Table.from_arrays([source], [plain])
     return source
 
 
-def _without_row_numbers(frame: Any) -> Any:
-    """Return a pandas frame without its index if the index is integers without a name."""
-    if _type_of(frame) != ("pandas", "DataFrame"):
+def _drop_row_numbers(frame: Any) -> Any:
+    """Return a frame. If it is a pandas frame with a nameless index of integers, leave the index out."""
+    if _get_type_name(frame) != ("pandas", "DataFrame"):
         return frame
     is_plain = frame.index.name is None and frame.index.dtype.kind in "iu"
     return frame.reset_index(drop=True) if is_plain else frame
 
 
-def _first(values: Iterator[Any], is_enough: Callable[[Any], bool]) -> list[Any]:
-    """Return the first values of a source, up to the first one that is enough."""
+def _read_first(values: Iterator[Any], is_enough: Callable[[Any], bool]) -> list[Any]:
+    """Return the first values of an iterator, up to the first value that `is_enough` accepts."""
     found = []
     try:
         for value in values:
@@ -174,65 +185,72 @@ def _first(values: Iterator[Any], is_enough: Callable[[Any], bool]) -> list[Any]
     except SpeechframeError:
         raise
     except Exception as error:
-        raise unreadable("its source", error) from error
+        raise make_read_error("its source", error) from error
     return found
 
 
-def _type_of(value: Any) -> tuple[str, str]:
+def _get_type_name(value: Any) -> tuple[str, str]:
     """Return the library and the name of a value's type."""
     return type(value).__module__.partition(".")[0], type(value).__name__
 
 
 def _is_frame(value: Any) -> bool:
-    """Return whether a value is a table by itself. Arrow batches are read in another way."""
-    is_dataset = _type_of(value) in {("datasets", "Dataset"), ("datasets", "IterableDataset")}
+    """Return whether a value is a frame or dataset. Arrow tables and batches do not count."""
+    is_dataset = _get_type_name(value) in {("datasets", "Dataset"), ("datasets", "IterableDataset")}
     is_batch = isinstance(value, (pa.Table, pa.RecordBatch, pa.ChunkedArray))
     return is_dataset or (hasattr(value, "__arrow_c_stream__") and not is_batch)
 
 
 def _check_iterable(source: Any) -> None:
-    """Raise InvalidRows if a source cannot be iterated, or if its items are not its rows in order."""
-    library, kind = _type_of(source)
+    """Raise InvalidRows with advice if a source is not an iterable of rows in order."""
+    library, kind = _get_type_name(source)
     is_frame = has_columns(source) and not isinstance(source, Iterator)
     is_odd = is_frame or isinstance(source, (bytes, bytearray, memoryview, set, frozenset, io.IOBase))
     if isinstance(source, Iterable) and not is_odd:
         return
-    way = next((name for name in _INTO_TABLE if callable(inspect.getattr_static(source, name, None))), None)
+    conversion = next(
+        (name for name in _CONVERSION_METHODS if callable(inspect.getattr_static(source, name, None))), None
+    )
     allowed = "a DataFrame, Arrow table, list, generator or file path"
-    if way:
-        allowed = f"table.{way}(), or a generator of frames if it is larger than memory"
+    if conversion:
+        allowed = f"table.{conversion}(), or a generator of frames if it is larger than memory"
     elif isinstance(source, io.IOBase):
         allowed = "the path of the file"
     elif isinstance(source, (set, frozenset)):
         allowed = "a list, because a set has no order: sorted(table)"
     name = kind if library == "builtins" else f"{library} {kind}"
-    raise InvalidRows([problem("table", f"the type {name} is not a table", allowed=allowed)])
+    raise InvalidRows([make_problem("table", f"the type {name} is not a table", allowed=allowed)])
 
 
-def _from_frames(
+def _open_frames(
     frames: Iterable[Any],
     make_table: Callable[..., Table],
     plain: str,
     carry: frozenset[str],
     named: set[str],
 ) -> Table:
-    """Return frames with the same columns as one table, read one frame at a time.
+    """Return frames with the same columns as one table, which reads one frame at a time.
 
-    Row ids are the indexes of pandas frames, unless the indexes are integers without a name.
+    The indexes of pandas frames are the row ids. Nameless indexes of integers are left out, and rows are then
+    numbered.
     """
     ids: deque[str] = deque()
     queues: dict[str, deque[Any]] = {}
     is_numbered: list[bool] = []
 
-    def read() -> Iterator[pa.Table]:
+    def read_frames() -> Iterator[pa.Table]:
         for frame in frames:
             if not _is_frame(frame):
-                raise InvalidRows([problem("table", f"holds a {_type_of(frame)[1]} among its frames")])
-            part = _from_object(_without_row_numbers(frame), partial(Table, carry=carry), plain, carry, named)
+                raise InvalidRows(
+                    [make_problem("table", f"holds a {_get_type_name(frame)[1]} among its frames")]
+                )
+            part = _open_object(_drop_row_numbers(frame), partial(Table, carry=carry), plain, carry, named)
             is_numbered.append(part.is_numbered)
             if part.is_numbered != is_numbered[0]:
                 allowed = "frames of one kind: frame.reset_index(drop=True) leaves an index out"
-                raise InvalidRows([problem("table", "has frames with and without an index", allowed=allowed)])
+                raise InvalidRows(
+                    [make_problem("table", "has frames with and without an index", allowed=allowed)]
+                )
             batches = []
             for batch, names in part.batches():
                 batches.append(batch)
@@ -242,9 +260,9 @@ def _from_frames(
                     queues.setdefault(name, deque()).extend(islice(values, batch.num_rows))
             yield pa.Table.from_batches(batches)
 
-    tables = read()
-    # The first frame with rows decides on the types.
-    first = _first(tables, lambda table: table.num_rows > 0)
+    tables = read_frames()
+    # The first frame with rows determines the types. A column without values in this frame is of texts.
+    first = _read_first(tables, lambda table: table.num_rows > 0)
     fields = [
         field.with_type(pa.string()) if column.null_count == first[-1].num_rows > 0 else field
         for field, column in zip(first[-1].schema, first[-1].columns, strict=True)
@@ -252,13 +270,16 @@ def _from_frames(
     return make_table(
         chain(first, tables),
         pa.schema(fields, metadata=first[-1].schema.metadata),
-        ids=None if is_numbered[0] else drained(ids),
-        carried={name: drained(queue) for name, queue in queues.items()},
+        ids=None if is_numbered[0] else drain_queue(ids),
+        carried={name: drain_queue(queue) for name, queue in queues.items()},
     )
 
 
-def _from_pandas(frame: Any, make_table: Callable[..., Table], carry: frozenset[str]) -> Table:
-    """Return a pandas frame as a table; its index comes back with it, and is its row ids."""
+def _open_pandas(frame: Any, make_table: Callable[..., Table], carry: frozenset[str]) -> Table:
+    """Return a pandas frame as a table. The index is stored with the table and gives the row ids.
+
+    If the index is the default of pandas (0, 1, 2, ...), rows are numbered.
+    """
     import pandas as pd
 
     frame = frame.set_axis(map(str, frame.columns), axis=1)
@@ -266,97 +287,111 @@ def _from_pandas(frame: Any, make_table: Callable[..., Table], carry: frozenset[
     carried = {}
     for name, column in frame.items():
         if name in carry:
-            paths = _as_paths(list(column))
+            paths = _convert_paths(list(column))
             if paths is None:
                 carried[name] = iter(list(column))
             frame = frame.drop(columns=name) if paths is None else frame.assign(**{name: paths})
         elif column.dtype == object:
-            _array_of(name, list(column))
+            _convert_to_array(name, list(column))
     allowed = "texts, numbers or times; reset_index(drop=True) leaves it out"
     try:
         read = pa.Table.from_pandas(frame)
-    except UNFIT as error:
+    except ARROW_TYPE_ERRORS as error:
         words = f"cannot be stored: {'; '.join(map(str, error.args))}"
-        raise InvalidRows([problem("table", words, allowed=f"columns and an index of {allowed}")]) from None
+        raise InvalidRows(
+            [make_problem("table", words, allowed=f"columns and an index of {allowed}")]
+        ) from None
     index, ids = frame.index, None
     if not isinstance(index, pd.RangeIndex) or (index.start, index.step, index.name) != (0, 1, None):
         for row, value in enumerate(index):
             if is_missing(value):
-                raise InvalidRows([problem("id", f"the index is missing in row {row}", allowed=allowed)])
+                raise InvalidRows([make_problem("id", f"the index is missing in row {row}", allowed=allowed)])
         ids = map(str, index)
-    # Of a frame without columns Arrow makes a table without rows.
-    source = [read if read.num_columns else _without_columns(len(frame))]
+    # Arrow converts a frame without columns to a table without rows, so make the rows separately.
+    source = [read if read.num_columns else _make_empty_columns_batch(len(frame))]
     return make_table(source, read.schema, ids=ids, carried=carried)
 
 
-def _from_polars(frame: Any) -> Any:
-    odd = [name for name, kind in frame.schema.items() if str(kind) in {"Object", "Int128", "UInt128"}]
-    if odd:  # polars would give Arrow the addresses of objects, and Arrow has no integers of 128 bits.
-        raise InvalidRows([not_stored(name, f"it is {frame.schema[name]}") for name in odd])
-    # Not the frame's own stream: it has newer types, which not every Arrow version can filter.
+def _convert_polars(frame: Any) -> Any:
+    unsupported_columns = [
+        name for name, kind in frame.schema.items() if str(kind) in {"Object", "Int128", "UInt128"}
+    ]
+    if (
+        unsupported_columns
+    ):  # polars would pass the addresses of objects to Arrow, and Arrow has no integers of 128 bits
+        raise InvalidRows(
+            [make_storage_problem(name, f"it is {frame.schema[name]}") for name in unsupported_columns]
+        )
+    # Do not use the frame's Arrow stream, because some Arrow versions cannot filter its newer types.
     return frame.to_arrow()
 
 
-def _from_arrow(table: Any, make_table: Callable[..., Table]) -> Table:
+def _open_arrow(table: Any, make_table: Callable[..., Table]) -> Table:
     try:
         reader = pa.RecordBatchReader.from_stream(table)
     except pa.ArrowException as error:
-        raise InvalidRows([problem("table", f"cannot be read by Arrow: {first_line(error)}")]) from None
+        raise InvalidRows(
+            [make_problem("table", f"cannot be read by Arrow: {get_first_line(error)}")]
+        ) from None
     return make_table(reader, reader.schema)
 
 
-def _columns(given: Mapping[Any, Any]) -> dict[str, list[Any]]:
-    """Return a dict of columns as lists of one length."""
+def _convert_columns(given: Mapping[Any, Any]) -> dict[str, list[Any]]:
+    """Convert the values of a dict of columns to lists. Raise InvalidRows unless they have equal lengths."""
     columns = {}
     for name, values in given.items():
         if not is_per_row(values):
             words = f"column {name!r} is of the type {type(values).__name__}"
-            raise InvalidRows([problem("table", words, allowed="a list of values for each column")])
-        columns[str(name)] = as_list(values)
+            raise InvalidRows([make_problem("table", words, allowed="a list of values for each column")])
+        columns[str(name)] = convert_to_list(values)
     if len(set(map(len, columns.values()))) > 1:
         words = ", ".join(f"{name!r} has {len(values):,}" for name, values in columns.items())
-        raise InvalidRows([problem("table", f"has columns of different lengths: {words}")])
+        raise InvalidRows([make_problem("table", f"has columns of different lengths: {words}")])
     return columns
 
 
-def _schema_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> pa.Schema:
+def _infer_schema(values: Iterable[Any], plain: str, carry: frozenset[str]) -> pa.Schema:
     schema, count = pa.schema([]), 0
-    for chunk in _chunks_of(values, plain, carry):
-        for batch in _batches_of([chunk], carry, {}, start=count):
+    for chunk in _read_chunks(values, plain, carry):
+        for batch in _convert_chunks([chunk], carry, {}, start=count):
             schema = pa.unify_schemas([schema, batch.schema], promote_options="permissive")
             count += batch.num_rows
     return schema
 
 
-def _from_runs(
+def _open_runs(
     runs: Sequence[AsTable], make_table: Callable[..., Table], carry: frozenset[str], named: set[str]
 ) -> Table:
-    """Return a run with its row ids, or several one after the other, numbered: two may have equal ids."""
+    """Return the rows of one run or of several runs, one after the other, as a table.
+
+    A single run keeps its row ids. Rows of several runs are numbered, because two runs may have equal ids.
+    """
     found = [run.as_batches(named, CARRIED_ROWS if carry else None) for run in runs]
     try:
         schemas = [schema if len(found) == 1 else schema.remove_metadata() for schema, _ in found]
         schema = pa.unify_schemas(schemas)
     except pa.ArrowException as error:
-        words = f"is several runs whose columns differ: {first_line(error)}"
-        raise InvalidRows([problem("table", words)]) from None
+        words = f"is several runs whose columns differ: {get_first_line(error)}"
+        raise InvalidRows([make_problem("table", words)]) from None
     ids: deque[str] = deque()
-    # Joined to each batch, it adds the columns that only other runs have, as nulls.
+    # Concatenated with a batch, the empty table adds the columns that only other runs have, as nulls.
     empty = schema.empty_table()
 
-    def tables() -> Iterator[pa.Table]:
+    def iterate_tables() -> Iterator[pa.Table]:
         for _, batches in found:
             for batch, names in batches:
                 if len(runs) == 1:
                     ids.extend(names)
                 yield pa.concat_tables([empty, pa.Table.from_batches([batch])], promote_options="default")
 
-    return make_table(tables(), schema, ids=drained(ids) if len(runs) == 1 else None)
+    return make_table(iterate_tables(), schema, ids=drain_queue(ids) if len(runs) == 1 else None)
 
 
-def _chunks_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> Iterator[Any]:
-    """Yield a list or generator as dicts of columns, some rows at a time, or the Arrow batches it yields.
+def _read_chunks(values: Iterable[Any], plain: str, carry: frozenset[str]) -> Iterator[Any]:
+    """Yield the rows of a list or generator, some rows at a time, as dicts of columns or as Arrow batches.
 
-    Its values are texts or clips (the column `plain`), dicts (one a row) or Arrow batches.
+    Its values are Arrow batches, which are yielded unchanged, dicts with one row each, or texts or clips for
+    the column `plain`.
     """
     source = iter(values)
     head = list(islice(source, 1))
@@ -365,7 +400,7 @@ def _chunks_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> Iter
         return
     is_rows = bool(head) and isinstance(head[0], Mapping)
     if is_rows and plain in carry and plain not in head[0]:
-        # A clip as the datasets library gives it is a dict too, and no row of a table.
+        # The library `datasets` represents a clip as a dict. Such a dict is a value and not a row.
         is_rows = not {"bytes", "array"} & head[0].keys()
     # A list is one chunk, so that all its rows decide the types of its columns.
     size = None if isinstance(values, Sequence) else CARRIED_ROWS if carry else BATCH_ROWS
@@ -374,32 +409,33 @@ def _chunks_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> Iter
         chunk: list[Any] = []
         try:
             chunk.extend(islice(source, size))
-        finally:  # where the source raises, the rows before that still come: whoever counts them knows where
+        finally:  # yield the rows before an error, too, because the message contains the number of rows read
             if chunk or not head:
-                yield _columns_of_rows(chunk) if is_rows else {plain: chunk}
+                yield _convert_rows(chunk) if is_rows else {plain: chunk}
         if not chunk or size is None:
             return
 
 
-def _columns_of_rows(chunk: Sequence[Any]) -> dict[str, list[Any]]:
-    odd = next((type(row).__name__ for row in chunk if not isinstance(row, Mapping)), None)
-    if odd is not None:
-        raise InvalidRows([problem("table", f"holds a {odd} among rows that are dicts")])
+def _convert_rows(chunk: Sequence[Any]) -> dict[str, list[Any]]:
+    odd_type = next((type(row).__name__ for row in chunk if not isinstance(row, Mapping)), None)
+    if odd_type is not None:
+        raise InvalidRows([make_problem("table", f"holds a {odd_type} among rows that are dicts")])
     names = dict.fromkeys(chain.from_iterable(chunk))
     return {str(name): [row.get(name) for row in chunk] for name in names}
 
 
-def _batches_of(
+def _convert_chunks(
     chunks: Iterable[Any],
     carry: frozenset[str],
     carried: dict[str, Iterator[Any]],
     schema: pa.Schema | None = None,
-    start: int = 0,  # the number of the first row
+    start: int = 0,  # number of the first row, for messages
 ) -> Iterator[Any]:
-    """Yield dicts of columns as Arrow batches; Arrow batches are yielded as they are.
+    """Convert dicts of columns to Arrow batches, and yield them. Yield Arrow batches unchanged.
 
-    A column of `carry` is part of the batches if its first values are paths; otherwise it becomes an iterator
-    in `carried`, before the first batch is yielded. Types are those of `schema` or of the first rows.
+    If the first values of a column in `carry` are paths, the batches contain the column. Otherwise an
+    iterator over its values is added to `carried` before the first batch is yielded. `schema` gives the
+    types, or else the first rows do.
     """
     kinds = None if schema is None else {column.name: column.type for column in schema}
     queues: dict[str, deque[Any]] = {}
@@ -412,45 +448,46 @@ def _batches_of(
         for name in columns if kinds is None else {**kinds, **queues, **columns}:
             values = columns.get(name, [None] * count)
             if name in carry and name not in queues:
-                paths = _as_paths(values)
+                paths = _convert_paths(values)
                 if paths is None and kinds is None:
                     queues[name] = deque()
-                    carried[name] = drained(queues[name])
+                    carried[name] = drain_queue(queues[name])
                 values = paths or values
             if name in queues:
                 queues[name].extend(values)
             elif kinds is not None and name not in kinds:
                 words = f"has a column {name!r} that the rows before have not"
-                raise InvalidRows([problem("table", words, allowed="the columns of the first rows")])
+                raise InvalidRows([make_problem("table", words, allowed="the columns of the first rows")])
             else:
-                arrays.append(_array_of(name, values, None if kinds is None else kinds[name], start))
+                arrays.append(_convert_to_array(name, values, None if kinds is None else kinds[name], start))
         if kinds is None:
             names = [name for name in columns if name not in queues]
-            # A column of which all first values are missing is taken as texts, the likeliest kind.
+            # If all first values of a column are missing, its type is text, which is the most likely type.
             arrays = [array.cast(pa.string()) if pa.types.is_null(array.type) else array for array in arrays]
             kinds = {name: array.type for name, array in zip(names, arrays, strict=True)}
-        yield pa.RecordBatch.from_arrays(arrays, list(kinds)) if arrays else _without_columns(count)
+        yield pa.RecordBatch.from_arrays(arrays, list(kinds)) if arrays else _make_empty_columns_batch(count)
         start += count
 
 
-def _without_columns(count: int) -> pa.RecordBatch:
-    """Return a batch of rows that have no columns."""
+def _make_empty_columns_batch(count: int) -> pa.RecordBatch:
+    """Return a batch with `count` rows and no columns."""
     return pa.record_batch({"row": pa.nulls(count)}).select([])
 
 
-def _as_paths(values: Sequence[Any]) -> list[str | None] | None:
-    """Return texts and paths as texts; None where other values are among them."""
+def _convert_paths(values: Sequence[Any]) -> list[str | None] | None:
+    """Convert texts and paths to texts. Return None if `values` contain values of other types."""
     if not all(is_missing(value) or isinstance(value, (str, PathLike)) for value in values):
         return None
     return [None if is_missing(value) else str(value) for value in values]
 
 
-def _array_of(
+def _convert_to_array(
     column: str, values: Sequence[Any], kind: pa.DataType | None = None, start: int = 0
 ) -> "pa.Array[Any]":
-    """Return values, the first one of row `start`, as an Arrow array that gives the same values back.
+    """Convert values to an Arrow array that returns the same values.
 
-    Where Arrow would give back others, InvalidRows names the column and the first such row.
+    `start` is the number of the first row, for messages. Raise InvalidRows with the column and the first row
+    if the array would return other values.
     """
     types = set(map(type, values)) - {type(None)}
     way_out = (
@@ -460,18 +497,20 @@ def _array_of(
         array: pa.Array[Any] = pa.array(values, kind, from_pandas=True)
         if len(types) <= 1 and types <= _EXACT_TYPES:
             return array
-        back = array.to_pylist()
-    except UNFIT as error:
-        row, words = _odd_value(values)
+        stored_values = array.to_pylist()
+    except ARROW_TYPE_ERRORS as error:
+        row, words = _find_odd_value(values)
         place = None if row is None else start + row
-        # Arrow shows the value, which may be a whole frame.
+        # The message of Arrow contains the whole value, perhaps a frame. Give only the type of the value.
         if unknown := re.search(r"with type (\S+): did not recognize", str(error)):
             words = words or f"it holds values of the type {unknown[1]}"
-        raise InvalidRows([not_stored(column, words or first_line(error), way_out, place)]) from None
-    for row, (given, kept) in enumerate(zip(values, back, strict=True), start):
+        raise InvalidRows(
+            [make_storage_problem(column, words or get_first_line(error), way_out, place)]
+        ) from None
+    for row, (given, kept) in enumerate(zip(values, stored_values, strict=True), start):
         if not _is_same(given, kept):
-            words = f"{shown(given)} would come back as {shown(kept)}"
-            raise InvalidRows([not_stored(column, words, way_out, row)])
+            words = f"{shorten_value(given)} would come back as {shorten_value(kept)}"
+            raise InvalidRows([make_storage_problem(column, words, way_out, row)])
     return array
 
 
@@ -489,16 +528,20 @@ def _is_same(given: Any, kept: Any) -> bool:
     return bool(given == kept)
 
 
-def _odd_value(values: Sequence[Any]) -> tuple[int | None, str]:
-    """Return the row of the first value that is half a character or of another type, and what is wrong."""
+def _find_odd_value(values: Sequence[Any]) -> tuple[int | None, str]:
+    """Return the position of the first value that Arrow cannot store, and the fault in words.
+
+    Such a value contains a lone surrogate, or has another type than the values before. Without such a value,
+    return None and an empty text.
+    """
     first: Any = None
     for row, value in enumerate(values):
         if isinstance(value, str) and value != value.encode("utf-8", "ignore").decode():
-            return row, f"it holds {HALF}"
+            return row, f"it holds {SURROGATE_WORDS}"
         if is_missing(value):
             continue
         first = value if first is None else first
         if type(value) is not type(first):
             kinds = f"{type(value).__name__}, the values before it are {type(first).__name__}"
-            return row, f"{shown(value)} is {kinds}"
+            return row, f"{shorten_value(value)} is {kinds}"
     return None, ""

@@ -1,4 +1,4 @@
-"""The bytes of answers (sections 2.3, 2.4 and 7.1), joined from pieces that are made once."""
+"""Make the bytes of HTTP answers (sections 2.3, 2.4 and 7.1 of the API document)."""
 
 import functools
 import json
@@ -13,13 +13,21 @@ from speechframe.spec.limits import Pool
 from speechframe.spec.speech import Gender, Model, StyleDetails, Voice
 from speechframe.spec.texts import strip_pauses
 
-__all__ = ["chunked", "error", "http", "limits_page", "spoken", "voice_listing", "word_durations"]
+__all__ = [
+    "make_chunked_answer",
+    "make_error_answer",
+    "make_http_answer",
+    "make_limits_page",
+    "make_speech_body",
+    "make_voice_listing",
+    "make_word_durations",
+]
 
-JSON = "application/json"
+JSON_TYPE = "application/json"
 
-Piece = bytes | memoryview
+BodyPiece = bytes | memoryview
 
-_CODES = {code.status: code for code in HttpErrorCode}
+_CODE_BY_STATUS = {code.status: code for code in HttpErrorCode}
 _VOICES = {
     Model.GEN2: (
         ("en-US-nora", "Nora", Gender.FEMALE, {"en-US": "English (US)", "de-DE": "German"}),
@@ -32,32 +40,38 @@ _VOICES = {
     ),
 }
 _CHUNK_BYTES = 16 * 1024
+"""Size of each chunk of a streamed answer except the last."""
 _STYLES = ["Conversational", "Narration"]
 
 
-def http(
-    status: int, body: Sequence[Piece], *, trace: str, content_type: str = JSON, headers: str = ""
+def make_http_answer(
+    status: int, body: Sequence[BodyPiece], *, trace: str, content_type: str = JSON_TYPE, headers: str = ""
 ) -> bytes:
-    r"""Return an HTTP answer as bytes. Each line in `headers` ends with a line break.
+    r"""Return an HTTP answer as bytes.
+
+    `trace` is the trace id. `headers` contains further header lines, each with its line break.
 
     Examples
     --------
-    >>> http(200, [b"{}"], trace="7").split(b"\r\n")[0]
+    >>> make_http_answer(200, [b"{}"], trace="7").split(b"\r\n")[0]
     b'HTTP/1.1 200 OK'
     """
     head = (
-        f"HTTP/1.1 {status} {_reason(status)}\r\nContent-Type: {content_type}\r\n"
+        f"HTTP/1.1 {status} {_find_reason_phrase(status)}\r\nContent-Type: {content_type}\r\n"
         f"{TRACE_HEADER}: {trace}\r\n{headers}Content-Length: {sum(map(len, body))}\r\n\r\n"
     )
     return b"".join((head.encode("latin-1"), *body))
 
 
-def chunked(body: bytes, *, trace: str, content_type: str, headers: str = "") -> bytes:
-    r"""Return a good answer in chunks, as streams send it. Without its last five bytes it is incomplete.
+def make_chunked_answer(body: bytes, *, trace: str, content_type: str, headers: str = "") -> bytes:
+    r"""Return an answer with status 200 in chunked transfer encoding, as streams send it.
+
+    `trace` is the trace id. `headers` contains further header lines, each with its line break. The last five
+    bytes mark the end of the body.
 
     Examples
     --------
-    >>> chunked(b"abc", trace="7", content_type="audio/wav").partition(b"\r\n\r\n")[2]
+    >>> make_chunked_answer(b"abc", trace="7", content_type="audio/wav").partition(b"\r\n\r\n")[2]
     b'3\r\nabc\r\n0\r\n\r\n'
     """
     head = (
@@ -70,35 +84,36 @@ def chunked(body: bytes, *, trace: str, content_type: str, headers: str = "") ->
 
 
 @functools.cache
-def _reason(status: int) -> str:
+def _find_reason_phrase(status: int) -> str:
     try:
         return HTTPStatus(status).phrase
     except ValueError:
         return "Unknown"
 
 
-def error(status: int, message: str, *, trace: str, headers: str = "") -> bytes:
-    """Return an error answer in the shape of our service (chosen: http-error-body)."""
-    known = Status.of(status)
-    code = _CODES.get(known, HttpErrorCode.INTERNAL_ERROR) if known is not None else "SCRIPTED"
+def make_error_answer(status: int, message: str, *, trace: str, headers: str = "") -> bytes:
+    """Return an error answer. Its JSON body has the fields of our service (chosen: http-error-body)."""
+    known = Status.from_number(status)
+    code = _CODE_BY_STATUS.get(known, HttpErrorCode.INTERNAL_ERROR) if known is not None else "SCRIPTED"
     fields = {"error_message": message, "error_code": str(code), "trace_id": trace}
-    return http(status, [json.dumps(fields).encode()], trace=trace, headers=headers)
+    return make_http_answer(status, [json.dumps(fields).encode()], trace=trace, headers=headers)
 
 
-def spoken(
+def make_speech_body(
     *,
     audio_url: str = "",
-    encoded_audio: Sequence[Piece] = (),
+    encoded_audio: Sequence[BodyPiece] = (),
     audio_seconds: float,
     remaining: int,
     used: int,
     words: str,
     warning: str | None,
-) -> list[Piece]:
-    """Return the pieces of the body of a good answer (section 2.3).
+) -> list[BodyPiece]:
+    """Return the body of a successful answer with speech (section 2.3), in pieces.
 
-    `audio_url` is ``audioFile``, and `words` is the JSON of ``wordDurations``. `remaining` and `used` are
-    characters of the billing cycle. Empty Base64 and a missing warning are left out.
+    `audio_url` is the value of ``audioFile``. `encoded_audio` is the Base64 of ``encodedAudio`` in pieces. If
+    it is empty, the body lacks this field. `words` is the JSON of ``wordDurations``. `remaining` and `used`
+    count the characters of the billing cycle. If `warning` is None, the body has no warning.
     """
     encoded = (b'"encodedAudio":"', *encoded_audio, b'",') if encoded_audio else ()
     said = "" if warning is None else f',"warning":{json.dumps(warning)}'
@@ -110,12 +125,12 @@ def spoken(
     return [b"{", *encoded, rest.encode()]
 
 
-def word_durations(text: str, audio_seconds: float) -> str:
-    """Return the words of a text with times, as JSON. Each word lasts for its share of the text.
+def make_word_durations(text: str, audio_seconds: float) -> str:
+    """Return the JSON of ``wordDurations``. The duration of a word is proportional to its length in letters.
 
     Examples
     --------
-    >>> word_durations("Oh no!", 1.0)
+    >>> make_word_durations("Oh no!", 1.0)
     '[{"word":"Oh","startMs":0,"endMs":400},{"word":"no!","startMs":400,"endMs":1000}]'
     """
     words = strip_pauses(text).split()
@@ -130,8 +145,8 @@ def word_durations(text: str, audio_seconds: float) -> str:
 
 
 @functools.cache
-def voice_listing(model: Model) -> bytes:
-    """Return the voices of a model's catalogue (section 2.4), in several locales."""
+def make_voice_listing(model: Model) -> bytes:
+    """Return the JSON list of the voices of a model (section 2.4). Most voices have several locales."""
     voices = [
         Voice.model_validate(
             {
@@ -151,10 +166,13 @@ def voice_listing(model: Model) -> bytes:
     return TypeAdapter(list[Voice]).dump_json(voices, by_alias=True, exclude_none=True)
 
 
-def limits_page(
+def make_limits_page(
     *, identity: str, cap: int | None, remaining: int | None, idempotent: bool, takes: bool, region: str
 ) -> bytes:
-    """Return the page of limits, which is our own addition. None hides the cap or means no quota."""
+    """Return the JSON page of limits. The API document does not contain this page.
+
+    If `cap` is None, the page lacks the cap. `remaining` is None if there is no quota.
+    """
     page = {
         "service": "speechframe",
         "identity": identity,

@@ -1,4 +1,7 @@
-"""Counts of a faulty service: `Counters` and `InFlightMeter` count while it runs, `Books` is the result."""
+"""Count the calls and bills of a faulty service.
+
+`Counters` and `InFlightMeter` count while the service runs. `Books` is a copy of the counts at one moment.
+"""
 
 import time
 from collections import Counter
@@ -8,8 +11,8 @@ from typing import Any, NamedTuple, Self
 
 __all__ = ["Billed", "Books", "Counters", "InFlightMeter"]
 
-_EARLY_S = 0.001
-"""Two clocks of one machine differ by less than this."""
+_EARLY_TOLERANCE_S = 0.001
+"""Tolerance in seconds. Client and service use two clocks, whose readings differ by less than this."""
 
 
 class Billed(NamedTuple):
@@ -28,34 +31,35 @@ class Books:
     Attributes
     ----------
     requests
-        Calls for speech (generated or streamed) and for translations, good and bad.
+        Number of calls for speech (generated or streamed) and translations, with refused and failed calls.
     answered
-        Good answers that were sent completely.
+        Number of successful answers that were sent completely.
     statuses
         Number of answers by status. Resets, hangs and truncated answers have no status.
     faults
-        Number of faults by step.
+        Number of planned faults, by the name of the step (a fault or an error status).
     refused
-        Answers 429 because of the cap or the rate. Those in `faults` do not count here.
+        Number of 429 answers because of the cap or the rate. A 429 from `faults` or `scripts` is not counted.
     repeats
-        Calls that cost nothing, because their ``Idempotency-Key`` was known.
+        Number of calls that cost nothing, because a call with the same ``Idempotency-Key`` was billed before.
     early_retries
-        Calls for a text that came before the waiting time of their region was over.
+        Number of calls that arrived before the ``Retry-After`` of an earlier refusal was over. The refusal
+        was for the same text and region.
     billed
-        Number of bills and characters (:class:`Billed`) by tag of a text.
+        Number of bills and of billed characters (:class:`Billed`), by the tag of the text.
     billed_characters
-        Billed characters of all texts and keys.
+        Sum of the billed characters of all texts and keys.
     remaining
-        Characters left by key fingerprint. Empty without a quota.
+        Characters left for each key, by key fingerprint. Empty without a quota.
     in_flight, most_in_flight
-        Calls in flight now, and the largest number so far.
+        Number of calls in flight now, and the largest number so far.
     most_in_flight_of
-        Largest number of calls of one key in flight, by region.
+        Largest number of calls in flight of any one key, by region.
     utilisation
-        Mean over time of ``min(in flight, cap) / cap``, by region, from the first accepted call to the last
-        answer. Regions without a cap are left out.
+        Mean over time of ``min(in flight, cap) / cap`` by region, averaged over the keys. Regions without a
+        cap are left out.
     started_at, last_at
-        Unix time of the first call and of the last answer in seconds. None before they happened.
+        Unix time in seconds of the first call and of the last answer. None before the first call or answer.
     """
 
     requests: int = 0
@@ -77,16 +81,16 @@ class Books:
 
     @property
     def duplicates(self) -> dict[int, int]:
-        """Number of bills for each tag that was billed more than once. Other takes of a text count too."""
+        """Number of bills for each tag with more than one bill. All takes of a text have the same tag."""
         return {tag: billed.times for tag, billed in self.billed.items() if billed.times > 1}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the books as JSON values."""
+        """Return the books as a dictionary that the `json` module can encode."""
         return asdict(self) | {"billed": {str(tag): billed for tag, billed in self.billed.items()}}
 
     @classmethod
-    def of_json(cls, value: dict[str, Any]) -> Self:
-        """Return books from the JSON of :meth:`to_json`. JSON has text instead of numbers as keys."""
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """Return books from the decoded JSON of :meth:`to_json`. Keys that JSON made text become numbers."""
         return cls(
             **value
             | {
@@ -97,7 +101,9 @@ class Books:
 
 
 class InFlightMeter:
-    """Meter of the calls of one key that are in flight in one region, now and over time.
+    """Meter of the calls in flight of one key in one region, now and over time.
+
+    All times are monotonic times in seconds.
 
     Examples
     --------
@@ -125,7 +131,7 @@ class InFlightMeter:
 
     @property
     def utilisation(self) -> float | None:
-        """Mean share of the cap that was used until the last change. None without a cap."""
+        """Mean share of the cap that was in use, until the last change. None if no time with a cap passed."""
         return self._area / self._timed_s if self._timed_s else None
 
     def enter(self, now_s: float) -> None:
@@ -140,8 +146,8 @@ class InFlightMeter:
         self.in_flight -= 1
 
     def set_cap(self, cap: int | None, now_s: float) -> None:
-        """Change the cap. Earlier time counts with the old cap."""
-        # Skip idle time before the first call and after the last one.
+        """Change the cap. If calls are in flight, the time until now counts with the old cap."""
+        # Idle time counts only if another call follows. Then `enter` counts it, with the new cap.
         if self.in_flight:
             self._advance(now_s)
         self.cap = cap
@@ -155,7 +161,7 @@ class InFlightMeter:
 
 
 class Counters:
-    """Counters of the service. Their memory grows with the number of texts, not of calls."""
+    """Counters of a running service. Memory grows with the number of texts, not with the number of calls."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -174,7 +180,7 @@ class Counters:
         self._due_s: dict[tuple[str, int], float] = {}
 
     def count_call(self) -> bool:
-        """Count a new call. Return True for the first one."""
+        """Count a new call. Return True if it is the first call."""
         self.requests += 1
         if self.started_at is not None:
             return False
@@ -182,14 +188,20 @@ class Counters:
         return True
 
     def count_retry(self, what: tuple[str, int], now_s: float) -> None:
-        """Count a call for a text in a region as early, if its waiting time is not over."""
+        """Count an early retry if the waiting time of a text in a region is not over.
+
+        `what` is the region and the tag of the text.
+        """
         due_s = self._due_s.pop(what, None) if self._due_s else None
-        if due_s is not None and now_s < due_s - _EARLY_S:
+        if due_s is not None and now_s < due_s - _EARLY_TOLERANCE_S:
             self.early_retries += 1
             self._due_s[what] = due_s
 
     def set_wait(self, what: tuple[str, int], until_s: float) -> None:
-        """Record that a text must not be sent to a region before `until_s`."""
+        """Record that a text must not be sent to a region before `until_s`, a monotonic time.
+
+        `what` is the region and the tag of the text.
+        """
         self._due_s[what] = until_s
 
     def add_in_flight(self) -> None:
@@ -198,19 +210,23 @@ class Counters:
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
 
     def count_answer(self, status: int) -> None:
-        """Count an answer."""
+        """Count an answer by its status, and record the time."""
         self.statuses[status] += 1
         self.last_at = time.time()
 
-    def bill(self, tag: int, characters: int) -> None:
-        """Count a bill."""
+    def count_bill(self, tag: int, characters: int) -> None:
+        """Count the bill of a text."""
         billed = self._billed.setdefault(tag, [0, 0])
         billed[0] += 1
         billed[1] += characters
         self.billed_characters += characters
 
-    def books(self, meters: Mapping[str, list[InFlightMeter]], remaining: Mapping[str, int]) -> Books:
-        """Return all counts. `meters` has meters of all keys by region, `remaining` the characters left."""
+    def make_books(self, meters: Mapping[str, list[InFlightMeter]], remaining: Mapping[str, int]) -> Books:
+        """Return all counts so far.
+
+        `meters` contains the meters of all keys, by region. `remaining` contains the characters left, by key
+        fingerprint.
+        """
         shares = {region: [g.utilisation for g in found] for region, found in meters.items()}
         known = {region: [s for s in of if s is not None] for region, of in shares.items()}
         return Books(

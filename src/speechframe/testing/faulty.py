@@ -1,7 +1,8 @@
 """The child process of a FaultyService: ``python -m speechframe.testing.faulty``.
 
-It reads its settings from the first line of its standard input, as JSON. It writes its addresses as one line
-of JSON to its standard output. It ends when its standard input ends, so also when its parent process dies.
+The child reads its settings as JSON from the first line of its standard input. It writes the addresses of its
+regions, or an error, as one line of JSON to its standard output. It ends when its standard input ends, for
+example because the parent process died.
 """
 
 import asyncio
@@ -22,15 +23,21 @@ __all__ = ["HOST", "main"]
 
 HOST = "127.0.0.1"
 
-_BACKLOG = 1024
+_MAX_WAITING_CONNECTIONS = 1024
+"""Number of connections that may wait to be accepted in each region, enough for a burst of a large test."""
 _CHUNK_BYTES = 4096
+"""Number of bytes read at a time from standard input, whose content after the first line is ignored."""
 
 
 def main() -> int:
-    """Run the service until standard input ends."""
-    told = json.loads(sys.stdin.buffer.readline())
+    """Run the service until standard input ends. Return 1 if the service cannot start, else 0."""
+    start_message = json.loads(sys.stdin.buffer.readline())
     try:
-        asyncio.run(_serve(Knobs.of(told["knobs"]), Path(told["data"]), told["ports"]))
+        asyncio.run(
+            _serve(
+                Knobs.from_values(start_message["knobs"]), Path(start_message["data"]), start_message["ports"]
+            )
+        )
     except (OSError, SpeechframeError) as error:
         _write_line({"error": str(error)})
         return 1
@@ -44,23 +51,26 @@ async def _serve(knobs: Knobs, data: Path, ports: dict[str, int]) -> None:
         urls = {}
         for region in knobs.regions:
             server = await loop.create_server(
-                functools.partial(handler.connection, region), HOST, ports.get(region, 0), backlog=_BACKLOG
+                functools.partial(handler.make_connection, region),
+                HOST,
+                ports.get(region, 0),
+                backlog=_MAX_WAITING_CONNECTIONS,
             )
-            servers.push_async_callback(_closed, server)
+            servers.push_async_callback(_close_server, server)
             urls[region] = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
         handler.open(urls)
-        # The garbage collector need not check the objects that exist now.
+        # Exclude all objects that exist now from garbage collection, so that its pauses are shorter.
         gc.freeze()
         _write_line({"urls": urls, "pid": os.getpid()})
-        await _end_of_input()
+        await _wait_for_end_of_input()
 
 
-async def _closed(server: asyncio.Server) -> None:
-    # Do not wait, because clients may keep their connections open.
+async def _close_server(server: asyncio.Server) -> None:
+    # Do not wait until the server is closed, because clients may keep their connections open.
     server.close()
 
 
-async def _end_of_input() -> None:
+async def _wait_for_end_of_input() -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     source = sys.stdin.fileno()

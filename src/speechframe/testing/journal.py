@@ -1,7 +1,8 @@
-"""The journal of bills, written to disk before the answer. Each line is a bill.
+"""Write and read the journal, a text file with one line for each bill.
 
-A single write passes a line to the kernel, so a killed process loses none of its lines. If a full disk cuts a
-line short, reading removes it.
+The service writes the bill to the journal before it sends the answer. One system call writes the whole line,
+so a killed process loses no line. If a full disk cut a line short, :meth:`BillsFile.read_bills` removes
+the line.
 """
 
 import os
@@ -11,14 +12,23 @@ from typing import NamedTuple, Self
 
 __all__ = ["Bill", "BillsFile"]
 
-_NAME = "billed.journal"
-_NONE = "-"
+_FILE_NAME = "billed.journal"
+_EMPTY_WORD = "-"
 
 
 class Bill(NamedTuple):
-    """One billed call, with the fingerprint of its key, the tag of its text, and its characters.
+    """The bill of one text.
 
-    `mark` and `body` are hashes of the ``Idempotency-Key`` and of the request, or empty without that key.
+    Attributes
+    ----------
+    key
+        Fingerprint (short hash) of the API key.
+    tag
+        Tag (64-bit hash) of the text.
+    characters
+        Number of billed characters.
+    mark, body
+        Hashes of the ``Idempotency-Key`` and of the request. Both are empty if the request had no such key.
     """
 
     key: str
@@ -27,40 +37,48 @@ class Bill(NamedTuple):
     mark: str = ""
     body: str = ""
 
-    def line(self) -> bytes:
-        """Return the bill as a line of the file."""
-        words = (self.key, f"{self.tag:016x}", str(self.characters), self.mark or _NONE, self.body or _NONE)
+    def make_line(self) -> bytes:
+        """Return the bill as a line of the journal, with its line break."""
+        words = (
+            self.key,
+            f"{self.tag:016x}",
+            str(self.characters),
+            self.mark or _EMPTY_WORD,
+            self.body or _EMPTY_WORD,
+        )
         return (" ".join(words) + "\n").encode()
 
     @classmethod
-    def read(cls, line: str) -> Self:
-        """Return the bill in a line."""
+    def parse_line(cls, line: str) -> Self:
+        """Return the bill that a line of the journal contains."""
         key, tag, characters, mark, body = line.split()
-        return cls(key, int(tag, 16), int(characters), mark.replace(_NONE, ""), body.replace(_NONE, ""))
+        return cls(
+            key, int(tag, 16), int(characters), mark.replace(_EMPTY_WORD, ""), body.replace(_EMPTY_WORD, "")
+        )
 
 
 class BillsFile:
-    """The file of bills in a folder, open for more bills. Creates the folder if necessary."""
+    """The journal in a folder, open for more bills. The constructor creates the folder if necessary."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / _NAME
+        self._path = folder / _FILE_NAME
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def bills(self) -> Iterator[Bill]:
-        """Yield every bill so far, and remove an incomplete last line from the file."""
-        whole = 0
+    def read_bills(self) -> Iterator[Bill]:
+        """Yield every bill of the file. At the end, remove an incomplete last line from the file."""
+        complete_bytes = 0
         with self._path.open("rb") as file:
             for line in file:
                 if not line.endswith(b"\n"):
                     break
-                whole += len(line)
-                yield Bill.read(line.decode())
-        os.ftruncate(self._file, whole)
+                complete_bytes += len(line)
+                yield Bill.parse_line(line.decode())
+        os.ftruncate(self._file, complete_bytes)
 
     def write(self, bill: Bill) -> None:
-        """Write a bill. OSError if the disk refuses it. Nothing of the bill is in the file then."""
-        line = bill.line()
+        """Write a bill. If the disk is full, raise OSError and leave no part of the bill in the file."""
+        line = bill.make_line()
         written = os.write(self._file, line)
         if written < len(line):
             os.ftruncate(self._file, os.fstat(self._file).st_size - written)

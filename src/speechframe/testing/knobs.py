@@ -1,4 +1,4 @@
-"""Settings of the service (knobs): a checked, frozen object that goes to the child process as JSON."""
+"""Check the settings of a faulty service (its knobs). The child process receives the knobs as JSON."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -28,7 +28,8 @@ Count = Annotated[int, Field(ge=0)]
 RegionNames = tuple[str, ...]
 
 _FIXED_AT_START = frozenset({"seed", "regions", "keys"})
-_ALLOWED: Mapping[str, str] = MappingProxyType(
+"""Knobs that cannot change while the service runs."""
+_ALLOWED_VALUES: Mapping[str, str] = MappingProxyType(
     {
         "latency": "seconds, Fixed or Lognormal",
         "cap_plan": "a list of pairs (seconds, cap)",
@@ -40,17 +41,17 @@ _ALLOWED: Mapping[str, str] = MappingProxyType(
 )
 
 
-def _as_latency(value: object) -> object:
+def _convert_latency(value: object) -> object:
     return Fixed(float(value)) if isinstance(value, (int, float)) else value
 
 
 class Knobs(BaseModel):
-    """Every knob with its default. The docstring of ``FaultyService`` describes each one."""
+    """Every knob (setting) with its default. The docstring of ``FaultyService`` describes each knob."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     seed: int = 0
-    latency: Annotated[Latency, BeforeValidator(_as_latency)] = Fixed(0.0)
+    latency: Annotated[Latency, BeforeValidator(_convert_latency)] = Fixed(0.0)
     cap: Annotated[int, Field(ge=1)] | None = None
     cap_plan: tuple[tuple[Seconds, Annotated[int, Field(ge=1)] | None], ...] = ()
     rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -75,34 +76,34 @@ class Knobs(BaseModel):
 
     @field_validator("cap_plan", "regions", "down_regions", mode="before")
     @classmethod
-    def _in_a_row(cls, value: object) -> object:
+    def _convert_to_tuple(cls, value: object) -> object:
         if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
             return tuple(value)
         return () if value is None else value
 
     @field_validator("faults", "scripts", "odd", mode="before")
     @classmethod
-    def _by_name(cls, value: object) -> object:
+    def _convert_to_dict(cls, value: object) -> object:
         if isinstance(value, Mapping):
             return dict(value)
         return {} if value is None else value
 
     @field_validator("faults")
     @classmethod
-    def _known_faults(cls, value: dict[str, float]) -> dict[str, float]:
+    def _check_faults(cls, value: dict[str, float]) -> dict[str, float]:
         FaultTable(value)
         return value
 
     @field_validator("scripts")
     @classmethod
-    def _playable(cls, value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    def _check_scripts(cls, value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for script in value.values():
             check_script(script)
         return value
 
     @field_validator("regions", "down_regions")
     @classmethod
-    def _listed(cls, value: tuple[str, ...] | frozenset[str]) -> tuple[str, ...] | frozenset[str]:
+    def _check_region_names(cls, value: tuple[str, ...] | frozenset[str]) -> tuple[str, ...] | frozenset[str]:
         unknown = sorted(set(value) - set(REGIONS))
         if unknown:
             raise ValueError(f"unknown region {unknown[0]!r}; allowed: {', '.join(REGIONS)}")
@@ -110,7 +111,7 @@ class Knobs(BaseModel):
 
     @field_validator("regions")
     @classmethod
-    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _refuse_repeated_regions(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         twice = next((name for name in value if value.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"{twice} twice; allowed: each region once")
@@ -118,8 +119,8 @@ class Knobs(BaseModel):
 
     @field_validator("down_regions")
     @classmethod
-    def _its_own(cls, value: frozenset[str], known: ValidationInfo) -> frozenset[str]:
-        # If `regions` was refused, compare with nothing.
+    def _check_down_regions(cls, value: frozenset[str], known: ValidationInfo) -> frozenset[str]:
+        # If `regions` itself is invalid, it is missing in `known.data`. Then accept any names here.
         regions = known.data.get("regions", value)
         for name in sorted(value):
             if name not in regions:
@@ -127,26 +128,30 @@ class Knobs(BaseModel):
         return value
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> Self:
-        """Return checked knobs, or raise SettingsError for an unknown knob or a value that is not allowed."""
+    def from_values(cls, values: dict[str, Any]) -> Self:
+        """Return knobs with these values. Raise SettingsError if a knob is unknown or a value is invalid."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise SettingsError(_words(error)) from None
+            raise SettingsError(_describe_error(error)) from None
 
-    def changed(self, changes: dict[str, Any]) -> Self:
-        """Return changed knobs. SettingsError for unknown or fixed knobs and values that are not allowed."""
+    def with_changes(self, changes: dict[str, Any]) -> Self:
+        """Return a copy with changed knobs.
+
+        Raise SettingsError if a knob is unknown, cannot change while the service runs, or has an invalid
+        value.
+        """
         fixed = sorted(_FIXED_AT_START & set(changes))
         if fixed:
             raise SettingsError(f"{fixed[0]} cannot change after the start. Make a new FaultyService.")
-        return self.of({name: getattr(self, name) for name in type(self).model_fields} | changes)
+        return self.from_values({name: getattr(self, name) for name in type(self).model_fields} | changes)
 
 
-def _words(error: ValidationError) -> str:
+def _describe_error(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         return f"a FaultyService has no {name!r}; it has {', '.join(Knobs.model_fields)}"
     said = first["msg"].removeprefix("Value error, ")
-    allowed = "" if first["type"] == "value_error" else _ALLOWED.get(name, "")
+    allowed = "" if first["type"] == "value_error" else _ALLOWED_VALUES.get(name, "")
     return f"{name}: {said}; allowed: {allowed}" if allowed else f"{name}: {said}"

@@ -1,7 +1,8 @@
-"""The plan of each request: its step, its latency and its waiting time. All depend on the seed only.
+"""Plan each request: its step (fault, error status or good answer), its latency, and its waiting time.
 
 These functions have no state and read no clock. Equal arguments give equal results, in every process and
-version. So a run against a faulty service always sees the same faults, in whichever order its rows arrive.
+version. The fault of an attempt depends on the seed, the text, and the number of the attempt. So a run
+against a faulty service gets the same faults in any order of its rows.
 """
 
 import functools
@@ -17,7 +18,7 @@ from statistics import NormalDist
 from typing import Literal, NamedTuple, Self
 
 __all__ = [
-    "OK",
+    "OK_STEP",
     "Fault",
     "FaultTable",
     "Fixed",
@@ -25,22 +26,24 @@ __all__ = [
     "Latency",
     "Lognormal",
     "Step",
+    "choose_form",
     "draw",
-    "form_of",
+    "get_scripted_step",
+    "make_retry_after",
     "parse_step",
-    "retry_after",
-    "scripted_step",
 ]
 
-AND_SO_ON = "..."
-"""Last item of a script. The step before it is then repeated for ever."""
+REPEAT_LAST_STEP = "..."
+"""Last item of a script (the steps of one text). All later attempts repeat the step before this item."""
 EVERY_TEXT = "*"
-"""Text whose script applies to every text without a script of its own."""
+"""Key of the script that applies to every text without a script of its own."""
 
-_BITS = 53
-_NORMAL = NormalDist()
+_RANDOM_BITS = 53
+"""Number of random bits in a drawn number, the precision of a float."""
+_STANDARD_NORMAL = NormalDist()
 _ERROR_STATUSES = range(400, 600)
-_TOO_MANY = 1.0 + 1e-9
+_MAX_SHARE_SUM = 1.0 + 1e-9
+"""Largest allowed sum of all shares, with a tolerance for rounding errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +68,22 @@ class Fixed:
             raise ValueError(f"a latency is 0 or more seconds, not {self.seconds}")
 
     def seconds_at(self, place: float) -> float:
-        """Return the latency in seconds, which does not depend on `place`."""
+        """Return the latency in seconds. It is the same for every `place`."""
         del place
         return self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Lognormal:
-    """A latency with a long tail, as services in a network have it.
+    """A latency with a log-normal distribution, whose long tail is typical of network services.
 
     Parameters
     ----------
     mean_s
         Mean in seconds.
     sigma
-        Standard deviation of its logarithm (default 0.5). With 0.5, one in a hundred exceeds 2.8 times the
-        mean.
+        Standard deviation of the logarithm of the latency (default 0.5). With 0.5, one latency in a hundred
+        exceeds 2.8 times the mean.
 
     Examples
     --------
@@ -99,8 +102,8 @@ class Lognormal:
             )
 
     def seconds_at(self, place: float) -> float:
-        """Return the latency in seconds that a share `place` of all latencies stays below."""
-        deviation = _NORMAL.inv_cdf(min(max(place, 2.0**-_BITS), 1 - 2.0**-_BITS))
+        """Return a quantile of the latency in seconds. `place` is the share of shorter latencies."""
+        deviation = _STANDARD_NORMAL.inv_cdf(min(max(place, 2.0**-_RANDOM_BITS), 1 - 2.0**-_RANDOM_BITS))
         return self.mean_s * math.exp(self.sigma * deviation - self.sigma**2 / 2)
 
 
@@ -108,7 +111,7 @@ Latency = Lognormal | Fixed
 
 
 class Fault(StrEnum):
-    """The faults beside error statuses. Each fault has its effect and whether the call is billed."""
+    """The faults other than error statuses. `billed` is true if the service bills the call nevertheless."""
 
     billed: bool
 
@@ -124,17 +127,17 @@ class Fault(StrEnum):
     HANG = "hang", False
     """The service never answers. The slot is held until the client disconnects."""
     RESET_AFTER = "reset_after", True
-    """The connection is reset instead of an answer."""
+    """The connection is reset after billing, instead of an answer."""
     HANG_BILLED = "hang_billed", True
-    """As ``hang``, after billing."""
+    """As ``hang``, but the call is billed."""
     TRUNCATED = "truncated", True
     """The body ends half-way and the connection is closed."""
     BROKEN_JSON = "broken_json", True
     """The body is complete but is not JSON."""
     BROKEN_BASE64 = "broken_base64", True
-    """``encodedAudio`` has a letter that Base64 does not have."""
+    """``encodedAudio`` contains a character that is invalid in Base64."""
     EXPIRED_URL = "expired_url", True
-    """The answer has an expired URL instead of audio, even if Base64 was requested."""
+    """The answer contains an expired audio URL, even if Base64 was requested."""
     NO_AUDIO = "no_audio", True
     """``encodedAudio`` is valid Base64, but not of audio."""
     SLOW_BYTES = "slow_bytes", True
@@ -142,7 +145,19 @@ class Fault(StrEnum):
 
 
 class Step(NamedTuple):
-    """The plan for one request: a good answer, a fault, or an error status with its own Retry-After."""
+    """The plan for one request: a good answer, a fault, or an error status.
+
+    Attributes
+    ----------
+    name
+        ``ok``, the name of the fault, or the status.
+    fault
+        The fault. None for a good answer or an error status.
+    status
+        HTTP status of the answer. 200 unless the step is an error status.
+    retry_after
+        Value of Retry-After from a script. None for the value by the settings of the service.
+    """
 
     name: str
     fault: Fault | None = None
@@ -150,14 +165,14 @@ class Step(NamedTuple):
     retry_after: str | None = None
 
 
-OK = Step("ok")
+OK_STEP = Step("ok")
 
 
 @functools.lru_cache(maxsize=1024)
 def parse_step(words: str) -> Step:
     """Return the step for ``ok``, the name of a fault, a status, or ``status:Retry-After``.
 
-    ValueError for other words.
+    Any other text raises ValueError.
 
     Examples
     --------
@@ -166,8 +181,8 @@ def parse_step(words: str) -> Step:
     >>> parse_step("429:1.5")
     Step(name='429', fault=None, status=429, retry_after='1.5')
     """
-    if words == OK.name:
-        return OK
+    if words == OK_STEP.name:
+        return OK_STEP
     if words in Fault.__members__.values():
         return Step(words, fault=Fault(words))  # type: ignore[call-arg]  # mypy reads __new__ as the look-up
     status, _, wait = words.partition(":")
@@ -179,40 +194,42 @@ def parse_step(words: str) -> Step:
     )
 
 
-def scripted_step(script: Sequence[str], attempt: int) -> Step:
-    """Return the step of an attempt, counted from 0, by the script of its text.
+def get_scripted_step(script: Sequence[str], attempt: int) -> Step:
+    """Return the step of a script for an attempt, counted from 0. After the script, the step is `OK_STEP`.
 
     Examples
     --------
-    >>> [scripted_step(["503", "hang"], attempt).name for attempt in range(3)]
+    >>> [get_scripted_step(["503", "hang"], attempt).name for attempt in range(3)]
     ['503', 'hang', 'ok']
-    >>> [scripted_step(["503", "500", "..."], attempt).name for attempt in range(4)]
+    >>> [get_scripted_step(["503", "500", "..."], attempt).name for attempt in range(4)]
     ['503', '500', '500', '500']
     """
-    if script and script[-1] == AND_SO_ON:
+    if script and script[-1] == REPEAT_LAST_STEP:
         steps = script[:-1]
         return parse_step(steps[min(attempt, len(steps) - 1)])
-    return parse_step(script[attempt]) if attempt < len(script) else OK
+    return parse_step(script[attempt]) if attempt < len(script) else OK_STEP
 
 
 def check_script(script: Sequence[str]) -> None:
-    """Raise ValueError if a step of a script cannot be played."""
-    steps = script[:-1] if script and script[-1] == AND_SO_ON else script
+    """Raise ValueError if a step of a script is unknown, or if a script is only `REPEAT_LAST_STEP`."""
+    steps = script[:-1] if script and script[-1] == REPEAT_LAST_STEP else script
     if len(steps) < len(script) and not steps:
-        raise ValueError(f"a script of {AND_SO_ON!r} alone has no step to repeat. Put a step before it.")
+        raise ValueError(
+            f"a script of {REPEAT_LAST_STEP!r} alone has no step to repeat. Put a step before it."
+        )
     for words in steps:
         parse_step(words)
 
 
 class FaultTable:
-    """The shares of attempts that get a fault, by step. The rest gets good answers.
+    """The share of attempts for each step (fault or error status). All other attempts get good answers.
 
-    ValueError for an unknown step, a share outside 0 to 1, or a sum above 1.
+    The constructor raises ValueError for an unknown step, a share outside 0 to 1, or a sum above 1.
 
     Examples
     --------
     >>> table = FaultTable({"500": 0.25, "hang": 0.25})
-    >>> [table.step_at(place).name for place in (0.1, 0.3, 0.5, 0.99)]
+    >>> [table.choose_step(place).name for place in (0.1, 0.3, 0.5, 0.99)]
     ['500', 'hang', 'ok', 'ok']
     """
 
@@ -222,23 +239,23 @@ class FaultTable:
                 raise ValueError(f"the share of {name!r} is {part}; allowed: 0 to 1")
         self._steps = [parse_step(name) for name in shares]
         self._ends = list(itertools.accumulate(shares.values()))
-        if self._ends and self._ends[-1] > _TOO_MANY:
+        if self._ends and self._ends[-1] > _MAX_SHARE_SUM:
             raise ValueError(f"the shares of all faults add up to {self._ends[-1]:g}; allowed: at most 1")
 
     def __bool__(self) -> bool:
         return bool(self._steps)
 
-    def step_at(self, place: float) -> Step:
-        """Return the step of an attempt at `place`, a number from 0 to below 1."""
+    def choose_step(self, place: float) -> Step:
+        """Return the step of an attempt. `place` is its random number, from 0 to below 1."""
         index = bisect_right(self._ends, place)
-        return self._steps[index] if index < len(self._steps) else OK
+        return self._steps[index] if index < len(self._steps) else OK_STEP
 
 
 def draw(seed: int, what: str, *of: int) -> float:
-    """Return a number from 0 to below 1, evenly spread, that depends only on the arguments.
+    """Return a uniform pseudo-random number from 0 to below 1 that depends only on the arguments.
 
     `what` names the use of the number, so that the fault and the latency of a request are independent. `of`
-    is the tag of a text with its attempt, or the number of a request.
+    identifies the request: the tag of its text with the number of the attempt, or a running number.
 
     Examples
     --------
@@ -246,37 +263,38 @@ def draw(seed: int, what: str, *of: int) -> float:
     True
     """
     digest = hashlib.blake2b(repr((seed, what, of)).encode(), digest_size=8).digest()
-    return (int.from_bytes(digest, "big") >> (64 - _BITS)) / (1 << _BITS)
+    return (int.from_bytes(digest, "big") >> (64 - _RANDOM_BITS)) / (1 << _RANDOM_BITS)
 
 
 Form = Literal["seconds", "float", "date", "mixed"] | None
-"""Form of Retry-After. "mixed" means each form and none in turn, by the seed."""
+"""Form of Retry-After. None omits the header. "mixed" chooses among the other forms for each refusal."""
 
-_FORMS: tuple[Form, ...] = ("seconds", "float", "date", None)
+_MIXED_FORMS: tuple[Form, ...] = ("seconds", "float", "date", None)
+"""The forms among which "mixed" chooses."""
 
 
-def form_of(form: Form, place: float) -> Form:
-    """Return the form of the Retry-After of a refusal at `place`.
+def choose_form(form: Form, place: float) -> Form:
+    """Return `form`, or for "mixed" the form that `place`, a random number from 0 to below 1, selects.
 
     Examples
     --------
-    >>> form_of("date", 0.9), form_of("mixed", 0.1), form_of("mixed", 0.99)
+    >>> choose_form("date", 0.9), choose_form("mixed", 0.1), choose_form("mixed", 0.99)
     ('date', 'seconds', None)
     """
-    return _FORMS[int(place * len(_FORMS))] if form == "mixed" else form
+    return _MIXED_FORMS[int(place * len(_MIXED_FORMS))] if form == "mixed" else form
 
 
-def retry_after(form: Form, wait_s: float, now_s: float) -> tuple[str | None, float]:
-    """Return the value of a Retry-After header, and the seconds from `now_s` that it means.
+def make_retry_after(form: Form, wait_s: float, now_s: float) -> tuple[str | None, float]:
+    """Return the value of a Retry-After header, and the waiting time in seconds that the value means.
 
-    The forms are whole seconds, a decimal number, an HTTP date, or None. Forms with whole seconds round
-    `wait_s` up.
+    If `form` is None, the value is None. Whole seconds and HTTP dates round up, so the waiting time may be
+    longer than `wait_s`. `now_s` is the Unix time.
 
     Examples
     --------
-    >>> retry_after("seconds", 0.5, 1.75e9), retry_after("float", 0.5, 1.75e9)
+    >>> make_retry_after("seconds", 0.5, 1.75e9), make_retry_after("float", 0.5, 1.75e9)
     (('1', 1.0), ('0.5', 0.5))
-    >>> retry_after("date", 0.5, 1.75e9 + 0.75)
+    >>> make_retry_after("date", 0.5, 1.75e9 + 0.75)
     ('Sun, 15 Jun 2025 15:06:42 GMT', 1.25)
     """
     if form is None:

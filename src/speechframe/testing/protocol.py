@@ -1,7 +1,8 @@
-"""HTTP/1.1, as far as our clients need it. Headers are searched with `bytes.find`, connections stay open.
+"""Read HTTP/1.1 requests and write answers, as far as our clients need HTTP.
 
-A connection passes each complete request to one function, which answers at once or later. Until then, further
-requests wait in the buffer. A connection can send good answers, and can fail in the ways of real networks.
+A connection passes each complete request to one function. The function answers at once or later. Until the
+answer, further requests of the connection wait in the buffer. Instead of an answer, the function may choose a
+network failure, such as a reset. Connections stay open after an answer unless the client wants them closed.
 """
 
 import asyncio
@@ -13,31 +14,37 @@ from typing import NamedTuple
 from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER
 from speechframe.testing import answers
 
-__all__ = ["API_KEY", "IDEMPOTENCY_KEY", "TAKE", "Connection", "HttpRequest"]
+__all__ = ["API_KEY_PREFIX", "IDEMPOTENCY_PREFIX", "TAKE_PREFIX", "Connection", "HttpRequest"]
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
-_END = b"\r\n\r\n"
-# If a connection is closed with a linger of 0 s, it sends a reset, as a crashed or restarted service does.
+_HEAD_END = b"\r\n\r\n"
+"""End of the head of a request."""
 _NO_LINGER = struct.pack("ii", 1, 0)
-_PIECES = 20
+"""Value of SO_LINGER with a linger time of 0 s. If such a socket is closed, it sends a TCP reset."""
+_SLOW_PIECES = 20
+"""Number of pieces of a slow answer."""
 
 
-def _line(name: str) -> bytes:
+def _make_header_prefix(name: str) -> bytes:
     return f"\r\n{name.lower()}:".encode()
 
 
-API_KEY = _line(API_KEY_HEADER)
-IDEMPOTENCY_KEY = _line(IDEMPOTENCY_HEADER)
-TAKE = _line(TAKE_HEADER)
-_LENGTH = _line("Content-Length")
-_TRANSFER = _line("Transfer-Encoding")
-_CLOSE = b"\r\nconnection: close"
+API_KEY_PREFIX = _make_header_prefix(API_KEY_HEADER)
+IDEMPOTENCY_PREFIX = _make_header_prefix(IDEMPOTENCY_HEADER)
+TAKE_PREFIX = _make_header_prefix(TAKE_HEADER)
+_CONTENT_LENGTH_PREFIX = _make_header_prefix("Content-Length")
+_TRANSFER_ENCODING_PREFIX = _make_header_prefix("Transfer-Encoding")
+_CONNECTION_CLOSE = b"\r\nconnection: close"
 
 
 class HttpRequest(NamedTuple):
-    """A complete request."""
+    """A complete request.
+
+    `head` contains the request line and the headers. `lowered` is `head` in lower case, for the search of
+    headers.
+    """
 
     method: str
     path: str
@@ -46,26 +53,30 @@ class HttpRequest(NamedTuple):
     lowered: bytes
     body: bytes
 
-    def header(self, line: bytes) -> str | None:
-        """Return the value of a header. Constants of this module such as `API_KEY` name the header."""
-        return _value(self.head, self.lowered, line)
+    def find_header(self, line: bytes) -> str | None:
+        """Return the value of a header, or None if the header is missing.
+
+        `line` is a constant of this module, such as `API_KEY_PREFIX`.
+        """
+        return _find_header_value(self.head, self.lowered, line)
 
 
 class Connection(asyncio.Protocol):
     """One connection of a client.
 
-    It calls `handle` with each request and itself. The handler, now or later, calls exactly one of
-    :meth:`reply`, :meth:`reset`, :meth:`cut`, :meth:`send_slowly` and :meth:`hold`.
+    The connection calls `handle` with each request and itself. `handle` must call exactly one of
+    :meth:`reply`, :meth:`reset`, :meth:`send_and_close`, :meth:`send_slowly` and
+    :meth:`hold`, at once or later.
     """
 
     def __init__(self, handle: Callable[[HttpRequest, "Connection"], None]) -> None:
         self._handle = handle
         self._transport: asyncio.Transport
         self._buffer = b""
-        self._busy = False
-        self._reading = False
-        self._closing = False
-        self._gone: Callable[[], None] | None = None
+        self._is_busy = False
+        self._is_reading = False
+        self._closes_after_reply = False
+        self._on_loss: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -73,33 +84,33 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Report the loss to the holder of the connection."""
+        """Call the function `done` of :meth:`hold`, if the connection is held."""
         del exc
-        self._let_go()
+        self._report_loss()
 
     def data_received(self, data: bytes) -> None:
         """Add bytes to the buffer, and handle complete requests."""
         self._buffer = self._buffer + data if self._buffer else data
-        self._read_on()
+        self._handle_buffered_requests()
 
     def reply(self, answer: bytes) -> None:
         """Write an answer and continue with the next request."""
         if not self._transport.is_closing():
             self._transport.write(answer)
-            if self._closing:
+            if self._closes_after_reply:
                 self._transport.close()
-        self._busy = False
-        self._read_on()
+        self._is_busy = False
+        self._handle_buffered_requests()
 
     def reset(self) -> None:
-        """Reset the connection. Unread and unwritten data is lost."""
+        """Reset the connection. Data that was not read or written yet is lost."""
         found = self._transport.get_extra_info("socket")
         if found is not None and not self._transport.is_closing():
             found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._transport.abort()
 
-    def cut(self, answer: bytes) -> None:
-        """Write the beginning of an answer and close the connection."""
+    def send_and_close(self, answer: bytes) -> None:
+        """Write an answer, which may be incomplete, and close the connection."""
         if not self._transport.is_closing():
             self._transport.write(answer)
             self._transport.close()
@@ -109,12 +120,15 @@ class Connection(asyncio.Protocol):
         if self._transport.is_closing():
             done()
             return
-        self._gone = done
+        self._on_loss = done
         asyncio.get_running_loop().call_later(seconds, self._transport.close)
 
     def send_slowly(self, answer: bytes, seconds: float, done: Callable[[bool], None]) -> None:
-        """Write an answer in pieces over `seconds`. Then call `done` with whether the client stayed."""
-        size = max(1, -(-len(answer) // _PIECES))
+        """Write an answer in pieces over `seconds`. Then call `done`.
+
+        The argument of `done` is False if the client disconnected before the last piece, else True.
+        """
+        size = max(1, -(-len(answer) // _SLOW_PIECES))
         loop = asyncio.get_running_loop()
 
         def send_piece(start: int) -> None:
@@ -124,50 +138,53 @@ class Connection(asyncio.Protocol):
             end = start + size
             if end < len(answer):
                 self._transport.write(answer[start:end])
-                loop.call_later(seconds / _PIECES, send_piece, end)
+                loop.call_later(seconds / _SLOW_PIECES, send_piece, end)
             else:
                 done(True)
                 self.reply(answer[start:])
 
         send_piece(0)
 
-    def _let_go(self) -> None:
-        gone, self._gone = self._gone, None
+    def _report_loss(self) -> None:
+        gone, self._on_loss = self._on_loss, None
         if gone is not None:
             gone()
 
-    def _read_on(self) -> None:
-        # An immediate answer calls this method again. Then the outer call continues.
-        if self._reading:
+    def _handle_buffered_requests(self) -> None:
+        # If `handle` answers at once, `reply` calls this method again. Return, because the loop continues.
+        if self._is_reading:
             return
-        self._reading = True
-        while not self._busy and not self._transport.is_closing():
-            request = self._next()
+        self._is_reading = True
+        while not self._is_busy and not self._transport.is_closing():
+            request = self._take_request()
             if request is None:
                 break
-            self._busy = True
+            self._is_busy = True
             self._handle(request, self)
-        self._reading = False
+        self._is_reading = False
 
-    def _next(self) -> HttpRequest | None:
-        """Remove the next request from the buffer and return it. None if it is incomplete."""
+    def _take_request(self) -> HttpRequest | None:
+        """Remove the next request from the buffer and return it.
+
+        Return None if the request is incomplete or was refused.
+        """
         buffer = self._buffer
-        end = buffer.find(_END)
+        end = buffer.find(_HEAD_END)
         if end < 0:
             if len(buffer) > MAX_HEAD_BYTES:
                 self._refuse(431)
             return None
         head = buffer[:end]
         lowered = head.lower()
-        length = _value(head, lowered, _LENGTH) or "0"
+        length = _find_header_value(head, lowered, _CONTENT_LENGTH_PREFIX) or "0"
         words = head[: head.find(b"\r\n")].decode("latin-1").split(" ")
         if len(words) != 3 or not (length.isascii() and length.isdecimal()):  # noqa: PLR2004 - method path version
             self._refuse(400)
             return None
-        if lowered.find(_TRANSFER) >= 0:
+        if lowered.find(_TRANSFER_ENCODING_PREFIX) >= 0:
             self._refuse(411)
             return None
-        start = end + len(_END)
+        start = end + len(_HEAD_END)
         stop = start + int(length)
         if stop - start > MAX_BODY_BYTES:
             self._refuse(413)
@@ -175,16 +192,16 @@ class Connection(asyncio.Protocol):
         if len(buffer) < stop:
             return None
         self._buffer = buffer[stop:]
-        self._closing = lowered.find(_CLOSE) >= 0
+        self._closes_after_reply = lowered.find(_CONNECTION_CLOSE) >= 0
         path, _, query = words[1].partition("?")
         return HttpRequest(words[0], path, query, head, lowered, buffer[start:stop])
 
     def _refuse(self, status: int) -> None:
         self._buffer = b""
-        self.cut(answers.error(status, "the request cannot be read", trace="-"))
+        self.send_and_close(answers.make_error_answer(status, "the request cannot be read", trace="-"))
 
 
-def _value(head: bytes, lowered: bytes, line: bytes) -> str | None:
+def _find_header_value(head: bytes, lowered: bytes, line: bytes) -> str | None:
     start = lowered.find(line)
     if start < 0:
         return None

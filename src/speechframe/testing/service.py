@@ -1,4 +1,4 @@
-"""A service with planned faults for tests. It is a child process on a real local port."""
+"""Start, stop and control a service with planned faults. It is a child process with a real local port."""
 
 import contextlib
 import json
@@ -16,93 +16,102 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from speechframe.errors import ConnectionFailed, SettingsError
-from speechframe.processes.child import Running, line_within
+from speechframe.processes.child import Running, read_first_line
 from speechframe.settings import GLOBAL_REGION, Settings
 from speechframe.spec.chosen import API_KEY_HEADER
 from speechframe.testing.books import Books
-from speechframe.testing.handler import BOOKS_PATH, CONTROL_PATH, identity_of
+from speechframe.testing.handler import BOOKS_PATH, CONTROL_PATH, make_identity
 from speechframe.testing.knobs import DEFAULT_KEY, Knobs
 from speechframe.testing.plan import Form, Latency
 
 __all__ = ["FaultyService"]
 
-_START_S = 60.0
-_STOP_S = 5.0
-_ASK_S = 60.0
-_OK = 200
+_START_TIMEOUT_S = 60.0
+"""Time limit in seconds for the start of the child process, long enough for a busy machine."""
+_STOP_TIMEOUT_S = 5.0
+"""Time in seconds after which a child process that does not end is killed."""
+_REPLY_TIMEOUT_S = 60.0
+"""Time limit in seconds for an answer of the child process about its counts or settings."""
+_STATUS_OK = 200
 
 
 class FaultyService(Running):
-    """A canned, fast speech service with planned faults, which counts everything that it receives.
+    """A canned, fast speech service with planned faults, which counts calls, answers and bills.
 
-    It answers ``POST /v1/speech/generate``, ``POST /v1/speech/stream``, ``POST /v1/text/translate``, the
-    voice listing, the page of limits, and the audio URLs in its answers. Translations have each word
-    reversed, with the target after the text. The service runs on a loopback port in its own process, so it
-    takes no time from the client. It is a context manager (``with`` or ``async with``). Its behaviour depends
-    only on `seed`, the text, and the number of earlier calls with that text.
+    The service answers ``POST /v1/speech/generate``, ``POST /v1/speech/stream``, ``POST /v1/text/translate``,
+    the voice listing, the page of limits, and the audio URLs in its answers. A translation is the text with
+    each word reversed, followed by the target language. The service runs on a loopback port in its own
+    process, so it does not delay the Python code of the client. It is a context manager (``with`` or
+    ``async with``). The fault of a call depends only on `seed`, the text, and the number of earlier calls
+    with that text.
 
-    Bills are on disk before the answer is sent, so :meth:`kill` loses none of them.
+    The service writes each bill to disk before it sends the answer, so :meth:`kill` loses no bill.
 
     Parameters
     ----------
     seed
         Seed of faults and latencies (default 0).
     latency
-        Seconds from request to answer: a number, :class:`Fixed` or :class:`Lognormal`, drawn for each request
-        (default 0).
+        Seconds from request to answer: a number, or a :class:`Fixed` or :class:`Lognormal` distribution, from
+        which the service draws a latency for each request (default 0).
     cap
         Largest number of calls in flight for each key and region. Further calls get 429. None for no limit.
     cap_plan
         Pairs ``(seconds, cap)``. The cap changes at these times after the first call.
-    rate, burst
-        Calls per second and key above which calls get 429, and the number of calls that may come at once.
+    rate
+        Calls per second for each key. Further calls get 429. None for no limit.
+    burst
+        Number of calls that may come at once within `rate` (default 1).
     quota
-        Characters for each key. A call that exceeds the rest gets 402. None for no limit.
+        Characters for each key. A call with more characters than are left gets 402. None for no limit.
     faults
         Share of attempts for each step. A step is a status such as ``"500"``, or a fault: ``reset_before`` or
         ``reset_after`` (a reset before or after billing), ``hang``, ``hang_billed``, ``truncated``,
         ``broken_json``, ``broken_base64``, ``no_audio``, ``expired_url``, ``slow_bytes``. All faults except
-        ``reset_before`` and ``hang`` are billed. A stream has no JSON and no URL, so the faults of these
-        become ``no_audio``. In translations, faults of audio remove the texts. A 429 is sent at once, all
+        ``reset_before`` and ``hang`` are billed. A stream contains no JSON and no URL, so ``broken_json``,
+        ``broken_base64`` and ``expired_url`` become ``no_audio`` there. In translations, ``no_audio``,
+        ``broken_base64`` and ``expired_url`` give an empty list of translations. A 429 is sent at once, all
         other answers after the latency.
     scripts
-        Steps for a text, one for each attempt, then good answers. With ``"..."`` at the end, the last step is
-        repeated. The text ``"*"`` stands for every text without a script. A step may be ``"ok"``, and a
-        status may have its own Retry-After, as in ``"429:1.5"``. A text with a script gets no other faults. A
-        translation call uses the script of its first text that has one.
+        Steps for a text, one for each attempt. After the last step, the text gets good answers. If the script
+        ends with ``"..."``, all later attempts repeat the step before it. The text ``"*"`` stands for every
+        text without a script. A step may be ``"ok"``, and a status may have its own Retry-After, as in
+        ``"429:1.5"``. A text with a script gets no faults from `faults`. A translation call uses the script
+        of its first text that has a script.
     odd
-        Changes to the billed answers of a text: JSON for a field (``{"wordDurations": "[]"}``), or a whole
-        body for a Content-Type (``{"text/html": "<p>Hello"}``). In a translation, the entry of the text is
-        changed.
+        Changes to the good answers of a text: JSON for a field (``{"wordDurations": "[]"}``), or a whole body
+        for a Content-Type (``{"text/html": "<p>Hello"}``). In a translation, a field changes only in the
+        entry of the text. Set this parameter with :meth:`set`.
     retry_after
         Form of Retry-After in 429 and 503: whole ``"seconds"``, a decimal number (``"float"``), a ``"date"``,
-        none (None), or all of these in turn (``"mixed"``).
+        no header (None), or a mixture of these (``"mixed"``).
     retry_after_s
         Waiting time of Retry-After in seconds (default 1).
     audio_bytes
-        Approximate size of each audio in bytes. None for a length by the text, 0.06 s a character.
+        Approximate size of each audio in bytes. With None (default), the length is 0.06 s for each character.
     regions
-        Regions (section 4.1), each on its own port.
+        Names of the regions (section 4.1). Each region has its own port.
     down_regions
-        Regions that answer 503.
+        Names of the regions that answer 503.
     publish_cap
         Whether the page of limits contains the cap (default False).
     limits_page
         Whether there is a page of limits (default True).
     idempotent
-        Whether ``Idempotency-Key`` is obeyed (default True).
+        Whether the service honours ``Idempotency-Key``, so a repeated call is not billed again (default
+        True).
     billed_times
         Factor on the price of each call, in bills and answers (default 1).
     takes
-        Whether ``X-Take`` is obeyed (default True).
+        Whether the service honours the header ``X-Take`` (default True).
     hang_s
         Seconds until a hanging connection is closed (default 3600).
     slow_s
-        Duration of ``slow_bytes`` in seconds (default 1).
+        Seconds that an answer with the fault ``slow_bytes`` takes (default 1).
     keys
-        Keys that are accepted. Other keys get 403.
+        API keys that are accepted. Other keys get 403.
     data
-        Folder of the journal. By default a temporary folder, which is removed at the end.
+        Folder of the journal (the file of bills). By default a temporary folder, which is removed at the end.
 
     Raises
     ------
@@ -152,12 +161,12 @@ class FaultyService(Running):
         slow_s: float = 1.0,
         keys: Sequence[str | SecretStr] = (DEFAULT_KEY,),
         data: str | os.PathLike[str] | None = None,
-        **unknown: Never,  # so that our error is raised, while type checkers still refuse the call
+        **unknown: Never,  # raise SettingsError instead of TypeError; type checkers still report the call
     ) -> None:
-        self._keys = _checked_keys(keys)
+        self._keys = _check_keys(keys)
         if data is not None and not isinstance(data, (str, os.PathLike)):
             raise SettingsError(f"data={data!r}; allowed: a folder")
-        self._knobs = Knobs.of({
+        self._knobs = Knobs.from_values({
             "seed": seed, "latency": latency, "cap": cap, "cap_plan": cap_plan, "rate": rate,
             "burst": burst, "quota": quota, "faults": faults, "scripts": scripts,
             "retry_after": retry_after, "retry_after_s": retry_after_s, "audio_bytes": audio_bytes,
@@ -174,7 +183,7 @@ class FaultyService(Running):
     def __repr__(self) -> str:
         return f"<FaultyService {' '.join(self._urls.values()) or 'not started'}>"
 
-    # -- what it is ----------------------------------------------------------------
+    # -- properties ----------------------------------------------------------------
 
     @property
     def url(self) -> str:
@@ -190,19 +199,19 @@ class FaultyService(Running):
 
     @property
     def api_key(self) -> SecretStr:
-        """The first key."""
+        """The first of `keys`."""
         return self._keys[0]
 
     @property
     def settings(self) -> Settings:
-        """Settings with address and key for a client. Services with equal seeds have the same profile."""
+        """Settings for a client: addresses, API key, profile. Services with equal seeds share a profile."""
         named = {name: url for name, url in self._urls.items() if name != GLOBAL_REGION}
         return Settings(
             base_url=self._urls.get(GLOBAL_REGION) if named else self.url,
             region_urls=named,
             regions=tuple(named),
             api_key=self.api_key,
-            profile=identity_of(self._knobs.seed),
+            profile=make_identity(self._knobs.seed),
         )
 
     @property
@@ -210,10 +219,10 @@ class FaultyService(Running):
         """Whether the child process runs."""
         return self._process is not None and self._process.poll() is None
 
-    # -- its life ------------------------------------------------------------------
+    # -- start and stop -------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start the child process and return when it is ready.
+        """Start the child process. Return when the service is ready.
 
         Raises
         ------
@@ -225,38 +234,38 @@ class FaultyService(Running):
         if self._given_data is None and self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="speechframe-", ignore_cleanup_errors=True)
         try:
-            self._spawn()
+            self._start_child()
         except BaseException:
             self.stop()
             raise
         return self
 
     def stop(self) -> None:
-        """End the child process and remove its temporary folder. A second call does nothing."""
+        """End the child process and remove the temporary folder, if any. A second call does nothing."""
         process, self._process = self._process, None
         if process is not None:
-            _end(process)
+            _end_process(process)
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
 
     def kill(self) -> None:
-        """Kill the child process at once with SIGKILL."""
+        """Kill the child process with SIGKILL. If no child process runs, do nothing."""
         process, self._process = self._process, None
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGKILL)
-            _end(process)
+            _end_process(process)
 
     def restart(self) -> None:
-        """Start again on the same ports, with the same keys, knobs and bills.
+        """Start the service again on the same ports, with the same keys, settings and bills.
 
-        A running child process is killed first. Attempts, scripts and all counts except bills begin again.
+        A running child process is killed first. Scripts, and all counts except bills, begin again.
         """
         self.kill()
         self.start()
 
-    # -- while it runs -------------------------------------------------------------
+    # -- counts and changes of a running service --------------------------------------
 
     def books(self) -> Books:
         """Return the counts so far.
@@ -266,7 +275,7 @@ class FaultyService(Running):
         ConnectionFailed
             If the service does not run.
         """
-        return Books.of_json(self._ask("GET", BOOKS_PATH))
+        return Books.from_json(self._request_json("GET", BOOKS_PATH))
 
     def set(self, **knobs: Any) -> None:
         """Change parameters while the service runs. Calls in flight do not change.
@@ -284,12 +293,12 @@ class FaultyService(Running):
         ConnectionFailed
             If the service does not run.
         """
-        changed = self._knobs.changed(knobs)
-        self._ask("POST", CONTROL_PATH, changed.model_dump_json(include=set(knobs)))
+        changed = self._knobs.with_changes(knobs)
+        self._request_json("POST", CONTROL_PATH, changed.model_dump_json(include=set(knobs)))
         self._knobs = changed
 
-    def _ask(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
-        connection = HTTPConnection(urlsplit(self.url).netloc, timeout=_ASK_S)
+    def _request_json(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
+        connection = HTTPConnection(urlsplit(self.url).netloc, timeout=_REPLY_TIMEOUT_S)
         try:
             connection.request(method, path, body, {API_KEY_HEADER: self.api_key.get_secret_value()})
             reply = connection.getresponse()
@@ -298,46 +307,48 @@ class FaultyService(Running):
             raise ConnectionFailed(f"the faulty service does not answer: {error}", sent=True) from None
         finally:
             connection.close()
-        if reply.status != _OK:
+        if reply.status != _STATUS_OK:
             raise SettingsError(answer["error_message"])
         return answer
 
-    def _spawn(self) -> None:
+    def _start_child(self) -> None:
         command = [sys.executable, "-P", "-m", "speechframe.testing.faulty"]
         self._process = process = subprocess.Popen(  # noqa: S603 - our own module
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # Ctrl-C in a notebook or terminal must reach this process only. The child ends with the block.
+            # Ctrl-C in a notebook or terminal must interrupt only this process, not the child.
             start_new_session=True,
         )
         assert process.stdin is not None  # noqa: S101 - true, because the arguments request pipes
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(self._start_message().encode() + b"\n")
+            process.stdin.write(self._make_start_message().encode() + b"\n")
             process.stdin.flush()
         assert process.stdout is not None  # noqa: S101 - same
-        line = line_within(process.stdout, _START_S)
+        line = read_first_line(process.stdout, _START_TIMEOUT_S)
         try:
-            said = json.loads(line)
+            message = json.loads(line)
         except ValueError:
-            said = {"error": f"it ended or wrote nothing within {_START_S:g} s. See its standard error"}
-        if "error" in said:
-            raise SettingsError(f"the faulty service cannot start: {said['error']}")
-        self._urls = said["urls"]
-        self.pid = said["pid"]
+            message = {
+                "error": f"it ended or wrote nothing within {_START_TIMEOUT_S:g} s. See its standard error"
+            }
+        if "error" in message:
+            raise SettingsError(f"the faulty service cannot start: {message['error']}")
+        self._urls = message["urls"]
+        self.pid = message["pid"]
 
-    def _start_message(self) -> str:
+    def _make_start_message(self) -> str:
         folder = self._given_data if self._given_data is not None else self._temporary
         data = folder.name if isinstance(folder, tempfile.TemporaryDirectory) else os.fspath(folder or "")
-        # Send keys through the pipe, because every user of the machine can read arguments.
+        # Send the API keys through the pipe, because every user of the machine can read command lines.
         keys = [key.get_secret_value() for key in self._keys]
         knobs = self._knobs.model_dump(mode="json") | {"keys": keys}
         ports = {region: urlsplit(url).port for region, url in self._urls.items()}
         return json.dumps({"knobs": knobs, "data": str(Path(data).absolute()), "ports": ports})
 
 
-def _checked_keys(keys: Any) -> tuple[SecretStr, ...]:
-    # Refuse a text, because it would count as a list of letters.
+def _check_keys(keys: Any) -> tuple[SecretStr, ...]:
+    # Refuse a single string, because each of its letters would become a key.
     given = tuple(keys) if isinstance(keys, Iterable) and not isinstance(keys, (str, bytes)) else None
     if given is None or not all(isinstance(key, (str, SecretStr)) for key in given):
         raise SettingsError(
@@ -348,13 +359,13 @@ def _checked_keys(keys: Any) -> tuple[SecretStr, ...]:
     return tuple(key for one in given if (key := Settings(api_key=one).api_key) is not None)
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end_process(process: "subprocess.Popen[bytes]") -> None:
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(OSError):
                 stream.close()
     try:
-        process.wait(_STOP_S)
+        process.wait(_STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(_STOP_S)
+        process.wait(_STOP_TIMEOUT_S)

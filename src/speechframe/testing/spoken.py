@@ -1,4 +1,4 @@
-"""The answers to calls, with all their faults."""
+"""Make the answers to billed calls for speech and translations, with the fault of each call."""
 
 import base64
 import json
@@ -6,24 +6,25 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from speechframe.spec.chosen import WARNING_HEADER, content_type
+from speechframe.spec.chosen import WARNING_HEADER, make_content_type
 from speechframe.testing import answers
-from speechframe.testing.audio import Shape, clip_base64, shape_of, streamed_clip
-from speechframe.testing.audio_urls import EXPIRED_PATH, path_of
+from speechframe.testing.audio import Shape, encode_clip_base64, make_shape, make_streamed_clip
+from speechframe.testing.audio_urls import EXPIRED_PATH, make_clip_path
 from speechframe.testing.plan import Fault
-from speechframe.testing.wanted import Wanted, WantedTranslation
+from speechframe.testing.wanted import ParsedSpeechRequest, ParsedTranslationRequest
 
 __all__ = ["answer_generate", "answer_stream", "answer_translate", "change_answer"]
 
-# Words with digits are left out, because they are numbers or tokens that replace placeholders.
-_WORD = re.compile(r"\b[^\W\d_]+\b")
-_NO_AUDIO = base64.b64encode(b"no audio at all")
-_WITHOUT_AUDIO = frozenset({Fault.NO_AUDIO, Fault.BROKEN_JSON, Fault.BROKEN_BASE64, Fault.EXPIRED_URL})
-"""Faults that bill and give no audio. A stream has only one form of them."""
+_WORD_PATTERN = re.compile(r"\b[^\W\d_]+\b")
+"""A word that a translation reverses. Words with digits are numbers or tokens for placeholders."""
+_INVALID_AUDIO = base64.b64encode(b"no audio at all")
+"""Base64 of bytes that are not audio. A stream sends this text itself, which is not audio either."""
+_FAULTS_WITHOUT_AUDIO = frozenset({Fault.NO_AUDIO, Fault.BROKEN_JSON, Fault.BROKEN_BASE64, Fault.EXPIRED_URL})
+"""Billed faults whose answer contains no usable audio. Streams send `_INVALID_AUDIO` for each of these."""
 
 
 def answer_generate(
-    wanted: Wanted,
+    wanted: ParsedSpeechRequest,
     fault: Fault | None,
     *,
     audio_bytes: int | None,
@@ -32,99 +33,112 @@ def answer_generate(
     remaining: int,
     used: int,
 ) -> bytes:
-    """Return the answer to a generate call. `url` is the address of the region, for audio URLs."""
-    shape = _shape(wanted, audio_bytes)
+    """Return the answer to a generate call, with its fault.
+
+    `audio_bytes` is the approximate size of the audio, or None for a length by the text. `trace` is the trace
+    id, and `url` the address of the region. `remaining` and `used` count characters of the key.
+    """
+    shape = _choose_shape(wanted, audio_bytes)
     audio_url = ""
     encoded: tuple[bytes | memoryview, ...] = ()
     if fault is Fault.EXPIRED_URL:
         audio_url = f"{url}{EXPIRED_PATH}/{wanted.tag:016x}"
     elif fault is Fault.NO_AUDIO:
-        encoded = (_NO_AUDIO,)
+        encoded = (_INVALID_AUDIO,)
     elif wanted.as_base64 or fault is Fault.BROKEN_BASE64:
-        encoded = clip_base64(shape, wanted.tag, wanted.take)
+        encoded = encode_clip_base64(shape, wanted.tag, wanted.take)
     else:
-        audio_url = url + path_of(shape, wanted.tag, wanted.take)
+        audio_url = url + make_clip_path(shape, wanted.tag, wanted.take)
     if fault is Fault.BROKEN_BASE64:
         encoded = (b"*" + bytes(encoded[0][1:]), *encoded[1:])
-    body = answers.spoken(
+    body = answers.make_speech_body(
         audio_url=audio_url,
         encoded_audio=encoded,
         audio_seconds=shape.seconds,
         remaining=remaining,
         used=used,
-        words=answers.word_durations(wanted.text, shape.seconds),
+        words=answers.make_word_durations(wanted.text, shape.seconds),
         warning=wanted.warning,
     )
-    answer = answers.http(200, body, trace=trace)
-    # Without the last brace the body is not JSON.
+    answer = answers.make_http_answer(200, body, trace=trace)
+    # A body that ends with "]" instead of "}" is not JSON.
     return answer[:-1] + b"]" if fault is Fault.BROKEN_JSON else answer
 
 
-def answer_stream(wanted: Wanted, fault: Fault | None, *, audio_bytes: int | None, trace: str) -> bytes:
-    """Return the answer to a stream call."""
-    audio = streamed_clip(_shape(wanted, audio_bytes), wanted.tag, wanted.take)
-    if fault in _WITHOUT_AUDIO:
-        audio = _NO_AUDIO
+def answer_stream(
+    wanted: ParsedSpeechRequest, fault: Fault | None, *, audio_bytes: int | None, trace: str
+) -> bytes:
+    """Return the answer to a stream call, with its fault. `audio_bytes` is as in `answer_generate`."""
+    audio = make_streamed_clip(_choose_shape(wanted, audio_bytes), wanted.tag, wanted.take)
+    if fault in _FAULTS_WITHOUT_AUDIO:
+        audio = _INVALID_AUDIO
     warning = "" if wanted.warning is None else f"{WARNING_HEADER}: {quote(wanted.warning)}\r\n"
-    kind = content_type(wanted.format, wanted.rate_hz, wanted.channels)
-    return answers.chunked(audio, trace=trace, content_type=kind, headers=warning)
+    kind = make_content_type(wanted.format, wanted.rate_hz, wanted.channels)
+    return answers.make_chunked_answer(audio, trace=trace, content_type=kind, headers=warning)
 
 
 def answer_translate(
-    wanted: WantedTranslation,
+    wanted: ParsedTranslationRequest,
     fault: Fault | None,
     odd: Mapping[str, Mapping[str, str]],
     billed_times: float,
     *,
     trace: str,
 ) -> bytes:
-    """Return the answer to a translation call. Words are reversed, numbers and tokens stay."""
+    """Return the answer to a translation call, with its fault. Words with digits are not reversed.
+
+    `odd` maps a text to its changes, as in `change_answer`. `billed_times` is the factor on the price.
+    """
     used = float(sum(round(n * billed_times) for n in wanted.characters_of.values()))
     entries = []
-    for text in () if fault in _WITHOUT_AUDIO - {Fault.BROKEN_JSON} else wanted.texts:
-        said = _WORD.sub(lambda word: word[0][::-1], text)
-        fields = {"source_text": text, "translated_text": f"{said} ({wanted.target})"}
-        whole = _other_body(odd.get(text, {}), trace)
+    for text in () if fault in _FAULTS_WITHOUT_AUDIO - {Fault.BROKEN_JSON} else wanted.texts:
+        reversed_text = _WORD_PATTERN.sub(lambda word: word[0][::-1], text)
+        fields = {"source_text": text, "translated_text": f"{reversed_text} ({wanted.target})"}
+        whole = _make_replaced_answer(odd.get(text, {}), trace)
         if whole is not None:
             return whole
         entries.append(_encode_changed(fields, odd.get(text, {})))
     metadata = json.dumps({"target_language": wanted.target, "credits_used": used})
     end = "]" if fault is Fault.BROKEN_JSON else "}"
     body = f'{{"translations":[{",".join(entries)}],"metadata":{metadata}{end}'
-    return answers.http(200, [body.encode()], trace=trace)
+    return answers.make_http_answer(200, [body.encode()], trace=trace)
 
 
 def change_answer(answer: bytes, odd: Mapping[str, str], *, trace: str) -> bytes:
     r"""Return a good answer with some fields replaced, or with another body.
 
-    `odd` maps a field to its JSON, or a content type to a whole body.
+    `odd` maps the name of a field to its JSON, or a content type to a whole body.
 
     Examples
     --------
-    >>> answer = answers.http(200, [b'{"audioLengthInSeconds":1.0}'], trace="7")
+    >>> answer = answers.make_http_answer(200, [b'{"audioLengthInSeconds":1.0}'], trace="7")
     >>> change_answer(answer, {"audioLengthInSeconds": "NaN"}, trace="7").partition(b"\r\n\r\n")[2]
     b'{"audioLengthInSeconds":NaN}'
     """
-    if (whole := _other_body(odd, trace)) is not None:
+    if (whole := _make_replaced_answer(odd, trace)) is not None:
         return whole
     fields = json.loads(answer.partition(b"\r\n\r\n")[2])
-    return answers.http(200, [_encode_changed(fields, odd).encode()], trace=trace)
+    return answers.make_http_answer(200, [_encode_changed(fields, odd).encode()], trace=trace)
 
 
-def _other_body(odd: Mapping[str, str], trace: str) -> bytes | None:
+def _make_replaced_answer(odd: Mapping[str, str], trace: str) -> bytes | None:
     bodies = ((kind, body) for kind, body in odd.items() if "/" in kind)
     return next(
-        (answers.http(200, [body.encode()], trace=trace, content_type=kind) for kind, body in bodies), None
+        (
+            answers.make_http_answer(200, [body.encode()], trace=trace, content_type=kind)
+            for kind, body in bodies
+        ),
+        None,
     )
 
 
 def _encode_changed(fields: Mapping[str, object], odd: Mapping[str, str]) -> str:
-    said = {name: json.dumps(value) for name, value in fields.items()} | dict(odd)
-    return "{" + ",".join(f"{json.dumps(name)}:{value}" for name, value in said.items()) + "}"
+    encoded_fields = {name: json.dumps(value) for name, value in fields.items()} | dict(odd)
+    return "{" + ",".join(f"{json.dumps(name)}:{value}" for name, value in encoded_fields.items()) + "}"
 
 
-def _shape(wanted: Wanted, audio_bytes: int | None) -> Shape:
-    return shape_of(
+def _choose_shape(wanted: ParsedSpeechRequest, audio_bytes: int | None) -> Shape:
+    return make_shape(
         wanted.format,
         wanted.rate_hz,
         wanted.channels,

@@ -1,36 +1,64 @@
-"""Reading of requests, as far as canned answers depend on sections 2.1, 2.2 and 2.6."""
+"""Read requests for speech and translations (sections 2.1, 2.2 and 2.6 of the API document).
+
+Only those fields are read and checked that a canned answer depends on.
+"""
 
 import json
 from collections.abc import Container
 from typing import Any, NamedTuple
 
-from speechframe.spec.limits import GENERATE_SAMPLE_RATES_HZ, STREAM_SAMPLE_RATES_HZ, default_sample_rate_hz
+from speechframe.spec.limits import (
+    GENERATE_SAMPLE_RATES_HZ,
+    STREAM_SAMPLE_RATES_HZ,
+    get_default_sample_rate_hz,
+)
 from speechframe.spec.speech import ChannelType, Format, GenerateRequest, Model
-from speechframe.spec.texts import billed_characters
+from speechframe.spec.texts import count_billed_characters
 from speechframe.testing.audio import tag_of
 
-__all__ = ["BadRequestError", "Wanted", "WantedTranslation", "read_request", "read_translation"]
+__all__ = [
+    "BadRequestError",
+    "ParsedSpeechRequest",
+    "ParsedTranslationRequest",
+    "read_request",
+    "read_translation",
+]
 
-_SPOKEN = frozenset({Format.WAV, Format.FLAC})
+_AVAILABLE_FORMATS = frozenset({Format.WAV, Format.FLAC})
 _FORMATS = {found.value: found for found in Format}
 _MODELS = {found.value: found for found in Model}
-_CHANNELS = {found.value: found.channels for found in ChannelType}
-_FIELDS = GenerateRequest.model_fields
-_FORMAT, _CHANNEL_TYPE, _RATE_HZ = (
-    _FIELDS[name].default for name in ("format", "channel_type", "sample_rate")
+_CHANNEL_COUNTS = {found.value: found.channels for found in ChannelType}
+_REQUEST_FIELDS = GenerateRequest.model_fields
+_DEFAULT_FORMAT, _DEFAULT_CHANNEL_TYPE, _DEFAULT_RATE_HZ = (
+    _REQUEST_FIELDS[name].default for name in ("format", "channel_type", "sample_rate")
 )
 
 
 class BadRequestError(Exception):
-    """Raised for a request that gets 400."""
+    """Raised if a request is invalid. The service answers 400 with the message."""
 
 
-class Wanted(NamedTuple):
+class ParsedSpeechRequest(NamedTuple):
     """A valid request for speech.
 
-    `characters` is the number of billed characters. `is_stream` is for a streamed answer, `as_base64` for
-    Base64 instead of a URL. `warning` names a replaced value. `content` is the request without the way of
-    delivery.
+    Attributes
+    ----------
+    text, tag
+        The text, and its tag (a 64-bit hash).
+    characters
+        Number of billed characters.
+    format, rate_hz, channels
+        Format, sample rate and number of channels of the answer.
+    as_base64
+        Whether the answer contains the audio as Base64, instead of a URL.
+    take
+        Number of the take (one reading of the text), from 0.
+    warning
+        Warning that the format was replaced, or None.
+    content
+        The take and all fields except ``encodeAsBase64``. Two requests with equal content are one order.
+    is_stream
+        Whether the answer is streamed.
     """
 
     text: str
@@ -51,8 +79,20 @@ class Wanted(NamedTuple):
         return {self.tag: self.characters}
 
 
-class WantedTranslation(NamedTuple):
-    """A valid request for translations. `text` is the text whose script is played."""
+class ParsedTranslationRequest(NamedTuple):
+    """A valid request for translations.
+
+    Attributes
+    ----------
+    text, tag
+        The text whose script of faults applies to the call, and its tag (a 64-bit hash).
+    texts
+        All texts.
+    target
+        The target language.
+    content
+        The body of the request.
+    """
 
     text: str
     tag: int
@@ -67,60 +107,65 @@ class WantedTranslation(NamedTuple):
 
     @property
     def characters_of(self) -> dict[int, int]:
-        """Billed characters of each text by its tag. Equal texts are added up."""
+        """Billed characters of each text by its tag. If a text occurs twice, its characters are added."""
         found: dict[int, int] = {}
         for text in self.texts:
             found[tag_of(text)] = found.get(tag_of(text), 0) + len(text)
         return found
 
 
-def read_request(body: bytes, take: str | None, *, is_stream: bool = False) -> Wanted:
-    """Return the request in a JSON body, or raise BadRequestError that names the field.
+def read_request(body: bytes, take: str | None, *, is_stream: bool = False) -> ParsedSpeechRequest:
+    """Return the request for speech in a JSON body. Raise BadRequestError if the body or a field is invalid.
 
-    `take` is the header with the take, or None. `is_stream` is for streams (section 2.2). Their default model
-    is falcon-2.
+    `take` is the value of the header with the take, or None without the header. Set `is_stream` for a stream
+    (section 2.2), whose default model is falcon-2.
     """
-    fields = _object(body)
+    fields = _parse_object(body)
     text = fields.get("text")
     if not isinstance(text, str) or not text.strip():
         raise BadRequestError("text: a text that is not blank is needed")
     if not isinstance(fields.get("voiceId"), str):
         raise BadRequestError("voiceId: a voice is needed")
-    asked = _choice(_FORMATS, fields.get("format", _FORMAT), "format")
-    given = asked if asked in _SPOKEN else Format.WAV
+    requested_format = _choose_value(_FORMATS, fields.get("format", _DEFAULT_FORMAT), "format")
+    used_format = requested_format if requested_format in _AVAILABLE_FORMATS else Format.WAV
     rates_hz: tuple[int, ...] = GENERATE_SAMPLE_RATES_HZ
-    rate_hz = _RATE_HZ
+    rate_hz = _DEFAULT_RATE_HZ
     if is_stream:
-        model = _choice(_MODELS, fields.get("model", Model.FALCON_2), "model")
-        rates_hz, rate_hz = STREAM_SAMPLE_RATES_HZ, default_sample_rate_hz(model)
+        model = _choose_value(_MODELS, fields.get("model", Model.FALCON_2), "model")
+        rates_hz, rate_hz = STREAM_SAMPLE_RATES_HZ, get_default_sample_rate_hz(model)
     rate_hz = fields.get("sampleRate", rate_hz)
     if rate_hz not in rates_hz:
         raise BadRequestError(f"sampleRate: allowed are {', '.join(map(str, rates_hz))}")
-    number = take or "0"
-    if not (number.isascii() and number.isdecimal() and int(number) < 1 << 31):
+    take_text = take or "0"
+    if not (take_text.isascii() and take_text.isdecimal() and int(take_text) < 1 << 31):
         raise BadRequestError("the take is not a number from 0 to 2147483647")
     as_base64 = fields.pop("encodeAsBase64", None) is True
-    return Wanted(
+    return ParsedSpeechRequest(
         text=text,
         tag=tag_of(text),
-        characters=billed_characters(text),
-        format=given,
+        characters=count_billed_characters(text),
+        format=used_format,
         rate_hz=int(rate_hz),
-        channels=_choice(_CHANNELS, fields.get("channelType", _CHANNEL_TYPE), "channelType"),
+        channels=_choose_value(
+            _CHANNEL_COUNTS, fields.get("channelType", _DEFAULT_CHANNEL_TYPE), "channelType"
+        ),
         as_base64=as_base64,
-        take=int(number),
-        warning=None if given is asked else f"this service has no {asked.value}, the audio is {given.value}",
-        content=f"{number}\n{json.dumps(fields, sort_keys=True)}".encode(),
+        take=int(take_text),
+        warning=None
+        if used_format is requested_format
+        else f"this service has no {requested_format.value}, the audio is {used_format.value}",
+        content=f"{take_text}\n{json.dumps(fields, sort_keys=True)}".encode(),
         is_stream=is_stream,
     )
 
 
-def read_translation(body: bytes, scripts: Container[str]) -> WantedTranslation:
-    """Return the translation request in a JSON body, or raise BadRequestError that names the field.
+def read_translation(body: bytes, scripts: Container[str]) -> ParsedTranslationRequest:
+    """Return the translation request in a JSON body. Raise BadRequestError if the body or a field is invalid.
 
-    The first text in `scripts` decides the step of the call.
+    `scripts` contains the texts that have a script of faults. The first such text decides the fault of the
+    call.
     """
-    fields = _object(body)
+    fields = _parse_object(body)
     texts, target = fields.get("texts"), fields.get("targetLanguage")
     if (
         not isinstance(texts, list)
@@ -131,10 +176,10 @@ def read_translation(body: bytes, scripts: Container[str]) -> WantedTranslation:
     if not isinstance(target, str):
         raise BadRequestError("targetLanguage: a language is needed")
     text = next((text for text in texts if text in scripts), texts[0])
-    return WantedTranslation(text, tag_of(text), tuple(texts), target, body)
+    return ParsedTranslationRequest(text, tag_of(text), tuple(texts), target, body)
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _parse_object(body: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(body)
     except ValueError:
@@ -144,7 +189,7 @@ def _object(body: bytes) -> dict[str, Any]:
     return fields
 
 
-def _choice(choices: dict[str, Any], value: object, name: str) -> Any:
+def _choose_value(choices: dict[str, Any], value: object, name: str) -> Any:
     if not isinstance(value, str) or value not in choices:
         raise BadRequestError(f"{name}: allowed are {', '.join(choices)}")
     return choices[value]

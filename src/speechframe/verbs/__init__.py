@@ -1,6 +1,7 @@
-"""The verbs, which are the things that people do with a table.
+"""The verbs, which are the public functions that make something: `generate`, `translate`, `dub` and more.
 
-A verb is a file with a function of the same name. The file of a verb that makes a run also has its backend.
+Each verb is a file with a function of the same name. The file of a verb that makes a run also has its
+backend, the class that turns rows into calls and answers into records.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,46 +13,47 @@ if TYPE_CHECKING:
 
 
 class Verb(NamedTuple):
-    """A verb that makes a run. It is also a command.
+    """A verb that makes a run. A command of the same name runs it.
 
     `summary` is the line of the command in ``speechframe --help``. `backend` imports the verb's module and
-    returns the class of its backend. The module loads Arrow and the web client, so help pages do not call it.
+    returns its class of backend. The import is slow, because the module loads Arrow and the HTTP client. So
+    help pages do not call `backend`.
     """
 
     summary: str
     backend: "Callable[[], type[ServiceBackend]]"
 
 
-def _generate() -> "type[ServiceBackend]":
+def _load_generate() -> "type[ServiceBackend]":
     from speechframe.verbs.generate import GenerateBackend
 
     return GenerateBackend
 
 
-def _translate() -> "type[ServiceBackend]":
+def _load_translate() -> "type[ServiceBackend]":
     from speechframe.verbs.translate import TranslateBackend
 
     return TranslateBackend
 
 
-def _change_voice() -> "type[ServiceBackend]":
+def _load_change_voice() -> "type[ServiceBackend]":
     from speechframe.verbs.change_voice import ChangeVoiceBackend
 
     return ChangeVoiceBackend
 
 
-def _dub() -> "type[ServiceBackend]":
+def _load_dub() -> "type[ServiceBackend]":
     from speechframe.verbs.dub import DubBackend
 
     return DubBackend
 
 
-VERBS: Mapping[str, Verb] = MappingProxyType(
+RUN_VERBS: Mapping[str, Verb] = MappingProxyType(
     {
-        "generate": Verb("Speak each row of a table.", _generate),
-        "translate": Verb("Translate each row of a table into other languages.", _translate),
-        "change_voice": Verb("Convert each clip of a table to another voice.", _change_voice),
-        "dub": Verb("Dub each media file of a table into other languages.", _dub),
+        "generate": Verb("Speak each row of a table.", _load_generate),
+        "translate": Verb("Translate each row of a table into other languages.", _load_translate),
+        "change_voice": Verb("Convert each clip of a table to another voice.", _load_change_voice),
+        "dub": Verb("Dub each media file of a table into other languages.", _load_dub),
     }
 )
-"""The verbs that make runs, by name. Commands and :func:`resume` take the verbs from this table."""
+"""The verbs that make runs, by name. The commands and :func:`resume` use this table."""

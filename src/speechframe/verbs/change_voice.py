@@ -1,7 +1,8 @@
-"""The verb `change_voice`, which converts rows of clips to another voice (section 2.5 of the document).
+"""The verb `change_voice`, which converts clips to another voice (section 2.5 of the service document).
 
-Each clip is inspected before anything is spent, and read again when it is sent. Files stay in their places.
-A clip without a file (bytes, an array, a URL) is kept in the run's folder as ``clips/<sha256>.<ending>``.
+Each clip is inspected before anything is spent, and read again when it is sent. A clip in a file is not
+copied. A clip without a file (bytes, an array, a URL) is stored in the run's folder as
+``clips/<sha256>.<ending>``.
 """
 
 import asyncio
@@ -18,102 +19,115 @@ import aiohttp
 import pyarrow as pa
 from yarl import URL
 
-from speechframe.backends.files import files_or_table, keep_clip, kept_path
+from speechframe.backends.files import find_files, resolve_path, store_clip
 from speechframe.backends.service import SpokenBackend
 from speechframe.batch.backend import Request
 from speechframe.batch.live import Run
-from speechframe.batch.progress import duration
-from speechframe.batch.run import make
+from speechframe.batch.progress import describe_duration
+from speechframe.batch.run import make_run
 from speechframe.batch.run_options import RunOptions
 from speechframe.client import PreparedCall
-from speechframe.client.upload import Body, Upload, file_of_samples, upload_of, upload_of_bytes
+from speechframe.client.upload import Body, Upload, encode_wav, make_upload, read_clip
 from speechframe.errors import AudioError
 from speechframe.settings import Settings
-from speechframe.spec.billing import CREDIT, PRICES, convert_millicredits
+from speechframe.spec.billing import MILLICREDITS_PER_CREDIT, PRICES, compute_voice_change_millicredits
 from speechframe.spec.changer import ConvertRequest
-from speechframe.spec.check import FieldProblem, shown
+from speechframe.spec.check import FieldProblem, shorten_value
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
 from speechframe.tables.column import Column
 from speechframe.wire.changer import encode_convert
 
-# Field of the document to our argument, if the names differ. `_WIRES` leaves out `file_url`, because
-# `change_voice` downloads clips behind URLs itself.
-_RENAMED = {
+# Maps a request field to the argument of `change_voice` that fills the field, if their Python names differ.
+_ARGUMENT_OF_FIELD = {
     "file": "audio",
     "voice_id": "voice",
     "multi_native_locale": "locale",
     "encode_output_as_base64": "encode_as_base64",
 }
 
-_WIRES = {name: wire for name, wire in ConvertRequest.wire_names().items() if name != "file_url"}
+# Maps the Python name of a request field to its name on the wire. `file_url` is left out, because
+# `change_voice` downloads clips behind URLs itself.
+_WIRE_NAMES = {name: wire for name, wire in ConvertRequest.get_wire_names().items() if name != "file_url"}
 
-ARGUMENTS: Mapping[str, str] = MappingProxyType({_RENAMED.get(n, n): wire for n, wire in _WIRES.items()})
-"""Argument of :func:`change_voice` to the request field that it fills."""
+WIRE_OF_ARGUMENT: Mapping[str, str] = MappingProxyType(
+    {_ARGUMENT_OF_FIELD.get(n, n): wire for n, wire in _WIRE_NAMES.items()}
+)
+"""Maps each argument of :func:`change_voice` to the wire name of the request field that it fills."""
 
-AUDIO = "audio"
+AUDIO_ARGUMENT = "audio"
 """Name of the argument for clips, and of the column made from a plain list of clips."""
 
-_FILE = ARGUMENTS[AUDIO]
-_KEPT_OF_CLIP = ("sha256", "size_bytes", "audio_seconds", "media_type")
+# Wire name of the field with the clip. In a stored body, this field contains facts about the clip.
+_FILE_FIELD = WIRE_OF_ARGUMENT[AUDIO_ARGUMENT]
+# Attributes of a clip that a stored body contains beside its path.
+_STORED_CLIP_FIELDS = ("sha256", "size_bytes", "audio_seconds", "media_type")
 
-_SUFFIXES = "wav flac mp3 ogg oga opus aif aiff au caf w64 m4a mp4 aac webm mkv mov 3gp amr wma"
-_AUDIO_SUFFIXES = frozenset(f".{suffix}" for suffix in _SUFFIXES.split())
-_FETCH_S = 60.0  # time limit of one download
-_MOST_REMEMBERED = 50_000
+# Extensions of the files that count as clips in a folder.
+_SUFFIX_WORDS = "wav flac mp3 ogg oga opus aif aiff au caf w64 m4a mp4 aac webm mkv mov 3gp amr wma"
+_AUDIO_SUFFIXES = frozenset(f".{suffix}" for suffix in _SUFFIX_WORDS.split())
+_DOWNLOAD_LIMIT_S = 60.0  # time limit of one download in seconds
+_MAX_CACHED_CLIPS = 50_000  # paths and URLs whose clips are cached
 
 
 class ChangeVoiceBackend(SpokenBackend):
-    """Backend of the voice changer. A request's body contains the fields and facts about the clip."""
+    """Backend of the voice changer. The stored body of a request has its fields and facts about the clip."""
 
     operation = "change_voice"
     columns = SpokenBackend.columns.append(pa.field("transcription", pa.string()))
-    arguments = tuple(ARGUMENTS)
-    data_arguments = frozenset({AUDIO})
-    carried = frozenset({AUDIO})
-    wire_names = ARGUMENTS
+    arguments = tuple(WIRE_OF_ARGUMENT)
+    data_arguments = frozenset({AUDIO_ARGUMENT})
+    carried = frozenset({AUDIO_ARGUMENT})
+    wire_names = WIRE_OF_ARGUMENT
     has_word_times = False
     spoken_field = "transcription"
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._base = Path.cwd()  # folder of clips with relative paths
-        self._looked_up = lru_cache(_MOST_REMEMBERED)(self._look_up)  # looks up each path or URL once
+        self._base = Path.cwd()  # folder in which relative paths begin
+        self._looked_up = lru_cache(_MAX_CACHED_CLIPS)(self._look_up)  # reads each path or URL once
 
     def source(self, table: Any) -> Any:
-        """Return the table, or the files of a folder. Relative paths in a table file begin at its folder."""
-        source, self._base = files_or_table(table, _AUDIO_SUFFIXES, "audio")
+        """Return the table, or a list of the audio files if `table` is a folder or an audio file.
+
+        Relative paths in the file of a table begin at the folder of this file.
+        """
+        source, self._base = find_files(table, _AUDIO_SUFFIXES, "audio")
         return source
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
-        """Return the request of one row, or all problems of the row. Reads the clip."""
+        """Read the clip of a row. Return the request of the row, or all of its problems."""
         clip, problems = None, []
         try:
-            clip = self._clip(values.get(AUDIO))
+            clip = self._check_clip(values.get(AUDIO_ARGUMENT))
         except AudioError as error:
-            problems = [FieldProblem(AUDIO, str(error), shown(values.get(AUDIO)), "an audio file")]
-        # The bytes are left out, because the clip is read again when it is sent.
-        fields = {wire: values.get(name) for name, wire in ARGUMENTS.items()} | {_FILE: b""}
-        request, facts, found = self.checked(ConvertRequest, fields, values)
+            problems = [
+                FieldProblem(
+                    AUDIO_ARGUMENT, str(error), shorten_value(values.get(AUDIO_ARGUMENT)), "an audio file"
+                )
+            ]
+        # Leave out the bytes, because the clip is read again when it is sent.
+        fields = {wire: values.get(name) for name, wire in WIRE_OF_ARGUMENT.items()} | {_FILE_FIELD: b""}
+        request, facts, found = self.check_fields(ConvertRequest, fields, values)
         problems += found
         if problems or request is None or clip is None:
             return problems
-        known = {"path": str(clip.path), **{name: getattr(clip, name) for name in _KEPT_OF_CLIP}}
+        clip_facts = {"path": str(clip.path), **{name: getattr(clip, name) for name in _STORED_CLIP_FIELDS}}
         body = request.model_dump(
             mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"file"}
         )
-        content, price = _encode(request, clip)[0], convert_millicredits(clip.audio_seconds)
-        written, varies = json.dumps({**body, _FILE: known}).encode(), request.variation != 0
-        return Request(content, written, price, ceil(price / CREDIT), facts, varies)
+        content, price = _encode(request, clip)[0], compute_voice_change_millicredits(clip.audio_seconds)
+        written, varies = json.dumps({**body, _FILE_FIELD: clip_facts}).encode(), request.variation != 0
+        return Request(content, written, price, ceil(price / MILLICREDITS_PER_CREDIT), facts, varies)
 
-    def _clip(self, value: Any) -> Upload:
+    def _check_clip(self, value: Any) -> Upload:
         """Return a row's clip, or raise AudioError if the clip cannot be sent."""
         clip = self._read_clip(value)
         sizes = {"max_audio_seconds": clip.audio_seconds, "max_upload_bytes": clip.size_bytes}
         for name, size in sizes.items():
-            most, unit = self.limits.get(name), name.rpartition("_")[2]
-            if isinstance(most, (int, float)) and size > most:
-                raise AudioError(f"has {size:,.10g} {unit}, but the service accepts at most {most:,.10g}")
+            max_size, unit = self.limits.get(name), name.rpartition("_")[2]
+            if isinstance(max_size, (int, float)) and size > max_size:
+                raise AudioError(f"has {size:,.10g} {unit}, but the service accepts at most {max_size:,.10g}")
         return clip
 
     def _read_clip(self, value: Any) -> Upload:
@@ -133,56 +147,56 @@ class ChangeVoiceBackend(SpokenBackend):
                 raise AudioError(str(found))
             return found
         if isinstance(value, (bytes, bytearray, memoryview)):
-            return keep_clip(self.folder, upload_of_bytes(bytes(value)))
+            return store_clip(self.folder, make_upload(bytes(value)))
         if isinstance(value, Sequence) and len(value) == 2:  # noqa: PLR2004 - a pair
-            return keep_clip(self.folder, upload_of_bytes(file_of_samples(*value)))
+            return store_clip(self.folder, make_upload(encode_wav(*value)))
         kind = "missing" if value is None else type(value).__name__
         raise AudioError(f"is {kind}; allowed: a path, a URL, bytes or an array with its rate")
 
     def _look_up(self, text: str) -> Upload | AudioError:
-        """Return the clip of a path or URL, or return its error, so that the cache keeps errors, too."""
+        """Return the clip at a path or URL, or its error. Do not raise, so that errors are cached, too."""
         scheme = text.strip().lower().partition("://")[0] if "://" in text else ""
         try:
             if scheme in {"http", "https"}:
-                # Run a new event loop, because rows are checked in a thread.
-                return keep_clip(self.folder, upload_of_bytes(asyncio.run(_download(text.strip()))))
+                # Rows are checked in a thread without an event loop, so run a new loop.
+                return store_clip(self.folder, make_upload(asyncio.run(_download(text.strip()))))
             if scheme:
                 return AudioError(f"{scheme}:// is not supported; allowed: a path, http:// or https://")
             if not text.strip():
                 return AudioError("is missing")
-            return upload_of(self._base / Path(text).expanduser())
+            return read_clip(self._base / Path(text).expanduser())
         except AudioError as error:
             return error
 
     def call(self, request: Request, **call_options: Any) -> PreparedCall[Any]:
-        """Return the call of a request's body. Sending reads the clip and checks its hash."""
+        """Return the call that a stored body describes. Sending the call reads and checks the clip."""
         fields = json.loads(request.body)
-        clip = fields.pop(_FILE)
-        path = kept_path(self.folder, clip["path"])
-        upload = Upload(**{name: clip[name] for name in _KEPT_OF_CLIP}, path=path)
-        decoded = ConvertRequest.model_validate({**fields, _FILE: b""})
+        clip = fields.pop(_FILE_FIELD)
+        path = resolve_path(self.folder, clip["path"])
+        upload = Upload(**{name: clip[name] for name in _STORED_CLIP_FIELDS}, path=path)
+        decoded = ConvertRequest.model_validate({**fields, _FILE_FIELD: b""})
         return PreparedCall("convert", decoded, Body(upload, _encode(decoded, upload)[1]), **call_options)
 
     def work_of(self, facts: Mapping[str, Any]) -> str:
-        """Return the operation, because speech is the smaller part of the work."""
+        """Return the operation, not the engine, because synthesis is the smaller part of the work."""
         del facts
         return self.operation
 
     def describe(self, price: int) -> str | None:
-        """Return the total length of the clips for a price."""
-        return f"{duration(price / PRICES['convert'].millicredits)} of audio"
+        """Return the total length of the clips that cost `price` thousandths of a credit."""
+        return f"{describe_duration(price / PRICES['convert'].millicredits)} of audio"
 
 
 def _encode(request: ConvertRequest, clip: Upload) -> tuple[bytes, Any]:
-    """Return the request's content with the clip's hash, and the form around the clip's bytes."""
-    # Request Base64 beside the URL, so that the answer needs no second exchange.
+    """Return the content of a call, with the clip's hash in the place of its bytes, and the form to send."""
+    # Request Base64 beside the URL, so that no download follows the answer.
     return encode_convert(request, clip.sha256, name=clip.name, media_type=clip.media_type, as_base64=True)
 
 
 async def _download(address: str) -> bytes:
     """Return the bytes at a URL, or raise AudioError."""
     try:
-        limit, url = aiohttp.ClientTimeout(total=_FETCH_S), URL(address, encoded=address.isascii())
+        limit, url = aiohttp.ClientTimeout(total=_DOWNLOAD_LIMIT_S), URL(address, encoded=address.isascii())
         async with (
             aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
             session.get(url, max_redirects=5, headers={"Accept-Encoding": "identity"}) as reply,
@@ -196,7 +210,7 @@ async def _download(address: str) -> bytes:
                     raise AudioError(f"has more than {MAX_UPLOAD_BYTES:,} bytes, the largest size allowed")
             return bytes(data)
     except TimeoutError:
-        raise AudioError(f"cannot be fetched within {_FETCH_S:g} s") from None
+        raise AudioError(f"cannot be fetched within {_DOWNLOAD_LIMIT_S:g} s") from None
     except (aiohttp.ClientError, ValueError, OSError) as error:
         raise AudioError(f"cannot be fetched: {str(error) or type(error).__name__}") from None
 
@@ -225,10 +239,9 @@ async def change_voice(
 ) -> Run:
     """Return a :class:`Run` with every clip of `table` in another voice.
 
-    Each clip is inspected before anything is spent, because its length is the price.
-    Files stay in their places. Clips without a file of their own are kept in
-    the run's folder. Calling again with the same clips costs nothing, even if
-    their files have moved.
+    Each clip is inspected before anything is spent, because its length determines the price. Clips in files
+    are not copied. Clips without a file are stored in the run's folder. Calling again with the same clips
+    costs nothing, even if their files have moved.
 
     Parameters
     ----------
@@ -239,21 +252,21 @@ async def change_voice(
         The column of clips, or a Series or list of clips. A clip may be a path relative to the table's file,
         an http(s) URL, bytes, or a pair of an array and its rate in Hz. It may also be a mapping as in
         Hugging Face datasets, ``{"bytes", "path"}`` or ``{"array", "sampling_rate"}``. In an earlier run that
-        was made from a column ``audio``, this column contains the original clips. The new ones are in
-        ``speech_audio``.
+        was made from a column ``audio``, this column contains the original clips. The converted
+        clips are in ``speech_audio``.
     voice
         Full voice id (``en-US-nora``) or bare name; ``col("x")`` takes it from
         a column, and a list has a voice for each row. The parameters below accept columns and lists, too.
     locale
-        Language of the output.
+        Language of the output, if it is not the voice's own.
     style
-        One of the voice's styles.
+        One of the voice's styles. The default is its first style.
     pitch, rate
-        Change of pitch or speed, from -50 to 50.
+        Change of pitch or speed, from -50 to 50 (default 0).
     variation
         How much pauses, pitch and speed vary, from 0 to 5 (default 1).
     audio_duration
-        Wanted length in seconds. 0 is ignored.
+        Requested length in seconds. None (default) and 0 leave the length to the service.
     retain_accent
         True (default) keeps the speaker's accent. False speaks the words anew.
     retain_prosody
@@ -261,7 +274,7 @@ async def change_voice(
     transcription
         The words spoken in the clip, if known.
     return_transcription
-        True writes the spoken words to the column ``transcription``.
+        True writes the recognised words to the column ``transcription``.
     format
         ``FLAC`` (default), ``WAV``, ``MP3``, ``ALAW`` or ``ULAW``.
     sample_rate
@@ -308,4 +321,6 @@ async def change_voice(
         "pronunciation_dictionary": pronunciation_dictionary,
         "encode_as_base64": encode_as_base64,
     }
-    return await make(ChangeVoiceBackend.of(options["service"], arguments), table, arguments, options)
+    return await make_run(
+        ChangeVoiceBackend.from_constants(options["service"], arguments), table, arguments, options
+    )

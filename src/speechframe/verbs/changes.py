@@ -1,4 +1,4 @@
-"""The verb `changes` compares a table with a run's own."""
+"""The verb `changes`, which compares a table with the table of a run."""
 
 from os import PathLike
 from typing import Any
@@ -7,7 +7,7 @@ from speechframe.batch.backend import Backend
 from speechframe.batch.changes import Changes, find_changes
 from speechframe.batch.live import Run
 from speechframe.batch.run import read_run
-from speechframe.verbs.resume import backend_of
+from speechframe.verbs.resume import make_backend
 
 
 async def changes(
@@ -20,7 +20,7 @@ async def changes(
     run
         A run or its folder.
     table
-        The table that would be given to :func:`resume`.
+        The new table, as for :func:`resume`.
     backend
         As for :func:`resume`.
     **given
@@ -34,5 +34,5 @@ async def changes(
         If the folder contains no run, or a run of another service, verb or version, or cannot be read.
     """
     earlier = read_run(run, given)
-    backend = backend_of(earlier) if backend is None else backend
+    backend = make_backend(earlier) if backend is None else backend
     return await find_changes(earlier, backend, table)

@@ -1,4 +1,4 @@
-"""The verb `generate`, which speaks rows of text (sections 2.1 and 2.2 of the service document)."""
+"""The verb `generate`, which speaks each row of a table (sections 2.1 and 2.2 of the service document)."""
 
 import re
 import unicodedata
@@ -13,50 +13,50 @@ from speechframe.backends.judging import SPOKEN_SIGNS
 from speechframe.backends.service import SpokenBackend
 from speechframe.batch.backend import Opened, Request
 from speechframe.batch.live import Run
-from speechframe.batch.run import make
+from speechframe.batch.run import make_run
 from speechframe.batch.run_options import RunOptions
 from speechframe.client import PreparedCall
 from speechframe.settings import Settings
 from speechframe.spec.billing import PRICES
-from speechframe.spec.check import FieldProblem, shown
-from speechframe.spec.limits import Pool, default_sample_rate_hz
+from speechframe.spec.check import FieldProblem, shorten_value
+from speechframe.spec.limits import Pool, get_default_sample_rate_hz
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
-from speechframe.spec.texts import billed_characters, fault_of, strip_pauses
+from speechframe.spec.texts import count_billed_characters, find_text_fault, strip_pauses
 from speechframe.tables.column import Column
 from speechframe.wire.requests import encode_request
 from speechframe.wire.speech import encode_content
 
-_GENERATE, _STREAM = GenerateRequest.wire_names(), StreamRequest.wire_names()
+_GENERATE_WIRES, _STREAM_WIRES = GenerateRequest.get_wire_names(), StreamRequest.get_wire_names()
 
 # Only streams have the field `model`.
-ARGUMENTS: Mapping[str, str] = MappingProxyType(
-    {"voice" if name == "voice_id" else name: wire for name, wire in _GENERATE.items()}
-    | {"model": _STREAM["model"]}
+WIRE_OF_ARGUMENT: Mapping[str, str] = MappingProxyType(
+    {"voice" if name == "voice_id" else name: wire for name, wire in _GENERATE_WIRES.items()}
+    | {"model": _STREAM_WIRES["model"]}
 )
-"""Argument of :func:`generate` to the request field that it fills. Only ``words`` fills none."""
+"""Maps each argument of :func:`generate` but ``words`` to the wire name of the field that it fills."""
 
-_PRICE = PRICES["generate"].millicredits  # for a billed character
-_VARIATION = StreamRequest.model_fields["variation"].get_default()
-_MOST_TEMPLATES = 1024
+_PRICE_A_CHARACTER = PRICES["generate"].millicredits  # thousandths of a credit for a billed character
+_STREAM_VARIATION = StreamRequest.model_fields["variation"].get_default()  # streams ignore other values
+_MAX_CACHED_TEMPLATES = 1024  # cached sets of options
 _TEXT_FIELD = b'"text":'
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 # Encode the text like the whole request, because request keys are made from these bytes.
-_json_of = JSONEncoder(ensure_ascii=False).encode
+_write_json = JSONEncoder(ensure_ascii=False).encode
 _read_json = JSONDecoder().raw_decode
 
-# The shared parts of requests that differ only in their text. They are the bytes before and after the text in
-# `content` and in `body`, and the fields `facts` and `varies` of `Request`.
+# The parts that requests share if they differ only in their text. These are the bytes before and after the
+# text in `Request.content`, the same two in `Request.body`, and the fields `facts` and `varies`.
 Template = tuple[bytes, bytes, bytes, bytes, dict[str, Any], bool]
 
 
 class GenerateBackend(SpokenBackend):
-    """Make calls for speech. gen2 has plain calls. falcon-2 has streams, which are read to their end."""
+    """Backend of `generate`. The model gen2 has plain calls. falcon-2 has streams, read to their end."""
 
     operation = "generate"
-    arguments = (*ARGUMENTS, "words")
+    arguments = (*WIRE_OF_ARGUMENT, "words")
     table_arguments = frozenset({"words"})
-    wire_names = ARGUMENTS
+    wire_names = WIRE_OF_ARGUMENT
 
     def __init__(self, settings: Settings, model: Model = Model.GEN2, words: Any = None) -> None:
         super().__init__(settings)
@@ -67,23 +67,23 @@ class GenerateBackend(SpokenBackend):
         )
         self.has_word_times = not self._is_stream
         self._templates: dict[str, Template] = {}
-        self._parse = lru_cache(_MOST_TEMPLATES)(self._request_type.model_validate_json)
+        self._parse = lru_cache(_MAX_CACHED_TEMPLATES)(self._request_type.model_validate_json)
         self._aligner: Any = None  # the recogniser that finds word times, if words="align"
         if self._is_stream:
-            self.pool = Pool.STREAMING  # another cap on concurrent calls counts streams
+            self.pool = Pool.STREAMING  # the service has a separate cap on concurrent streams
             self.remark = (
                 f"{model.value} is streamed; no word durations, no balance, billed characters are computed"
             )
 
     @classmethod
-    def of(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
-        """Return the backend of a run with this `model` and these `words`."""
-        return cls(settings, model_of(constants.get("model")), constants.get("words"))
+    def from_constants(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
+        """Return the backend for the `model` and the `words` among the constant arguments of a run."""
+        return cls(settings, find_model(constants.get("model")), constants.get("words"))
 
     async def open(self) -> Opened:
-        """Open the client, and the recogniser if words are to be aligned."""
+        """Open the client. If ``words="align"``, also load the recogniser, or raise SettingsError."""
         if self._words is not None:
-            self._aligner = await alignment.aligner_for(self._words)
+            self._aligner = await alignment.load_aligner(self._words)
             remark = f"words are aligned with the audio by {self._aligner.name}"
             self.remark = f"{self.remark}; {remark}" if self.remark else remark
         return await super().open()
@@ -92,79 +92,85 @@ class GenerateBackend(SpokenBackend):
         """Return the request of one row, or all of its problems."""
         options = dict(values)
         text: Any = options.pop("text", None)
-        # Check and encode each set of options once, because most rows of a table have the same options. The
-        # key is their `repr`, because 1, 1.0 and True are equal but make different requests.
+        # Check and encode each set of options once, because most rows of a table have the same options. Use
+        # their `repr` as the key, because 1, 1.0 and True are equal but make different requests.
         key = repr(options)
         template = self._templates.get(key)
-        if template is None or not (type(text) is str and fault_of(text) is None and has_words(text)):
-            checked = self._template(values)
+        if template is None or not (type(text) is str and find_text_fault(text) is None and has_words(text)):
+            checked = self._make_template(values)
             if isinstance(checked, list):
                 return checked
-            if len(self._templates) >= _MOST_TEMPLATES:
+            if len(self._templates) >= _MAX_CACHED_TEMPLATES:
                 self._templates.clear()
             template = self._templates[key] = checked
         before, after, body_before, body_after, facts, varies = template
-        written, characters = _json_of(text).encode(), billed_characters(text)
-        content, body = before + written + after, body_before + written + body_after
-        return Request(content, body, characters * _PRICE, characters, facts, varies)
+        json_text, characters = _write_json(text).encode(), count_billed_characters(text)
+        content, body = before + json_text + after, body_before + json_text + body_after
+        return Request(content, body, characters * _PRICE_A_CHARACTER, characters, facts, varies)
 
-    def _template(self, values: Mapping[str, Any]) -> Template | list[FieldProblem]:
-        """Return the template of a row's options, or all problems of the row."""
-        wire_names = self._request_type.wire_names().values()
-        given = {name: value for name, value in values.items() if name in ARGUMENTS and name != "model"}
+    def _make_template(self, values: Mapping[str, Any]) -> Template | list[FieldProblem]:
+        """Return the parts of a row's request without its text, or all problems of the row."""
+        wire_names = self._request_type.get_wire_names().values()
+        given = {
+            name: value for name, value in values.items() if name in WIRE_OF_ARGUMENT and name != "model"
+        }
         problems: list[FieldProblem] = []
         if self._is_stream:
             message, allowed = f"does not exist for {self.model.value}", f"use model={Model.GEN2.value!r}"
             problems += [
-                FieldProblem(name, message, shown(given[name]), f"leave it out, or {allowed}")
+                FieldProblem(name, message, shorten_value(given[name]), f"leave it out, or {allowed}")
                 for name in sorted(given)
-                if ARGUMENTS[name] not in wire_names
+                if WIRE_OF_ARGUMENT[name] not in wire_names
             ]
         elif str(model := values.get("model", Model.GEN2)).lower() != Model.GEN2:
             allowed = f"{Model.GEN2.value}, or {Model.FALCON_2.value} for the whole table"
-            problems.append(FieldProblem("model", "is not the model of this table", shown(model), allowed))
-        fields = {wire: value for name, value in given.items() if (wire := ARGUMENTS[name]) in wire_names}
-        request, facts, found = self.checked(self._request_type, fields, values)
+            problems.append(
+                FieldProblem("model", "is not the model of this table", shorten_value(model), allowed)
+            )
+        fields = {
+            wire: value for name, value in given.items() if (wire := WIRE_OF_ARGUMENT[name]) in wire_names
+        }
+        request, facts, found = self.check_fields(self._request_type, fields, values)
         problems += found
         text = values.get("text")
-        if isinstance(text, str) and fault_of(text) is None and not has_words(text):
+        if isinstance(text, str) and find_text_fault(text) is None and not has_words(text):
             problems.append(
-                FieldProblem("text", "has nothing to speak", shown(text), "letters, digits or signs")
+                FieldProblem("text", "has nothing to speak", shorten_value(text), "letters, digits or signs")
             )
         if problems or request is None:
             return problems
         if isinstance(request, StreamRequest):
             # Send model and sample rate, because their defaults differ between regions. Set the ignored field
             # `variation` to its default, so that rows that differ only in it share a call.
-            rate_hz = request.sample_rate or float(default_sample_rate_hz(Model.FALCON_2))
-            named = {"model": Model.FALCON_2, "sample_rate": rate_hz, "variation": _VARIATION}
+            rate_hz = request.sample_rate or float(get_default_sample_rate_hz(Model.FALCON_2))
+            named = {"model": Model.FALCON_2, "sample_rate": rate_hz, "variation": _STREAM_VARIATION}
             content = body = encode_request(request.model_copy(update=named))
         else:
-            # Request Base64 by default. It saves an exchange, and the service keeps no copy of the audio.
+            # Request Base64 by default. Base64 saves a download, and the service keeps no copy of the audio.
             content, body = encode_content(request, as_base64=True)
         varies = not self._is_stream and request.variation != 0
-        before, _, after = _around_text(content)
-        body_before, _, body_after = _around_text(body)
+        before, _, after = _split_at_text(content)
+        body_before, _, body_after = _split_at_text(body)
         return before, after, body_before, body_after, facts, varies
 
     def call(self, request: Request, **call_options: Any) -> PreparedCall[Any]:
-        """Return the call of a request's body."""
-        # Requests that differ only in their text are parsed once, with "-" as their text. `check` has checked
-        # each text.
-        before, text, after = _around_text(request.body)
+        """Return the call that a stored body describes."""
+        # Parse requests that differ only in their text once, with "-" as the text. `check` has checked each
+        # text.
+        before, text, after = _split_at_text(request.body)
         parsed = self._parse(before + b'"-"' + after).model_copy(update={"text": text})
         return PreparedCall("stream" if self._is_stream else "generate", parsed, request.body, **call_options)
 
     async def after(self, run: Any, is_stopped: Callable[[], bool]) -> None:
-        """Align words for rows without words, if ``words="align"`` was given."""
+        """After all calls, find the words of rows without words in their audio, if ``words="align"``."""
         if self._aligner is not None and not is_stopped():
             await alignment.align(run, self._aligner, is_stopped)
 
 
-def _around_text(request: bytes) -> tuple[bytes, str, bytes]:
-    """Return the text of a request that is written as JSON, between the bytes before and after the text."""
-    # JSON escapes quotes inside values, so only a name can match. A word of the dictionary may be "text",
-    # too, but the dictionary stands before the text, because names are sorted.
+def _split_at_text(request: bytes) -> tuple[bytes, str, bytes]:
+    """Return the bytes before the text of a request in JSON, the text, and the bytes after the text."""
+    # JSON escapes quotes inside values, so only a name can match. The pronunciation dictionary may have the
+    # word "text", too, but it comes before the field, because names are sorted. So search from the end.
     before, name, rest = request.rpartition(_TEXT_FIELD)
     written = rest.decode()
     text, end = _read_json(written)
@@ -179,8 +185,8 @@ def has_words(text: str) -> bool:
     )
 
 
-def model_of(name: Any) -> Model:
-    """Return the model of a run. An unknown name gives gen2, and `check` then refuses the rows."""
+def find_model(name: Any) -> Model:
+    """Return the model of this name, or gen2 for an unknown name. `check` then refuses the rows."""
     return next((model for model in Model if isinstance(name, str) and model == name), Model.GEN2)
 
 
@@ -225,14 +231,14 @@ async def generate(
     locale
         Language of the audio, if it is not the voice's own.
     style
-        One of the voice's styles.
+        One of the voice's styles. The default is its first style.
     pitch, rate
-        Change of pitch or speed, from -50 to 50.
+        Change of pitch or speed, from -50 to 50 (default 0).
     variation
         How much pauses, pitch and speed vary, from 0 to 5 (default 1).
     model
         ``"gen2"`` (default) or ``"falcon-2"``. falcon-2 has its own voices (``voices("falcon-2")``) and is
-        streamed, so answers contain neither words nor a balance. It ignores `variation` and refuses
+        streamed, so answers contain neither words nor a balance. falcon-2 ignores `variation` and refuses
         `audio_duration`, `word_durations_as_original_text`, `encode_as_base64` and `model_version`.
     format
         ``FLAC`` (default), ``WAV``, ``MP3``, ``OGG``, ``PCM``, ``ALAW`` or ``ULAW``.
@@ -241,11 +247,11 @@ async def generate(
     channel_type
         ``MONO`` (default) or ``STEREO``.
     audio_duration
-        Wanted length in seconds. 0 is ignored.
+        Requested length in seconds. None (default) and 0 leave the length to the service.
     word_durations_as_original_text
         True returns word durations with the words as written in the text (English only).
     pronunciation_dictionary
-        Word to ``{"type": "IPA" | "SAY_AS", "pronunciation": ...}``.
+        Maps a word to ``{"type": "IPA" | "SAY_AS", "pronunciation": ...}``.
     encode_as_base64
         False requests only a URL instead of audio in the answer. The bytes are the same.
     model_version
@@ -253,7 +259,7 @@ async def generate(
     multi_native_locale
         Deprecated. Use `locale`.
     words
-        ``"align"`` finds the words of rows without words in their audio, after all calls. It needs the
+        ``"align"`` finds the words of rows without words in their audio, after all calls. This needs the
         recogniser of the extra ``asr``. The column ``words_basis`` marks these rows.
     **options
         See :class:`RunOptions`: ``run_dir``, ``id``, ``max_credits``, ``dry_run``, ``wait`` and more.
@@ -294,4 +300,6 @@ async def generate(
         "multi_native_locale": multi_native_locale,
         "words": words,
     }
-    return await make(GenerateBackend.of(options["service"], arguments), table, arguments, options)
+    return await make_run(
+        GenerateBackend.from_constants(options["service"], arguments), table, arguments, options
+    )

@@ -1,4 +1,4 @@
-"""The verb `resume` continues a run of any verb."""
+"""The verb `resume`, which continues a run of any verb."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -8,8 +8,8 @@ from speechframe.batch.backend import Backend
 from speechframe.batch.live import Run
 from speechframe.batch.run import EarlierRun, continue_run, read_run
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError
-from speechframe.tables.table import problem
-from speechframe.verbs import VERBS
+from speechframe.tables.table import make_problem
+from speechframe.verbs import RUN_VERBS
 
 
 async def resume(
@@ -20,27 +20,27 @@ async def resume(
     backend: Backend | None = None,
     **given: Any,
 ) -> Run:
-    """Resume a run and return it. Finished calls are kept, and only missing calls are made.
+    """Resume a run and return it. Finished calls are kept, and only missing and failed calls are made.
 
-    All parameters come from the run's folder, including its tags and its budget. After a stop by
-    ``max_credits``, pass a higher value (``float("inf")`` removes the limit). Failed rows are tried again.
+    All parameters come from the run's folder, including its tags and its budget. If ``max_credits`` stopped
+    the run, pass a higher value (``float("inf")`` removes the limit).
 
     Parameters
     ----------
     run
         A run or its folder.
     table
-        A new table for the run. New rows, and rows with a changed text or parameter, are made. Unchanged rows
-        cost nothing and keep their take. Rows that the new table lacks leave the run's table, but their
-        answers stay on disk.
+        A new table for the run. Calls are made for new rows, and for rows with a changed text or parameter.
+        Unchanged rows cost nothing and keep their take (their reading of the text). Rows that the new table
+        lacks leave the run's table, but their answers stay on disk.
     redo
         Rows that get another take: a list of row ids, a status such as ``"suspect"``, or ``"rejected"``.
         ``"rejected"`` selects the rows that a review rejected, unless they were made again since then.
-        Earlier takes stay on disk. Calling the verb again selects the verb's own take, unless a review
-        rejected this take. A good row keeps its take, at no cost, if another take would be the same. Failed
-        rows are tried again without ``redo``.
+        Earlier takes stay on disk. A later call of the verb selects the take of its own argument ``take``,
+        unless a review rejected this take. A good row keeps its take, at no cost, if another take would be
+        the same. Failed rows are tried again without ``redo``.
     backend
-        The backend of a run that :func:`run` made. Runs of verbs find their own backend.
+        The backend of a run that :func:`run` made. For runs of other verbs, None (default) finds the backend.
     **given
         See :class:`RunOptions`. ``run_dir`` and ``take`` cannot be changed. ``id`` needs a new table.
 
@@ -57,26 +57,30 @@ async def resume(
     """
     if redo is not None and table is not None:
         raise InvalidRows(
-            [problem("redo", "cannot be combined with table", allowed="redo= or table=, in separate calls")]
+            [
+                make_problem(
+                    "redo", "cannot be combined with table", allowed="redo= or table=, in separate calls"
+                )
+            ]
         )
-    instead = {
+    reasons = {
         "run_dir": "a run keeps its folder",
         "take": "a run keeps its takes, and redo= makes another take of some rows",
         "id": "it needs a new table, given as table=",
     }
-    for name, words in instead.items():
+    for name, words in reasons.items():
         if given.get(name) is not None and not (name == "id" and table is not None):
             raise SettingsError(f"resume() takes no {name}: {words}")
     earlier = read_run(run, given)
-    backend = backend_of(earlier) if backend is None else backend
+    backend = make_backend(earlier) if backend is None else backend
     return await continue_run(earlier, backend, table, redo)
 
 
-def backend_of(earlier: EarlierRun) -> Backend:
-    """Return the backend of a verb's run, or raise RunMismatch if the run is of another backend."""
-    if (verb := VERBS.get(earlier.operation)) is None:
+def make_backend(earlier: EarlierRun) -> Backend:
+    """Return the backend of a run, or raise RunMismatch if the run was made by :func:`run`."""
+    if (verb := RUN_VERBS.get(earlier.operation)) is None:
         raise RunMismatch(
             f"{earlier.folder.path} contains a {earlier.operation} run, which needs its own backend; use "
             "resume(run, backend=...)"
         )
-    return verb.backend().of(earlier.options.service, earlier.constants)
+    return verb.backend().from_constants(earlier.options.service, earlier.constants)

@@ -1,19 +1,19 @@
-"""The verb `run` makes a run of any backend."""
+"""The verb `run`, which makes a run with a backend of the user."""
 
 from typing import Any
 
 from speechframe.batch.backend import Backend
 from speechframe.batch.live import Run
-from speechframe.batch.run import make
+from speechframe.batch.run import make_run
 
 
 async def run(backend: Backend, table: Any, **options: Any) -> Run:
-    """Make one call of a backend for each row of a table, and store the answers.
+    """Make a call of a backend for each row of a table, store the answers, and return the :class:`Run`.
 
     Parameters
     ----------
     backend
-        Converts rows to calls and answers to records. See :class:`Backend`.
+        The object that converts rows to calls and answers to records. See :class:`Backend`.
     table
         The same kinds of table as for :func:`speechframe.generate`. :meth:`Backend.check` gets the columns of
         each row.
@@ -31,4 +31,4 @@ async def run(backend: Backend, table: Any, **options: Any) -> Run:
     --------
     >>> run = spf.run(MyBackend(), frame, run_dir="runs/mine", max_credits=500)  # doctest: +SKIP
     """
-    return await make(backend, table, {}, options)
+    return await make_run(backend, table, {}, options)

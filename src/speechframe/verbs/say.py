@@ -1,13 +1,13 @@
-"""The verb `say` returns one spoken line at once."""
+"""The verb `say`, which speaks one text without a run."""
 
 from typing import TYPE_CHECKING, Any
 
 from speechframe.audio.clip import Clip
 from speechframe.errors import InvalidRows
-from speechframe.spec.billing import to_credits
+from speechframe.spec.billing import convert_to_credits
 from speechframe.spec.speech import Format
-from speechframe.tables.table import problem
-from speechframe.verbs.generate import ARGUMENTS, GenerateBackend, model_of
+from speechframe.tables.table import make_problem
+from speechframe.verbs.generate import WIRE_OF_ARGUMENT, GenerateBackend, find_model
 
 if TYPE_CHECKING:
     from speechframe.client import Spoken
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 async def say(
     text: str, voice: str, *, format: str = Format.FLAC.value, service: Any = None, **fields: Any
 ) -> Clip:
-    """Return one line spoken, as a clip that plays in a notebook.
+    """Return one text as speech, in a clip that plays in a notebook.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ async def say(
     format
         ``FLAC`` (default), ``WAV``, ``MP3``, ``OGG``, ``PCM``, ``ALAW`` or ``ULAW``.
     service
-        The service. See :class:`Settings`.
+        The service: :class:`Settings` or a local service. The default is the configured service.
     **fields
         Any other argument of :func:`generate`, such as ``locale`` or ``rate``, and ``take``.
 
@@ -43,18 +43,20 @@ async def say(
     >>> clip = say("Good morning.", voice="nora")  # doctest: +SKIP
     >>> clip.save("morning.wav")  # doctest: +SKIP
     """
-    if unknown := sorted(set(fields) - set(ARGUMENTS) - {"take"}):
-        allowed = ", ".join(sorted(ARGUMENTS))
-        raise InvalidRows([problem(name, "is not an argument of say()", allowed=allowed) for name in unknown])
+    if unknown := sorted(set(fields) - set(WIRE_OF_ARGUMENT) - {"take"}):
+        allowed = ", ".join(sorted(WIRE_OF_ARGUMENT))
+        raise InvalidRows(
+            [make_problem(name, "is not an argument of say()", allowed=allowed) for name in unknown]
+        )
     take = fields.pop("take", None) or 0
     given = {"text": text, "voice": voice, "format": format, **fields}
-    backend = GenerateBackend(service, model_of(fields.get("model")))
+    backend = GenerateBackend(service, find_model(fields.get("model")))
     try:
         await backend.open()
         checked = backend.check({name: value for name, value in given.items() if value is not None})
         if isinstance(checked, list):
             raise InvalidRows(
-                [problem(p.field, p.problem, value=p.value, allowed=p.allowed) for p in checked]
+                [make_problem(p.field, p.problem, value=p.value, allowed=p.allowed) for p in checked]
             )
         call = backend.call(checked, take=take if checked.varies else 0)
         answer: Spoken = await backend.client.call(call)
@@ -68,6 +70,6 @@ async def say(
         text,
         tuple(answer.words),
         checked.facts["voice_id"],
-        to_credits(checked.price),
+        convert_to_credits(checked.price),
         answer.warnings,
     )

@@ -1,4 +1,4 @@
-"""The verb `stream` returns speech while it is still being made (section 2.2)."""
+"""The verb `stream`, which returns speech while it is still being made (section 2.2)."""
 
 from typing import Any
 
@@ -9,25 +9,25 @@ from speechframe.client.session import Pieces
 async def stream(
     text: Pieces, *, voice: str, model: str | None = None, service: Any = None, **fields: Any
 ) -> Stream:
-    """Return speech that can be played while it is made. The text may still be growing.
+    """Return speech that can be played while it is made. The text may arrive in pieces.
 
     Parameters
     ----------
     text
-        The text, which may contain pause markers such as ``[pause 1s]``. Or an async or sync iterable of
-        pieces, such as the tokens of a language model. The WebSocket speaks pieces as they arrive. A sync
-        iterable may block.
+        A text, which may contain pause markers such as ``[pause 1s]``. Or an async or sync iterable of
+        pieces of a text, such as the tokens of a language model. Pieces go to a WebSocket, and are spoken as
+        they arrive. A sync iterable may block.
     voice
         Full voice id or bare name from the model's catalogue, which ``voices("falcon-2")`` lists.
     model
         ``"falcon-2"`` or ``"gen2"`` (deprecated here). The default is the region's model (section 2.2).
     service
-        The service. See :class:`Settings`.
+        The service: :class:`Settings` or a local service. The default is the configured service.
     **fields
-        For both, ``format`` (default ``WAV``), ``sample_rate``, ``channel_type``, ``locale``, ``style``,
-        ``rate``, ``pitch``, ``variation`` and ``pronunciation_dictionary``. For pieces, also
-        ``min_buffer_size``, ``max_buffer_delay_in_ms`` and ``predictive_chunking``. For a text, also ``take``
-        and ``idempotency_key``.
+        ``format`` (default ``WAV``), ``sample_rate``, ``channel_type``, ``locale``, ``style``, ``rate``,
+        ``pitch``, ``variation`` and ``pronunciation_dictionary``. Only for pieces: ``min_buffer_size``,
+        ``max_buffer_delay_in_ms`` and ``predictive_chunking``. Only for a text: ``take`` and
+        ``idempotency_key``.
 
     Returns
     -------
@@ -40,8 +40,8 @@ async def stream(
     InvalidRows
         If an argument is unknown or out of range. Nothing was sent.
     ServiceError, ConnectionFailed, SettingsError
-        If the service refuses the call, cannot be reached, or is not configured. The stream raises these
-        errors for pieces, and after the first audio.
+        If the service refuses the call, cannot be reached, or is not configured. Reading the stream raises
+        the errors of a text in pieces, and all errors after the first audio.
 
     Examples
     --------
@@ -58,4 +58,4 @@ async def stream(
     except BaseException:
         await client.close()
         raise
-    return found.owning(client.close)
+    return found.call_at_end(client.close)

@@ -13,28 +13,28 @@ from speechframe.backends import placeholders
 from speechframe.backends.glossary import Glossary, read_glossary
 from speechframe.backends.placeholders import Span
 from speechframe.backends.service import CallBackend
-from speechframe.backends.targets import listed, packed_rows, read_targets, refuse_targets, shares
+from speechframe.backends.targets import format_locales, pack_rows, read_targets, refuse_targets, share_cost
 from speechframe.batch.backend import Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
-from speechframe.batch.run import make
+from speechframe.batch.run import make_run
 from speechframe.batch.run_options import RunOptions
 from speechframe.client import PreparedCall
-from speechframe.client.answers import placed_warnings
+from speechframe.client.answers import assign_warnings
 from speechframe.errors import BadAnswer, SpeechframeError
 from speechframe.settings import Settings
 from speechframe.spec import locales
-from speechframe.spec.billing import to_credits, translate_millicredits
-from speechframe.spec.check import FieldProblem, check, shown
+from speechframe.spec.billing import compute_translation_millicredits, convert_to_credits
+from speechframe.spec.check import FieldProblem, check, shorten_value
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
 from speechframe.spec.translate import TranslateRequest
 from speechframe.store.schema import columns
 from speechframe.tables.column import Column
-from speechframe.wire.answers import warnings_of, whole_number
+from speechframe.wire.answers import collect_warnings, read_whole_number
 from speechframe.wire.requests import encode_request
 from speechframe.wire.translate import decode_translate
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
-COLUMNS = columns(
+TRANSLATION_COLUMNS = columns(
     text=pa.string(),
     translated_text=pa.string(),
     route=pa.string(),
@@ -43,50 +43,54 @@ COLUMNS = columns(
     glossary_ok=pa.bool_(),
 )
 
-_UNKNOWN = "is not a language that this service translates into"
+# The fault of a target in an error.
+_UNKNOWN_TARGET_FAULT = "is not a language that this service translates into"
 
-# Bounds of a plausible translation. They are wide, so that good translations are not doubted.
-_LEAST_CHARACTERS = 20
-"""Shortest text that is checked for its length. "OK" may become a word of twelve letters."""
-_SHORTEST, _LONGEST = 0.08, 8.0
-"""Smallest and largest length of a translation, divided by the text's length. Chinese takes about a quarter
-of English."""
+# Bounds of a plausible translation. They are wide, so that no good translation becomes suspect.
+_MIN_CHECKED_CHARACTERS = 20
+"""Shortest text whose translation is checked for its length. "OK" may become a word of twelve letters."""
+_MIN_LENGTH_RATIO, _MAX_LENGTH_RATIO = 0.08, 8.0
+"""Smallest and largest length of a translation in characters, divided by that of the text. A Chinese text has
+about a quarter of the characters of the same text in English."""
 
 
 @dataclass(slots=True)
-class _Translation(Record):
-    """A record with facts for :meth:`TranslateBackend.judge`."""
+class _TranslationRecord(Record):
+    """The record of a translation, with facts that only :meth:`TranslateBackend.judge` uses."""
 
     stated_locale: str | None = None  # the locale in the answer
     is_explained: bool = False  # the service sent a warning about the text or the call
-    may_be_same: bool = False  # no words to translate, the same language, or a warning about the text
+    # True if a translation that equals its text is plausible: the text has no words to translate, both
+    # languages are the same, or the service sent a warning about the text.
+    may_be_same: bool = False
 
 
 @dataclass
 class _Text:
-    """One text with one target, as stored in a request's body."""
+    """One text with one target, as stored in the body of a request."""
 
     text: str
-    sent: str  # with tokens for its placeholders and terms
+    sent: str  # the text as it is sent, with tokens for its placeholders and terms
     target: str
     source_locale: str | None
     glossary: list[tuple[int, int, str]]  # start, end and translation of each term in the text
 
     @classmethod
-    def of(cls, request: Request) -> "_Text":
+    def from_constants(cls, request: Request) -> "_Text":
+        """Return the text in the body of a request."""
         return cls(**json.loads(request.body))
 
 
 def _is_same_language(text: _Text) -> bool:
     source = text.source_locale
-    return source is not None and locales.language_of(source) == locales.language_of(text.target)
+    return source is not None and locales.get_language(source) == locales.get_language(text.target)
 
 
 class TranslateBackend(CallBackend):
-    """Collect texts into translation calls, and make a row from each translation."""
+    """Backend of `translate`. It collects texts into calls, and makes a row from each translation."""
 
     operation = "translate"
-    columns = COLUMNS
+    columns = TRANSLATION_COLUMNS
     arguments = ("text", "targets", "source_locale", "glossary")
     table_arguments = frozenset({"targets", "glossary"})
     unit = "text"
@@ -95,24 +99,24 @@ class TranslateBackend(CallBackend):
         super().__init__(settings)
         self._targets = targets
         self._sources: dict[str, list[str]] | None = (
-            None  # source languages of each target, None if the service publishes none
+            None  # maps a target language to its source locales; None if the service publishes no languages
         )
         self._glossaries: dict[str, Glossary] = {}
 
     @classmethod
-    def of(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
-        """Return the backend of a run with these `targets`."""
+    def from_constants(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
+        """Return the backend for the `targets` among the constant arguments of a run."""
         return cls(settings, constants.get("targets", ()))
 
     async def open(self) -> Opened:
-        """Return the facts of the service. Translations cannot have further takes."""
+        """Open the backend, and report that the service cannot make further takes of a translation."""
         return replace(await super().open(), takes=False)
 
     async def look_up(self) -> Mapping[str, Any]:
-        """Read the published limits and languages. InvalidRows for a target that the service lacks."""
-        self._most_texts = whole_number(self.limits, "max_texts_per_call") or MAX_TEXTS_PER_CALL
+        """Read the limits and languages that the service publishes. InvalidRows for an impossible target."""
+        self._most_texts = read_whole_number(self.limits, "max_texts_per_call") or MAX_TEXTS_PER_CALL
         self._most_characters = (
-            whole_number(self.limits, "max_translate_characters") or MAX_TRANSLATE_CHARACTERS
+            read_whole_number(self.limits, "max_translate_characters") or MAX_TRANSLATE_CHARACTERS
         )
         self._sends_source = self.limits.get("source_language") is True
         published = self.limits.get("translation")
@@ -123,11 +127,11 @@ class TranslateBackend(CallBackend):
         for pair in pairs:
             with contextlib.suppress(TypeError, KeyError, ValueError, AttributeError):
                 source, target = locales.normalise(pair["source"]), locales.normalise(pair["target"])
-                self._sources.setdefault(locales.language_of(target), []).append(source)
+                self._sources.setdefault(locales.get_language(target), []).append(source)
                 known.append(target)
-        # Accept other regions of a known language, because the service decides about them.
-        unknown = [one for one in self._targets if locales.language_of(one) not in self._sources]
-        refuse_targets(unknown, known, _UNKNOWN)
+        # Accept any region of a known language, because the service decides about regions.
+        unknown = [one for one in self._targets if locales.get_language(one) not in self._sources]
+        refuse_targets(unknown, known, _UNKNOWN_TARGET_FAULT)
         return {}
 
     def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -136,13 +140,13 @@ class TranslateBackend(CallBackend):
             yield f"/{target}", {**values, "target": target}
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
-        """Return the request for one text and target, or all of its problems."""
+        """Return the request for the text and target of a row, or all problems of the row."""
         text, target = values.get("text"), values["target"]
-        source, problems = self._source_of(values.get("source_locale"), target)
+        source, problems = self._check_source(values.get("source_locale"), target)
         if text is None:
             problems.append(FieldProblem("text", "is missing", "", "text"))
         elif isinstance(text, str) and not any(one.isprintable() and not one.isspace() for one in text):
-            problems.append(FieldProblem("text", "is empty", shown(text), "more than whitespace"))
+            problems.append(FieldProblem("text", "is empty", shorten_value(text), "more than whitespace"))
         else:
             # The document's field is a list of texts, so name the column `text` in problems.
             found = check(TranslateRequest, {"target_language": target, "texts": [text]})
@@ -151,100 +155,105 @@ class TranslateBackend(CallBackend):
             return problems
         if target not in self._glossaries:  # all rows of a run have the same glossary
             self._glossaries[target] = Glossary(values.get("glossary") or (), target)
-        spans = placeholders.find(text)
-        terms = self._glossaries[target].find(text, spans)
-        sent = placeholders.protect(text, [*spans, *terms]).sent
+        spans = placeholders.find_placeholders(text)
+        terms = self._glossaries[target].find_terms(text, spans)
+        sent = placeholders.replace_spans(text, [*spans, *terms]).sent
         if len(sent) > self._most_characters:
             words = f"is too long ({len(sent):,} characters as it is sent)"
             return [FieldProblem("text", words, "", f"at most {self._most_characters:,} characters")]
         kept = [(span.start, span.end, span.replacement) for span in terms]
         fields = asdict(_Text(text, sent, target, source, kept))
         body = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
-        price = translate_millicredits([sent])
+        price = compute_translation_millicredits([sent])
         return Request(body, body, price, len(sent), {"locale": target}, varies=False)
 
-    def _source_of(self, given: Any, target: str) -> tuple[str | None, list[FieldProblem]]:
+    def _check_source(self, given: Any, target: str) -> tuple[str | None, list[FieldProblem]]:
+        """Return the source language of a row, or None if there is none, and its problems."""
         if given is None:
             return None, []
         try:
             source = locales.normalise(given)
         except (ValueError, AttributeError):
             allowed = "a code or locale, such as en-US"
-            return None, [FieldProblem("source_locale", "is not a language", shown(given), allowed)]
-        language, into = map(locales.language_of, (source, target))
+            return None, [FieldProblem("source_locale", "is not a language", shorten_value(given), allowed)]
+        language, into = map(locales.get_language, (source, target))
         known = (self._sources or {}).get(into, [])
         if source == target:
             words, allowed = f"is {target}, the same as the target", "another language than the target"
-        elif self._sources is None or language == into or language in map(locales.language_of, known):
+        elif self._sources is None or language == into or language in map(locales.get_language, known):
             return source, []
         else:
-            words, allowed = f"is not translated into {target} by this service", listed(known)
+            words, allowed = f"is not translated into {target} by this service", format_locales(known)
         return source, [FieldProblem("source_locale", words, source, allowed)]
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
-        """Yield calls with as many texts of one language as the service accepts in one call.
+        """Yield packs, which are calls for several rows. All texts of a pack have the same languages.
 
-        A single text that exceeds the limit of a call gets its own call.
+        Each pack has as many texts and characters as the service accepts in one call. A text that alone is
+        too long for a call gets its own call.
         """
-        filling: dict[tuple[str, str | None], list[Request]] = {}
+        open_packs: dict[tuple[str, str | None], list[Request]] = {}
         for request in requests:
-            kind = self._kind(request)
-            rows = filling.setdefault(kind, [])
+            languages = self._get_languages(request)
+            rows = open_packs.setdefault(languages, [])
             characters = sum(row.characters for row in rows) + request.characters
             if rows and characters > self._most_characters:
-                yield packed_rows(filling.pop(kind))
-                rows = filling[kind] = []
+                yield pack_rows(open_packs.pop(languages))
+                rows = open_packs[languages] = []
             rows.append(request)
             if len(rows) >= self._most_texts:
-                yield packed_rows(filling.pop(kind))
-        yield from map(packed_rows, filling.values())
+                yield pack_rows(open_packs.pop(languages))
+        yield from map(pack_rows, open_packs.values())
 
-    def _kind(self, request: Request) -> tuple[str, str | None]:
-        text = _Text.of(request)
+    def _get_languages(self, request: Request) -> tuple[str, str | None]:
+        """Return the target of a row and its source language as sent, or None. Rows of a pack share both."""
+        text = _Text.from_constants(request)
         return text.target, text.source_locale if self._sends_source else None
 
     def call(self, request: Request, **call_options: Any) -> PreparedCall[TranslateRequest]:
-        """Return the client's call of one text or of a pack."""
-        target, source = self._kind(request.rows[0])
-        # Skip the checks, because `check` has checked each text, and `pack` the number of texts.
+        """Return the call of a request, which may be a pack."""
+        target, source = self._get_languages(request.rows[0])
+        # Do not check again, because `check` has checked each text, and `pack` the number of texts.
         unchecked = TranslateRequest.model_construct(
             target_language=target,
-            texts=[_Text.of(row).sent for row in request.rows],
+            texts=[_Text.from_constants(row).sent for row in request.rows],
             source_language=source,
         )
         return PreparedCall("translate", unchecked, encode_request(unchecked), **call_options)
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
-        """Return the arguments in which two bodies differ. The text with tokens is not an argument."""
+        """Return the arguments in which two stored bodies differ. Leave out `sent`, which is no argument."""
         return tuple(name for name in super().differences(before, after) if name != "sent")
 
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
-        """Return the translation of each text of a pack, or the error of its entry in the answer."""
+        """Return a record for the translation of each text of a call, or the error of the translation."""
         call, raw = answer.data
-        texts, price = call.request.texts, to_credits(request.price)
+        texts, price = call.request.texts, convert_to_credits(request.price)
         decoded = decode_translate(raw.body, texts)
-        routes, of_texts, of_all = placed_warnings(
-            warnings_of(raw.headers, clean=raw.redactor.clean), len(texts)
+        routes, of_texts, of_all = assign_warnings(
+            collect_warnings(raw.headers, clean=raw.redactor.clean), len(texts)
         )
         notes = list(decoded.notes)
         if decoded.credits_used is not None and decoded.credits_used != price:
-            reported = counted(decoded.credits_used, "credit")
+            reported = format_count(decoded.credits_used, "credit")
             notes.append(f"the service reports a cost of {reported}, expected {price:g}")
         found: list[Record | SpeechframeError] = []
         costs: list[int | None] = [None for _ in request.rows]
         if decoded.credits_used is not None:
-            costs = [*shares([row.price for row in request.rows], decoded.credits_used)]
+            costs = [*share_cost([row.price for row in request.rows], decoded.credits_used)]
         for row, translation, route, text_warnings, cost in zip(
             request.rows, decoded.texts, routes, of_texts, costs, strict=True
         ):
             if isinstance(translation, BadAnswer):
                 found.append(translation)
                 continue
-            text, remarks = _Text.of(row), [*text_warnings, *of_all]
+            text, remarks = _Text.from_constants(row), [*text_warnings, *of_all]
             terms = [Span(*term, is_term=True) for term in text.glossary]
-            protected = placeholders.protect(text.text, [*placeholders.find(text.text), *terms])
+            protected = placeholders.replace_spans(
+                text.text, [*placeholders.find_placeholders(text.text), *terms]
+            )
             restored = protected.restore(translation)
-            # A text with a warning may have been returned unchanged.
+            # Do not assume a direct route if there is a warning. The text may have been returned unchanged.
             is_direct = text.source_locale is not None and not remarks
             values = {
                 "text": text.text,
@@ -256,7 +265,7 @@ class TranslateBackend(CallBackend):
             }
             warnings = [*remarks, *notes, *restored.warnings]
             found.append(
-                _Translation(
+                _TranslationRecord(
                     values,
                     warnings=warnings,
                     millicredits=cost,
@@ -269,22 +278,25 @@ class TranslateBackend(CallBackend):
         return found
 
     def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
-        """Return the reasons to doubt a translation. It may be empty, unchanged, or much too long."""
+        """Return findings if a translation is empty, unchanged, of odd length or in another language."""
         del learned
-        if not isinstance(record, _Translation):
+        if not isinstance(record, _TranslationRecord):
             return []
         text, translated = record.values["text"], record.values["translated_text"]
         if not translated.strip():
             return [Finding("empty", f"the translation of {len(text):,} characters is empty")]
         findings = []
         stated, target = record.stated_locale, request.facts["locale"]
-        if not record.is_explained and stated is not None and locales.is_another(stated, target):
+        if not record.is_explained and stated is not None and locales.is_certainly_different(stated, target):
             words = f"the answer states the language {stated}, requested {target}"
             findings.append(Finding("target", words))
         if not record.may_be_same and text.casefold().split() == translated.casefold().split():
             words = "the translation equals the text; list words that must stay in a glossary"
             findings.append(Finding("untranslated", words))
-        if len(text) >= _LEAST_CHARACTERS and not _SHORTEST <= len(translated) / len(text) <= _LONGEST:
+        if (
+            len(text) >= _MIN_CHECKED_CHARACTERS
+            and not _MIN_LENGTH_RATIO <= len(translated) / len(text) <= _MAX_LENGTH_RATIO
+        ):
             words = f"the text has {len(text):,} characters, its translation {len(translated):,}"
             findings.append(Finding("length", words))
         return findings
@@ -306,9 +318,10 @@ async def translate(
     (all languages from the source to the target), ``length_ratio``, ``placeholders_ok``, ``glossary_ok``,
     ``credits`` and ``status``.
 
-    A call contains many texts, and equal texts are sent once. Calling again with the same rows and parameters
-    costs nothing. After a crash, the same call makes only the missing rows. A run can be used as a table, so
-    ``generate(run, text="translated_text", locale=col("locale"), ...)`` speaks the translations.
+    A call contains many texts, and equal texts are sent once. Calling :func:`translate` again with the same
+    rows and parameters costs nothing. After a crash, the same call makes only the missing rows. A run can be
+    used as a table, so ``generate(run, text="translated_text", locale=col("locale"), ...)`` speaks the
+    translations.
 
     Parameters
     ----------
@@ -320,18 +333,19 @@ async def translate(
         translated. Examples are ``{name}``, ``%1$s``, ``:name``, ``{% if x %}``, tags, URLs, e-mail
         addresses and whole ICU messages. Each is sent, and billed, as a token of a few characters.
         ``placeholders_ok`` is True if each placeholder and each number is in the translation, and everything
-        else that looks like code is unchanged. It is False if an ICU message has branches with words, because
-        the branches stay as they are. A warning lists them.
+        else that looks like code is unchanged. ``placeholders_ok`` is False if an ICU message has branches
+        with words, because branches are not translated. A warning lists these branches.
     targets
         Languages to translate into, as codes or locales in any spelling: ``["fr-FR", "pt_BR"]``.
     source_locale
-        The language of the texts, if the service requires it or cannot detect it; ``col("x")`` takes it from
-        a column, and a list has a language for each row.
+        The language of the texts, if the service requires or cannot detect the language; ``col("x")`` takes
+        the language from a column, and a list has a language for each row.
     glossary
         Fixed translations of terms, as a frame, list of dicts or file with the columns ``source``, ``locale``
-        (empty for every target) and ``target``, or as a dict of source to target. Terms are whole words, and
-        the longest match counts. ``glossary_ok`` is True if each term of a row is in its translation, and
-        null if the row has no term. A name that must stay is a term that is its own translation: ``{"Berlin":
+        (empty for every target) and ``target``, or as a dict of source to target. A term matches only whole
+        words, and the longest match counts. ``glossary_ok`` is True if each term of a row is in its
+        translation, and null if the row has no term. A name that must stay is a term that is its own
+        translation: ``{"Berlin":
         "Berlin"}``. Other words that come back unchanged make a row ``suspect``.
     **options
         See :class:`RunOptions`: ``run_dir``, ``id``, ``max_concurrency``, ``max_credits``, ``cache``,
@@ -360,4 +374,6 @@ async def translate(
         "source_locale": source_locale,
         "glossary": read_glossary(glossary),
     }
-    return await make(TranslateBackend.of(options["service"], arguments), table, arguments, options)
+    return await make_run(
+        TranslateBackend.from_constants(options["service"], arguments), table, arguments, options
+    )

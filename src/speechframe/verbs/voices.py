@@ -1,18 +1,18 @@
-"""The verb `voices` lists the voices of a catalogue (sections 2.4 and 4.1)."""
+"""The verb `voices`, which lists the voices of a catalogue (sections 2.4 and 4.1)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from speechframe.client import Client
 from speechframe.errors import InvalidRows
-from speechframe.spec.locales import is_within, nearest
+from speechframe.spec.locales import find_nearest, is_within
 from speechframe.spec.speech import Model, Voice
-from speechframe.tables.table import problem
+from speechframe.tables.table import make_problem
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_COLUMNS = [
+_VOICE_COLUMNS = [
     *("voice_id", "name", "gender", "locale", "styles", "supported_locales", "description"),
     *("engine", "kind", "licence", "clarity", "clearest_in"),
 ]
@@ -31,16 +31,16 @@ async def voices(
         Return only voices that speak this locale (``"fr-FR"``) or language (``"fr"``). Voices with this own
         locale come first.
     service
-        The service. See :class:`Settings`.
+        The service: :class:`Settings` or a local service. The default is the configured service.
 
     Returns
     -------
     pandas.DataFrame
         ``voice_id name gender locale styles supported_locales description engine kind licence clarity
         clearest_in``. ``styles`` are those of the voice's own locale. Only the local service fills the last
-        five columns. ``kind`` is ``neural`` or ``formant``. ``clarity`` is the share of words that a
-        recogniser gets wrong in each locale (in Japanese, of characters). ``clearest_in`` lists the locales
-        in which this voice has the smallest share.
+        five columns. ``kind`` is ``neural`` or ``formant``. ``clarity`` has, for each locale, the share of
+        words (in Japanese, of characters) that a recogniser gets wrong. ``clearest_in`` lists the locales in
+        which this voice has the smallest share.
 
     Raises
     ------
@@ -51,18 +51,20 @@ async def voices(
 
     models = [each.value for each in Model]
     if model not in models:
-        raise InvalidRows([problem("model", "is not a model", value=model, allowed=", ".join(models))])
+        raise InvalidRows([make_problem("model", "is not a model", value=model, allowed=", ".join(models))])
     async with Client(service) as client:
         found = await client.voices(model)
-    clearest = _clearest(found)
+    clearest = _find_clearest(found)
     if locale is not None:
         spoken = sorted({voice.locale for voice in found if voice.locale})
         found = [
             v for v in found if any(is_within(t, locale) for t in (v.locale or "", *v.supported_locales))
         ]
         if not found:
-            allowed = ", ".join(nearest(locale, spoken) or spoken)
-            raise InvalidRows([problem("locale", "is spoken by no voice", value=locale, allowed=allowed)])
+            allowed = ", ".join(find_nearest(locale, spoken) or spoken)
+            raise InvalidRows(
+                [make_problem("locale", "is spoken by no voice", value=locale, allowed=allowed)]
+            )
         found.sort(key=lambda voice: not is_within(voice.locale or "", locale))
     lines = [
         (
@@ -81,13 +83,13 @@ async def voices(
         )
         for voice in found
     ]
-    return pd.DataFrame(lines, columns=_COLUMNS)
+    return pd.DataFrame(lines, columns=_VOICE_COLUMNS)
 
 
-def _clearest(voices: Sequence[Voice]) -> dict[str, str]:
-    """Return the id of the voice with the smallest error, for each locale with measurements."""
+def _find_clearest(voices: Sequence[Voice]) -> dict[str, str]:
+    """Return the id of the voice with the smallest share of misheard words, for each measured locale."""
     best: dict[str, tuple[float, str]] = {}
     for voice in voices:
-        for tag, error in (voice.clarity or {}).items():
-            best[tag] = min(best.get(tag, (error, voice.voice_id)), (error, voice.voice_id))
+        for tag, misheard_share in (voice.clarity or {}).items():
+            best[tag] = min(best.get(tag, (misheard_share, voice.voice_id)), (misheard_share, voice.voice_id))
     return {tag: voice_id for tag, (_, voice_id) in best.items()}

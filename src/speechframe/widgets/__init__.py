@@ -1,9 +1,9 @@
 """Show widgets in notebooks that play clips, compare voices, review rows and watch runs.
 
-This needs ``pip install 'speechframe[notebook]'``. A widget is a Python class with a few typed traits, and
-one JavaScript module in `page/static`. Functions for users, such as `play`, are in the same file as their
-class. Without a front end, a widget shows plain HTML. Widgets do not load anything from the network. Audio is
-sent to the page when it is played.
+This needs ``pip install 'speechframe[notebook]'``. A widget is a Python class with a few typed traits
+(attributes that Python and the page share), and one JavaScript module in `page/static`. Functions for users,
+such as `play`, are in the same file as their class. If a page cannot run scripts, a widget shows plain HTML.
+Widgets do not load anything from the network. Audio is sent to the page when it is played.
 """
 
 try:

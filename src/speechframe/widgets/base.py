@@ -1,4 +1,4 @@
-"""Base classes and helpers of all widgets, for scripts, messages and the view without a front end."""
+"""Provide the base classes of widgets, with their scripts, their messages and their view as plain HTML."""
 
 import html
 import logging
@@ -12,48 +12,57 @@ import anywidget
 
 from speechframe.batch.live import Run, open_run
 from speechframe.errors import SpeechframeError
-from speechframe.page.assets import script, style
+from speechframe.page.assets import build_script, read_style
 from speechframe.page.clips import ClipShelf
 
-__all__ = ["ClipWidget", "PageWidget", "clips_of", "held_clips", "post", "run_of", "table"]
+__all__ = [
+    "ClipWidget",
+    "PageWidget",
+    "format_table",
+    "load_playable_clips",
+    "make_clip_traits",
+    "resolve_run",
+    "run_in_worker",
+]
 
 log = logging.getLogger(__name__)
 
 
 @cache
-def _worker() -> ThreadPoolExecutor:
-    # One thread keeps the order of the user's actions.
+def _get_worker() -> ThreadPoolExecutor:
+    """Return the executor of all widgets. Its only thread keeps the order of the user's actions."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="speechframe-widgets")
 
 
-def post(work: Callable[[], None]) -> None:
-    """Run `work` soon, in the thread of the widgets.
+def run_in_worker(work: Callable[[], None]) -> None:
+    """Run `work` soon in the thread of the widgets, and log its errors.
 
     A message handler runs in the thread that reads messages, which may be the kernel's main thread. A handler
     must not block this thread. So it passes its work to this function.
     """
 
-    def done() -> None:
+    def run_and_log() -> None:
         try:
             work()
         except Exception:
             log.exception("a widget could not handle a message of its page")
 
-    _worker().submit(done)
+    _get_worker().submit(run_and_log)
 
 
 class PageWidget(anywidget.AnyWidget):
     """A widget with one of the package's scripts.
 
-    A subclass sets ``script``. Its methods ``on_<kind>(message)`` handle messages of the page.
+    A subclass sets ``build_script``, one of :data:`~speechframe.page.assets.SCRIPTS`. Its methods
+    ``on_<kind>(message)`` handle messages of the page.
     """
 
     script: ClassVar[str]
-    _css = style()
+    _css = read_style()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "script" in cls.__dict__:
-            cls._esm = script(cls.script)
+            cls._esm = build_script(cls.script)
         super().__init_subclass__(**kwargs)
 
     def __init__(self, **kwargs: Any) -> None:
@@ -62,16 +71,16 @@ class PageWidget(anywidget.AnyWidget):
 
     def _dispatch(self, _: Any, message: Any, __: Any) -> None:
         kind = message.get("kind") if isinstance(message, dict) else None
-        act = getattr(self, f"on_{kind}", None) if isinstance(kind, str) and kind.isidentifier() else None
-        if act is not None:
-            post(lambda: act(message))
+        handler = getattr(self, f"on_{kind}", None) if isinstance(kind, str) and kind.isidentifier() else None
+        if handler is not None:
+            run_in_worker(lambda: handler(message))
 
     def to_text(self) -> str:
         """Return the widget as one line of text."""
         return f"<{type(self).__name__}>"
 
     def to_table(self) -> str:
-        """Return the widget as HTML that needs no script."""
+        """Return the widget as HTML that works without a script."""
         return f"<p>{html.escape(self.to_text())}</p>"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
@@ -84,12 +93,12 @@ class PageWidget(anywidget.AnyWidget):
 
 
 class ClipWidget(PageWidget):
-    """A widget that plays clips of a shelf. The audio of a clip is sent when the page requests it.
+    """A widget that plays clips. The audio of a clip is sent when the page requests it.
 
     Attributes
     ----------
     shelf
-        The clips.
+        The clips of the page, with their data and their audio.
     loads
         Ids of the clips that were sent, in order.
     """
@@ -103,7 +112,7 @@ class ClipWidget(PageWidget):
         """Send the audio of a clip, or an error."""
         clip_id = str(message.get("clip"))
         try:
-            data, mime = self.shelf.playable(clip_id)
+            data, mime = self.shelf.read_playable(clip_id)
         except KeyError:
             self.send({"kind": "error", "clip": clip_id, "message": f"there is no clip {clip_id!r} here"})
         except (SpeechframeError, OSError) as error:
@@ -113,7 +122,7 @@ class ClipWidget(PageWidget):
             self.send({"kind": "audio", "clip": clip_id, "mime": mime}, buffers=[data])
 
 
-def run_of(given: Any) -> Run:
+def resolve_run(given: Any) -> Run:
     """Return the run of an argument, which is a run or the folder of a run.
 
     Raises
@@ -132,22 +141,22 @@ def run_of(given: Any) -> Run:
     return open_run(given)
 
 
-def clips_of(shelf: ClipShelf) -> dict[str, Any]:
-    """Return the traits ``clips`` and ``outlines``, with the data of all clips except the audio."""
+def make_clip_traits(shelf: ClipShelf) -> dict[str, Any]:
+    """Return values of the traits ``clips`` (data without audio) and ``outlines`` (of waveforms, by id)."""
     return {
         "clips": [entry.to_page() for entry in shelf.entries],
-        "outlines": {entry.clip_id: shelf.peaks(entry.clip_id) for entry in shelf.entries},
+        "outlines": {entry.clip_id: shelf.compute_peaks(entry.clip_id) for entry in shelf.entries},
     }
 
 
-def held_clips(shelf: ClipShelf) -> Iterator[tuple[str, bytes, str]]:
-    """Yield id, audio and content type of each playable clip, for a page that is one file."""
+def load_playable_clips(shelf: ClipShelf) -> Iterator[tuple[str, bytes, str]]:
+    """Yield id, audio and content type of each playable clip, for a saved page."""
     for entry in shelf.entries:
         if entry.problem is None:
-            yield (entry.clip_id, *shelf.playable(entry.clip_id))
+            yield (entry.clip_id, *shelf.read_playable(entry.clip_id))
 
 
-def table(head: list[str], rows: list[list[Any]], *, caption: str = "") -> str:
+def format_table(head: list[str], rows: list[list[Any]], *, caption: str = "") -> str:
     """Return a table as HTML. All values are escaped."""
     top = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head)
     cells = ("".join(f'<td dir="auto">{html.escape(str(value))}</td>' for value in row) for row in rows)

@@ -1,4 +1,4 @@
-"""Browse a run's rows page by page. Users sort, filter, search, play, and keep or reject rows by a key."""
+"""Browse a run's rows page by page. Users sort, filter, search and play rows, and keep or reject them."""
 
 import logging
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import check_flag, check_text, check_whole_number
 from speechframe.page.clips import ClipShelf, Entry
-from speechframe.page.html import one_file, save_page
+from speechframe.page.html import make_saved_page, save_page
 from speechframe.store.reviews import KEEP, REJECT
 from speechframe.store.rows import Selection
 from speechframe.store.schema import STATUSES
-from speechframe.widgets.base import ClipWidget, run_of, table
-from speechframe.widgets.rows import SORTED_BY, VERDICTS, Arranged, RowReader
-from speechframe.writing.words import counted
+from speechframe.widgets.base import ClipWidget, format_table, resolve_run
+from speechframe.widgets.rows import SORT_KEYS, VERDICT_FILTERS, Arrangement, RowReader
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,14 +27,21 @@ __all__ = ["DatasetBrowser", "browse"]
 
 log = logging.getLogger(__name__)
 
-_PAGE_ROWS = 50
-_MOST_PAGE_ROWS = 1_000
-_IN_A_PAGE = 200
-_OPENED = 24
-_START = (
+_DEFAULT_PAGE_ROWS = 50
+"""Default number of rows that are listed at once."""
+
+_MAX_PAGE_ROWS = 1_000
+_DEFAULT_SAVED_ROWS = 200
+"""Default limit of rows in a saved page, which contains their audio."""
+
+_MAX_OPENED_ROWS = 24
+"""Number of last opened rows whose audio the page can still load."""
+
+_SAVED_START_SCRIPT = (
     "const model = pageModel((message) => heldRows(model, message));\n"
     'widget.render({ model, el: document.getElementById("spf-host") });'
 )
+"""Last lines of the script of a saved page. Without Python, `heldRows` in `browser.js` filters and sorts."""
 
 
 class DatasetBrowser(ClipWidget):
@@ -47,7 +54,7 @@ class DatasetBrowser(ClipWidget):
     run
         The run.
     page_rows
-        Rows a page.
+        Number of rows that are listed at once.
     reviewer
         Name of the reviewer. None uses the user of this process.
 
@@ -60,7 +67,7 @@ class DatasetBrowser(ClipWidget):
     found
         Number of rows that match the filters and the search.
     loads
-        Calls whose audio was sent to the page, in order.
+        Ids of the clips whose audio was sent to the page, in order.
     """
 
     script = "browser"
@@ -76,11 +83,11 @@ class DatasetBrowser(ClipWidget):
     editable = t.Bool(default_value=True).tag(sync=True)
     trouble = t.Unicode().tag(sync=True)
 
-    def __init__(self, run: Run, *, page_rows: int = _PAGE_ROWS, reviewer: str | None = None) -> None:
+    def __init__(self, run: Run, *, page_rows: int = _DEFAULT_PAGE_ROWS, reviewer: str | None = None) -> None:
         self.run = run
         self.reviewer = reviewer
         self._reader = RowReader(run)
-        self._arranged = Arranged()
+        self._arranged = Arrangement()
         self._opened: dict[str, Entry] = {}
         self._opened_as: tuple[Any, ...] = ()
         super().__init__(
@@ -120,10 +127,14 @@ class DatasetBrowser(ClipWidget):
         Raises
         ------
         ValueError
-            An argument has another value.
+            An argument does not have one of these values.
         """
         page = check_whole_number("page", page, low=0)
-        choices = {"by": (by, SORTED_BY), "status": (status, ("", *STATUSES)), "verdict": (verdict, VERDICTS)}
+        choices = {
+            "by": (by, SORT_KEYS),
+            "status": (status, ("", *STATUSES)),
+            "verdict": (verdict, VERDICT_FILTERS),
+        }
         for name, (given, allowed) in choices.items():
             if given not in allowed:
                 raise ValueError(
@@ -134,29 +145,31 @@ class DatasetBrowser(ClipWidget):
         descending = check_flag("descending", descending)
         self.run.refresh()
         self._reader.forget_reviews()
-        self._arranged = Arranged(search.strip(), status, verdict, by, descending)
-        places = self._reader.places(self._arranged)
+        self._arranged = Arrangement(search.strip(), status, verdict, by, descending)
+        places = self._reader.find_places(self._arranged)
         last = max(0, -(-len(places) // self.page_rows) - 1)
         page = min(max(page, 0), last)
-        here = places[page * self.page_rows : (page + 1) * self.page_rows]
+        page_places = places[page * self.page_rows : (page + 1) * self.page_rows]
         with self.hold_sync():
-            self.rows = self._reader.page(here)
+            self.rows = self._reader.read_page(page_places)
             self.total, self.found = self._reader.total, len(places)
             self.wanted = {**self._arranged.to_page(), "page": page}
             self.trouble = ""
-        self._open_again()
+        self._reload_open_row()
 
     @property
     def view(self) -> Selection:
         """The rows that match search and filters, in the run's order. Functions accept them like a run."""
-        return Selection(self.run, tuple(sorted(self._reader.places(self._arranged))))
+        return Selection(self.run, tuple(sorted(self._reader.find_places(self._arranged))))
 
     @property
     def frame(self) -> "pd.DataFrame":
         """The rows that match search and filters, in the order of the browser."""
         view = self.view
-        at = {place: k for k, place in enumerate(view.positions)}
-        return view.to_pandas().iloc[[at[place] for place in self._reader.places(self._arranged)]]
+        index_by_place = {place: k for k, place in enumerate(view.positions)}
+        return view.to_pandas().iloc[
+            [index_by_place[place] for place in self._reader.find_places(self._arranged)]
+        ]
 
     # -- messages --------------------------------------------------------------------
 
@@ -176,32 +189,37 @@ class DatasetBrowser(ClipWidget):
 
     def on_open(self, message: dict[str, Any]) -> None:
         """Open a row of the page with its words and its waveform."""
-        row = self._shown(message)
+        row = self._find_listed_row(message)
         if row is None:
             return
         try:
-            self._open(row)
+            self._open_row(row)
         except (SpeechframeError, OSError) as error:
             self.trouble = str(error)
 
-    def _open(self, row: dict[str, Any]) -> None:
+    def _open_row(self, row: dict[str, Any]) -> None:
+        """Show the words, the waveform and the other columns of a listed row."""
         self.run.refresh()
-        (now,) = self._reader.page([row["place"]])
-        if now != row:
-            # A review refers to the audio that is played here, which may be newer than the list.
-            self.rows = [now if one is row else one for one in self.rows]
-        self._opened_as = _made_as(now)
-        entry = self._reader.entry(row["place"])
-        # The page may still load the audio of rows that were opened a moment ago.
+        (current_row,) = self._reader.read_page([row["place"]])
+        if current_row != row:
+            # The audio was made again after the list was read. Reviews must refer to the played audio.
+            self.rows = [current_row if one is row else one for one in self.rows]
+        self._opened_as = _get_audio_state(current_row)
+        entry = self._reader.read_entry(row["place"])
+        # Rows that were opened before are kept, because the page may still load their audio.
         self._opened = {**{k: e for k, e in self._opened.items() if k != entry.clip_id}, entry.clip_id: entry}
-        self._opened = dict(list(self._opened.items())[-_OPENED:])
-        self.shelf = self._reader.shelf(self._opened.values())
+        self._opened = dict(list(self._opened.items())[-_MAX_OPENED_ROWS:])
+        self.shelf = self._reader.make_shelf(self._opened.values())
         with self.hold_sync():
-            self.outline = b"" if entry.problem else self.shelf.peaks(entry.clip_id)
-            self.opened = {**entry.to_page(), "place": row["place"], "fields": self._reader.others(entry)}
+            self.outline = b"" if entry.problem else self.shelf.compute_peaks(entry.clip_id)
+            self.opened = {
+                **entry.to_page(),
+                "place": row["place"],
+                "fields": self._reader.format_other_columns(entry),
+            }
 
     def on_review(self, message: dict[str, Any]) -> None:
-        """Store the review of a row. The page keeps the review until the answer confirms the storage."""
+        """Store the review of a row, and reply. The page keeps the review until the reply confirms it."""
         if not self.editable:
             return
         row_id = str(message["row"])
@@ -219,23 +237,28 @@ class DatasetBrowser(ClipWidget):
         self._reader.forget_reviews()
         with self.hold_sync():
             self.trouble = ""
-            self.rows = self._reader.page([row["place"] for row in self.rows])
+            self.rows = self._reader.read_page([row["place"] for row in self.rows])
         self.send(reply)
-        self._open_again()
+        self._reload_open_row()
 
-    def _open_again(self) -> None:
-        """Reload the open row if its audio was made again, because a verdict refers to the audio played."""
-        row = self._shown(self.opened)
-        if row is not None and _made_as(row) != self._opened_as:
+    def _reload_open_row(self) -> None:
+        """Reload the open row if its audio was made again, because a verdict refers to the played audio."""
+        row = self._find_listed_row(self.opened)
+        if row is not None and _get_audio_state(row) != self._opened_as:
             self.on_open(row)
 
-    def _shown(self, message: dict[str, Any]) -> dict[str, Any] | None:
+    def _find_listed_row(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the listed row whose position in the run (``place``) is in a message, or None."""
         return next((row for row in self.rows if row["place"] == message.get("place")), None)
 
-    # -- without a front end -----------------------------------------------------------
+    # -- saved pages and plain HTML ----------------------------------------------------
 
     def to_html(
-        self, path: str | PathLike[str] | None = None, *, limit: int = _IN_A_PAGE, title: str = "Rows"
+        self,
+        path: str | PathLike[str] | None = None,
+        *,
+        limit: int = _DEFAULT_SAVED_ROWS,
+        title: str = "Rows",
     ) -> str | Path:
         """Return the matching rows as one page that contains their audio, or write the page to `path`.
 
@@ -251,41 +274,45 @@ class DatasetBrowser(ClipWidget):
         title
             Title of the page.
         """
-        places = self._reader.places(self._arranged)[: check_whole_number("limit", limit)]
-        # The page starts with this order. It contains only the rows that match search and filters.
+        places = self._reader.find_places(self._arranged)[: check_whole_number("limit", limit)]
+        # The page starts in the order of the browser, and contains only rows that match search and filters.
         by, descending = self._arranged.by, self._arranged.descending
-        entries = [self._reader.entry(place) for place in places]
-        shelf = self._reader.shelf(entries)
+        entries = [self._reader.read_entry(place) for place in places]
+        shelf = self._reader.make_shelf(entries)
         opened = [
-            {**entry.to_page(), "place": place, "fields": self._reader.others(entry)}
+            {**entry.to_page(), "place": place, "fields": self._reader.format_other_columns(entry)}
             for entry, place in zip(entries, places, strict=True)
         ]
-        rows = self._reader.page(places)
+        rows = self._reader.read_page(places)
         state = {
             "rows": rows[: self.page_rows],
             "all": rows,
             "clips": {row["place"]: row for row in opened},
-            "outlines": {row["place"]: shelf.peaks(row["id"]) for row in opened if not row["problem"]},
+            "outlines": {
+                row["place"]: shelf.compute_peaks(row["id"]) for row in opened if not row["problem"]
+            },
             "total": self.total,
             "found": len(rows),
             "page_rows": self.page_rows,
-            "wanted": {**Arranged(by=by, descending=descending).to_page(), "page": 0},
+            "wanted": {**Arrangement(by=by, descending=descending).to_page(), "page": 0},
             "opened": {},
             "outline": "",
             "audible": self.audible,
             "editable": False,
             "trouble": "",
         }
-        held = {e.clip_id: e for e in entries if e.problem is None and self.audible}
-        clips = [(clip_id, *shelf.playable(clip_id)) for clip_id in held]
-        page = one_file(self.script, state, clips, title=title, fallback=self.to_table(), start=_START)
+        entries_by_id = {e.clip_id: e for e in entries if e.problem is None and self.audible}
+        clips = [(clip_id, *shelf.read_playable(clip_id)) for clip_id in entries_by_id]
+        page = make_saved_page(
+            self.script, state, clips, title=title, fallback=self.to_table(), start=_SAVED_START_SCRIPT
+        )
         return save_page(page, path)
 
     def to_text(self) -> str:
         """Return the numbers of rows and of verdicts as text."""
         verdicts = self._reader.reviews["verdict"]
         kept, rejected = ((verdicts == verdict).sum() for verdict in (KEEP, REJECT))
-        rows = counted(self.total, "row")
+        rows = format_count(self.total, "row")
         return f"<DatasetBrowser: {self.found:,} of {rows}, {kept:,} kept, {rejected:,} rejected>"
 
     def to_table(self) -> str:
@@ -303,39 +330,41 @@ class DatasetBrowser(ClipWidget):
             ]
             for row in self.rows
         ]
-        return table(head, rows, caption=self.to_text())
+        return format_table(head, rows, caption=self.to_text())
 
 
-def _made_as(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _get_audio_state(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the fields of a row that change if its audio is made again."""
     return row["status"], row["sha256"]
 
 
 def browse(
-    run: Run | str | PathLike[str], *, page_rows: int = _PAGE_ROWS, reviewer: str | None = None
+    run: Run | str | PathLike[str], *, page_rows: int = _DEFAULT_PAGE_ROWS, reviewer: str | None = None
 ) -> DatasetBrowser:
     """Return a browser that sorts, searches and plays a run's rows, and stores reviews of them.
 
-    Only the current page is read, and audio only when it is played. The key ``k`` keeps a row, ``r`` rejects
-    it, ``u`` undoes the verdict, ``c`` comments, ``t`` corrects the text, space plays, and arrows move.
+    Only the listed rows are read, and audio only when it is played. The key ``k`` keeps a row, ``r`` rejects
+    it, ``u`` removes the verdict, ``c`` adds a comment, and ``t`` corrects the text. Space plays, and arrows
+    move between rows.
 
-    A review is in the run's folder at once (``run.reviews``), with the reviewer and the sha256 of the audio.
-    ``resume(run, redo="rejected")`` makes another take of rejected rows. A corrected text alone does not
-    change a row. Put the text into the table, and ``resume(run, table=frame)`` makes the changed rows.
+    A review is in the run's folder at once (``run.reviews``), with the reviewer and the SHA-256 hash of the
+    audio. ``resume(run, redo="rejected")`` makes another take (new audio of the same text) of rejected rows.
+    A corrected text is only stored with the review. To speak it, put the text into the table, and call
+    ``resume(run, table=frame)``.
 
     Parameters
     ----------
     run
         A run, or its folder.
     page_rows
-        Rows a page, up to 1,000.
+        Number of rows that are listed at once, up to 1,000.
     reviewer
         Name of the reviewer. None uses the user of this process.
 
     Raises
     ------
     ValueError
-        An argument has another value than described above.
+        `run` is neither a run nor a path, `page_rows` is out of range, or `reviewer` is not a text.
     NotARun
         The folder does not contain a run.
 
@@ -347,5 +376,5 @@ def browse(
     """
     if reviewer is not None:
         check_text("reviewer", reviewer)
-    page_rows = check_whole_number("page_rows", page_rows, high=_MOST_PAGE_ROWS)
-    return DatasetBrowser(run_of(run), page_rows=page_rows, reviewer=reviewer)
+    page_rows = check_whole_number("page_rows", page_rows, high=_MAX_PAGE_ROWS)
+    return DatasetBrowser(resolve_run(run), page_rows=page_rows, reviewer=reviewer)

@@ -12,14 +12,14 @@ from speechframe import aio
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import check_text
-from speechframe.page.clips import ClipShelf, shelf_of
-from speechframe.page.html import one_file, save_page
-from speechframe.processes.loop import run_sync, submit
+from speechframe.page.clips import ClipShelf, make_shelf
+from speechframe.page.html import make_saved_page, save_page
+from speechframe.processes.loop import run_sync, start_in_background
 from speechframe.store.rows import Selection
 from speechframe.store.schema import PENDING
 from speechframe.tables.column import col
-from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
-from speechframe.writing.words import counted
+from speechframe.widgets.base import ClipWidget, format_table, load_playable_clips, make_clip_traits
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -29,13 +29,17 @@ if TYPE_CHECKING:
 __all__ = ["VoiceComparison", "compare_voices"]
 
 _REFRESH_S = 0.25
+"""Time in seconds between two updates of the number of finished clips."""
+
 PLANNED, RUNNING, READY = "planned", "running", "ready"
-_OWN = ("table", "text", "voice", "wait", "dry_run")
+"""Stages of a comparison."""
+
+_RESERVED_ARGUMENTS = ("table", "text", "voice", "wait", "dry_run")
 """Arguments of :func:`speechframe.generate` that the comparison sets itself."""
 
 
 class VoiceComparison(ClipWidget):
-    """Each text by each voice. Switching voices keeps the playing position, and preferences are kept.
+    """A page with each text spoken by each voice. Users switch voices while a text plays, and prefer clips.
 
     :func:`compare_voices` makes a comparison. It spends credits only if the button is pressed or
     :meth:`generate` is called.
@@ -43,11 +47,11 @@ class VoiceComparison(ClipWidget):
     Attributes
     ----------
     stage
-        ``"planned"``, ``"running"`` or ``"ready"``.
+        ``"planned"`` before the clips are made, ``"running"`` meanwhile, and ``"ready"`` afterwards.
     run
-        The run that makes the clips.
+        The run that makes the clips. None if existing runs are compared.
     preferred
-        Preferred voice of each text, by index of the text.
+        Voice that the user preferred for a text, by index of the text.
     """
 
     script = "comparison"
@@ -66,13 +70,14 @@ class VoiceComparison(ClipWidget):
         self.run = run
         self._making = making
         self._work: Future[None] | None = None
-        super().__init__(shelf, **self._stage_of(run, shelf))
+        super().__init__(shelf, **self._make_traits(run, shelf))
 
-    def _stage_of(self, run: Run | None, shelf: ClipShelf) -> dict[str, Any]:
+    def _make_traits(self, run: Run | None, shelf: ClipShelf) -> dict[str, Any]:
+        """Return the first values of the traits: the price, or the clips if they exist already."""
         if self._making is None or run is None or run.estimate is None:
             return {"stage": READY, **_group_by_text(shelf)}
         estimate = run.estimate
-        amount = counted(estimate.credits, "credit")
+        amount = format_count(estimate.credits, "credit")
         if not estimate.calls:
             # All clips exist already, so the user has nothing to confirm.
             return {
@@ -89,8 +94,8 @@ class VoiceComparison(ClipWidget):
         }
 
     def on_generate(self, _: dict[str, Any]) -> None:
-        """Start to make the clips when the button is pressed."""
-        self._begin()
+        """Start to make the clips. The page sends this message when the button is pressed."""
+        self._start_run()
 
     def generate(self) -> "VoiceComparison":
         """Make the clips, wait for them, and return the comparison.
@@ -98,23 +103,23 @@ class VoiceComparison(ClipWidget):
         Raises
         ------
         SpeechframeError
-            The run failed and has no rows to show.
+            The run failed, and there are no rows to show.
         """
-        self._begin()
+        self._start_run()
         if self._work is not None:
             self._work.result()
         if self.problem and not self.groups:
             raise SpeechframeError(self.problem)
         return self
 
-    def _begin(self) -> None:
+    def _start_run(self) -> None:
         if self.stage == PLANNED:
             self.stage = RUNNING
-            self._work = submit(self._make())
+            self._work = start_in_background(self._make_clips())
 
-    async def _make(self) -> None:
+    async def _make_clips(self) -> None:
         try:
-            await self._run_through()
+            await self._run_to_end()
         except Exception as error:
             self.problem = str(error) or type(error).__name__
             if not isinstance(error, (SpeechframeError, OSError)):
@@ -123,7 +128,8 @@ class VoiceComparison(ClipWidget):
             # The stage is set after any error, so that the page never shows "running" for ever.
             self.stage = READY
 
-    async def _run_through(self) -> None:
+    async def _run_to_end(self) -> None:
+        """Run all calls with updates of the page, and show the clips."""
         try:
             self.run = await aio.generate(**(self._making or {}), wait=False)
             live = asyncio.ensure_future(_wait_for_end(self.run))
@@ -136,22 +142,22 @@ class VoiceComparison(ClipWidget):
             self.problem = str(error)
         if self.run is not None:
             if not self.problem and self.run.stopped_because is not None:
-                self.problem = self.run.state_in_words()
-            self.shelf = await asyncio.to_thread(shelf_of, self.run, limit=None)
+                self.problem = self.run.describe_state()
+            self.shelf = await asyncio.to_thread(make_shelf, self.run, limit=None)
             shown = await asyncio.to_thread(_group_by_text, self.shelf)
             self.outlines = shown["outlines"]
             self.groups = shown["groups"]
 
     @property
     def frame(self) -> "pd.DataFrame":
-        """One row a clip, with text, voice, audio, words, credits, and whether the clip is preferred."""
+        """One row a clip, with text, voice, audio, words, credits, and whether the user prefers the clip."""
         import pandas as pd
 
-        places = {text: k for k, text in enumerate(_texts(self.shelf))}
+        places = {text: k for k, text in enumerate(_list_texts(self.shelf))}
         rows = []
         for entry in self.shelf.entries:
-            clip = self.shelf.clip(entry.clip_id) if entry.problem is None else None
-            voice = _voice(entry)
+            clip = self.shelf.read_clip(entry.clip_id) if entry.problem is None else None
+            voice = _get_voice(entry)
             rows.append(
                 {
                     "text": entry.text,
@@ -161,7 +167,7 @@ class VoiceComparison(ClipWidget):
                     "credits": clip.credits if clip is not None else 0.0,
                     "status": entry.status,
                     "error": entry.problem,
-                    "preferred": self.preferred.get(str(places[_text(entry)])) == voice,
+                    "preferred": self.preferred.get(str(places[_get_text(entry)])) == voice,
                 }
             )
         return pd.DataFrame(rows)
@@ -180,48 +186,50 @@ class VoiceComparison(ClipWidget):
             "preferred": dict(self.preferred),
             **_group_by_text(self.shelf),
         }
-        page = one_file(self.script, state, held_clips(self.shelf), title=title, fallback=self.to_text())
+        page = make_saved_page(
+            self.script, state, load_playable_clips(self.shelf), title=title, fallback=self.to_text()
+        )
         return save_page(page, path)
 
     def to_text(self) -> str:
         """Return the stage and the number of clips as text."""
-        return f"<VoiceComparison: {self.stage}, {counted(len(self.shelf), 'clip')}>"
+        return f"<VoiceComparison: {self.stage}, {format_count(len(self.shelf), 'clip')}>"
 
     def to_table(self) -> str:
         """Return the clips as a table. Its caption is the price, if the price is known."""
-        rows = [[entry.text, _voice(entry), _length(entry)] for entry in self.shelf.entries]
-        return table(["text", "voice", "length"], rows, caption=self.cost or self.to_text())
+        rows = [[entry.text, _get_voice(entry), _describe_length(entry)] for entry in self.shelf.entries]
+        return format_table(["text", "voice", "length"], rows, caption=self.cost or self.to_text())
 
 
 async def _wait_for_end(run: Run) -> None:
     await run
 
 
-def _length(entry: Any) -> str:
+def _describe_length(entry: Any) -> str:
     if entry.status in {None, PENDING}:
         return "not made yet"
     return entry.problem or f"{entry.audio_seconds:.2f} s"
 
 
-def _text(entry: Any) -> str:
+def _get_text(entry: Any) -> str:
     return entry.text or str(entry.fields.get("text", ""))
 
 
-def _voice(entry: Any) -> str:
+def _get_voice(entry: Any) -> str:
     return entry.voice_id or str(entry.fields.get("voice") or entry.label)
 
 
-def _texts(shelf: ClipShelf) -> list[str]:
-    return list(dict.fromkeys(_text(entry) for entry in shelf.entries))
+def _list_texts(shelf: ClipShelf) -> list[str]:
+    return list(dict.fromkeys(_get_text(entry) for entry in shelf.entries))
 
 
 def _group_by_text(shelf: ClipShelf) -> dict[str, Any]:
     """Return the clips grouped by text, in the format of the page."""
-    shown = clips_of(shelf)
-    by_text: dict[str, list[dict[str, Any]]] = {text: [] for text in _texts(shelf)}
+    shown = make_clip_traits(shelf)
+    by_text: dict[str, list[dict[str, Any]]] = {text: [] for text in _list_texts(shelf)}
     for entry, clip in zip(shelf.entries, shown["clips"], strict=True):
-        voice = _voice(entry)
-        by_text[_text(entry)].append({**clip, "voice": voice, "label": voice})
+        voice = _get_voice(entry)
+        by_text[_get_text(entry)].append({**clip, "voice": voice, "label": voice})
     return {
         "groups": [{"text": text, "clips": clips} for text, clips in by_text.items()],
         "outlines": shown["outlines"],
@@ -256,7 +264,7 @@ def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **opti
     >>> comparison = spf.compare_voices(["nora", "miles"], ["Good morning."])  # doctest: +SKIP
     >>> comparison.generate().frame[["voice_id", "credits"]]  # doctest: +SKIP
     """
-    # `voices` may also be a column of a DataFrame.
+    # Any iterable is accepted, such as a column of a DataFrame.
     given = [voices] if isinstance(voices, (str, Run, Selection)) else _as_list("voices", voices)
     if given and all(isinstance(one, (Run, Selection)) for one in given):
         if texts is not None or options:
@@ -264,14 +272,14 @@ def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **opti
                 "runs are compared as they are and take neither texts nor options; leave these out, or pass "
                 "names of voices"
             )
-        return VoiceComparison(None, shelf_of(given, limit=None))
+        return VoiceComparison(None, make_shelf(given, limit=None))
     lines = [texts] if isinstance(texts, str) else _as_list("texts", () if texts is None else texts)
-    for what, each in [
+    for what, value in [
         *(("each of voices", name) for name in given),
         *(("each of texts", line) for line in lines),
     ]:
-        check_text(what, each)
-    if taken := [name for name in _OWN if name in options]:
+        check_text(what, value)
+    if taken := [name for name in _RESERVED_ARGUMENTS if name in options]:
         raise ValueError(f"a comparison sets {', '.join(taken)} itself; leave {', '.join(taken)} out")
     names, lines = list(dict.fromkeys(given)), list(dict.fromkeys(lines))
     if len(names) < 2:  # noqa: PLR2004 - a comparison needs two
@@ -283,10 +291,16 @@ def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **opti
     import pandas as pd
 
     frame = pd.DataFrame([{"text": line, "voice": name} for line in lines for name in names])
-    own = {"table": frame, "text": "text", "voice": col("voice"), "on_invalid": "skip", "progress": False}
-    making = {**own, **options}
-    run = run_sync(aio.generate(**making, dry_run=True))
-    return VoiceComparison(run, shelf_of(run, limit=None), making)
+    fixed_arguments = {
+        "table": frame,
+        "text": "text",
+        "voice": col("voice"),
+        "on_invalid": "skip",
+        "progress": False,
+    }
+    run_arguments = {**fixed_arguments, **options}
+    run = run_sync(aio.generate(**run_arguments, dry_run=True))
+    return VoiceComparison(run, make_shelf(run, limit=None), run_arguments)
 
 
 def _as_list(name: str, given: Any) -> list[Any]:

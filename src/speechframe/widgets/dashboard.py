@@ -12,48 +12,55 @@ from typing import TYPE_CHECKING, Any, Unpack
 import traitlets as t
 
 from speechframe import aio
-from speechframe.audio.peaks import peaks
+from speechframe.audio.peaks import compute_peaks
 from speechframe.batch.live import RUNNING, Run
 from speechframe.batch.options import Options
 from speechframe.batch.run_options import RunOptions
 from speechframe.errors import SpeechframeError
 from speechframe.page.clips import ClipShelf, Entry
-from speechframe.processes.loop import submit
-from speechframe.store.schema import AUDIO
-from speechframe.widgets.base import ClipWidget, run_of, table
+from speechframe.processes.loop import start_in_background
+from speechframe.store.schema import AUDIO_COLUMN
+from speechframe.widgets.base import ClipWidget, format_table, resolve_run
 from speechframe.widgets.watcher import Watcher
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["RunDashboard", "show", "watch"]
+__all__ = ["RunDashboard", "show_dashboard", "watch"]
 
-TICK_S = 0.25
-"""Shortest time between two updates. Notebook servers throttle more frequent messages."""
+MIN_PAUSE_S = 0.25
+"""Shortest time in seconds between two updates. Notebook servers throttle more frequent messages."""
 
-_NEWEST = 4
+_SHOWN_CLIPS = 4
+"""Number of newest clips that the page shows."""
+
 _KEPT_CLIPS = 24
-_CLIPS_S = 2.0
-_SHARE = 10
-"""Reading the run takes at most one part in so many of the time. So a slow folder is read less often."""
-_LONGEST_PAUSE_S = 5.0
-"""Longest pause. One slow read on a busy machine must not stop the page for a minute."""
+"""Number of clips whose audio the page can still load. This includes clips that it no longer shows."""
+
+_MIN_CLIPS_UPDATE_S = 2.0
+"""Shortest time in seconds between two updates of the clips."""
+
+_READING_DIVISOR = 10
+"""Reads of the run take at most one tenth of the time, unless the pause between them is the longest."""
+
+_MAX_PAUSE_S = 5.0
+"""Longest pause in seconds between two reads, even if a read on a busy machine took a minute."""
 
 
-def pause_s(cost_s: float) -> float:
+def compute_pause_s(cost_s: float) -> float:
     """Return the seconds to wait after reading a run took `cost_s`.
 
     Examples
     --------
-    >>> [pause_s(cost_s) for cost_s in (0.0, 0.1, 60.0)]
+    >>> [compute_pause_s(cost_s) for cost_s in (0.0, 0.1, 60.0)]
     [0.25, 0.9, 5.0]
     """
-    return min(_LONGEST_PAUSE_S, max(TICK_S, (_SHARE - 1) * cost_s))
+    return min(_MAX_PAUSE_S, max(MIN_PAUSE_S, (_READING_DIVISOR - 1) * cost_s))
 
 
 class RunDashboard(ClipWidget):
-    """A run's bar, rate, failures, spending and newest clips, with buttons that stop and resume the run.
+    """A page with progress, failures, spending and newest clips of a run, and buttons to stop and resume it.
 
     :func:`watch` makes a dashboard.
 
@@ -62,21 +69,21 @@ class RunDashboard(ClipWidget):
     run
         The run.
     options
-        Run options for Resume, in addition to those of the run's last call in this process.
+        Run options for the button Resume, in addition to those of the run's last call in this process.
 
     Attributes
     ----------
     run
-        The run. After Resume, the run is live again.
+        The run. The button Resume makes it live again.
     figures
-        The figures shown: ``run.progress.to_dict()``, status, failures and retries by error code.
+        The shown figures: ``run.progress.to_dict()``, status, failures and retries by error code.
     burn
-        Amount left over time. ``points`` and ``forecast`` are pairs of seconds and amount left.
+        Credits or characters left over time. ``points`` and ``forecast`` are pairs of seconds and amount.
     offer
-        Offer for a stopped run with a budget: ``spent_credits``, the ``max_credits`` that suffice for the
-        rest, and a sentence in ``words`` with the price of the rest.
+        Price of the rest of a stopped run with a budget: ``spent_credits``, the ``max_credits`` that suffice
+        for the rest, and a sentence in ``words``.
     loads
-        Calls whose audio was sent to the page, in order.
+        Request keys of the clips whose audio was sent to the page, in order.
     """
 
     script = "dashboard"
@@ -102,9 +109,9 @@ class RunDashboard(ClipWidget):
         self._pricing: Future[None] | None = None
         self._known: dict[str, tuple[Entry, bytes]] = {}
         self._clips_due = 0.0
-        self._pause_s = TICK_S
-        self._audible = AUDIO in run.manifest.schema.names
-        started = self._watcher.look()
+        self._pause_s = MIN_PAUSE_S
+        self._audible = AUDIO_COLUMN in run.manifest.schema.names
+        started = self._watcher.read_figures()
         super().__init__(
             ClipShelf([], [], 0),
             heading=f"{run.operation} on {run.service}",
@@ -112,23 +119,24 @@ class RunDashboard(ClipWidget):
             figures=started.to_page(),
             burn=started.burn.to_page(),
         )
-        self._take_newest()
+        self._update_clips()
         if started.is_live:
-            self._follow()
+            self._start_updates()
         else:
             self._price_rest()
 
-    # -- looking ---------------------------------------------------------------------
+    # -- updates of the page -----------------------------------------------------------
 
-    def _follow(self) -> None:
+    def _start_updates(self) -> None:
+        """Start to update the page, unless it is being updated."""
         if self._following is None or self._following.done():
-            self._following = submit(self._keep_looking())
+            self._following = start_in_background(self._update_until_end())
 
-    async def _keep_looking(self) -> None:
-        """Update the page until the run has ended. A thread reads the run, so the event loop stays free."""
+    async def _update_until_end(self) -> None:
+        """Update the page until the run has ended. Threads read the run, so the event loop stays free."""
         while not self._closed:
             try:
-                is_live = await asyncio.to_thread(self._show)
+                is_live = await asyncio.to_thread(self._update_page)
             except (SpeechframeError, OSError) as error:
                 # No caller gets this error. Without a message, the page would show "running" for ever.
                 self.trouble = str(error)
@@ -138,56 +146,57 @@ class RunDashboard(ClipWidget):
                 return
             await asyncio.sleep(self._pause_s)
 
-    def _show(self) -> bool:
+    def _update_page(self) -> bool:
         """Update the page with one message. Return whether the run is still live."""
         with self._looking:
             began = time.monotonic()
-            seen = self._watcher.look()
-            # Reading counters of this process is free. Reading the folder of another process is not.
-            cost_s = 0.0 if seen.is_here else time.monotonic() - began
-            self._pause_s = pause_s(cost_s)
+            figures = self._watcher.read_figures()
+            # Reading the counters of a run in this process takes no time. Reading a folder does.
+            cost_s = 0.0 if figures.is_here else time.monotonic() - began
+            self._pause_s = compute_pause_s(cost_s)
             if self._closed:
                 return False
             with self.hold_sync():
-                self.figures = seen.to_page()
-                self.burn = seen.burn.to_page()
-                if not seen.is_live:
+                self.figures = figures.to_page()
+                self.burn = figures.burn.to_page()
+                if not figures.is_live:
                     self.asked = ""
-                if not seen.is_live or time.monotonic() >= self._clips_due:
-                    self._take_newest()
-            return seen.is_live
+                if not figures.is_live or time.monotonic() >= self._clips_due:
+                    self._update_clips()
+            return figures.is_live
 
-    def _take_newest(self) -> None:
+    def _update_clips(self) -> None:
+        """Update the clips of the page to the newest clips of the run."""
         if not self._audible:
             return
         began = time.monotonic()
-        keys = self.run.newest(_NEWEST)
+        keys = self.run.newest(_SHOWN_CLIPS)
         for key in reversed(keys):
-            # The newest clips are last, so the clip that was shown longest ago leaves the shelf first.
-            self._known[key] = self._known.pop(key) if key in self._known else self._clip_of(key)
+            # The newest clips are moved to the end, so the clip that was shown longest ago is removed first.
+            self._known[key] = self._known.pop(key) if key in self._known else self._read_clip(key)
         for key in list(self._known)[:-_KEPT_CLIPS]:
             del self._known[key]
         entries = [entry for entry, _ in self._known.values()]
-        # Clips that left the page stay on the shelf for a while, because the page may still load them.
+        # This includes clips that the page no longer shows, because the page may still load their audio.
         self.shelf = ClipShelf(
             entries, [partial(self.run.clip_of_call, entry.clip_id) for entry in entries], len(entries)
         )
         self.clips = [self._known[key][0].to_page() for key in keys]
         self.outlines = {key: self._known[key][1] for key in keys}
-        self._clips_due = began + max(_CLIPS_S, 2 * _SHARE * (time.monotonic() - began))
+        self._clips_due = began + max(_MIN_CLIPS_UPDATE_S, 2 * _READING_DIVISOR * (time.monotonic() - began))
 
-    def _clip_of(self, key: str) -> tuple[Entry, bytes]:
+    def _read_clip(self, key: str) -> tuple[Entry, bytes]:
         try:
             clip = self.run.clip_of_call(key)
-            outline = peaks(clip.samples)
+            outline = compute_peaks(clip.samples)
         except (SpeechframeError, OSError, KeyError) as error:
             return Entry(key, row_id="", label="a clip", problem=str(error)), b""
         words = " ".join(clip.text.split()[:6]) or "a clip"
-        seen = Entry(
+        entry = Entry(
             key, row_id="", label=words, text=clip.text, words=clip.words, audio_seconds=clip.audio_seconds,
             voice_id=clip.voice_id,
         )  # fmt: skip
-        return seen, outline
+        return entry, outline
 
     # -- buttons ---------------------------------------------------------------------
 
@@ -196,34 +205,36 @@ class RunDashboard(ClipWidget):
         del message
         self.asked = "stop"
         self.run.stop()
-        # A busy kernel handles the click late. If the run has ended meanwhile, only this updates the page.
-        if self._show():
-            self._follow()
+        # A busy kernel handles the click late. If the run ended before, no other code updates the page.
+        if self._update_page():
+            self._start_updates()
 
     def on_resume(self, message: dict[str, Any]) -> None:
-        """Resume the run. A ``max_credits`` in the message replaces the former one."""
+        """Resume the run. A ``max_credits`` in the message replaces the budget of the run."""
         if self.run.refresh().status == RUNNING or (self._resuming and not self._resuming.done()):
             return
         more: RunOptions = {}
-        if (most := message.get("max_credits")) is not None:
+        if (max_credits := message.get("max_credits")) is not None:
             spent = self.offer.get("spent_credits", 0)
-            if isinstance(most, (int, float)) and most <= spent:
+            if isinstance(max_credits, (int, float)) and max_credits <= spent:
                 self.trouble = (
-                    f"max_credits={most:,.10g} allows no further call, because {spent:,.10g} credits are "
+                    f"max_credits={max_credits:,.10g} allows no further call, because {spent:,.10g} credits are "
                     "already spent; give a higher number"
                 )
                 return
-            more["max_credits"] = most
+            more["max_credits"] = max_credits
         self.asked, self.trouble = "resume", ""
-        self._resuming = submit(self._go_on(more))
+        self._resuming = start_in_background(self._resume_run(more))
 
-    async def _resumed(self, more: RunOptions) -> Run:
+    async def _call_resume(self, more: RunOptions) -> Run:
+        """Return the resumed run. `more` are further run options."""
         options: RunOptions = {**self.run.last_options, **self._options, "progress": False, **more}  # type: ignore[typeddict-item]
         return await aio.resume(self.run.path, **options)
 
-    async def _go_on(self, more: RunOptions) -> None:
+    async def _resume_run(self, more: RunOptions) -> None:
+        """Resume the run, and update the page from the resumed run."""
         try:
-            self.run.go_on_as(await self._resumed({**more, "wait": False}))
+            self.run.take_state_of(await self._call_resume({**more, "wait": False}))
             self.offer = {}
         except Exception as error:
             self.trouble = str(error)
@@ -231,18 +242,19 @@ class RunDashboard(ClipWidget):
                 raise
         finally:
             self.asked = ""
-        self._follow()
+        self._start_updates()
 
     def _price_rest(self) -> None:
         """Plan the rest of a stopped run with a budget to get its price. A plan does not send calls."""
         if self._watcher.max_credits is not None and self.figures["can_resume"]:
-            self._pricing = submit(self._offer_rest())
+            self._pricing = start_in_background(self._offer_rest())
 
     async def _offer_rest(self) -> None:
+        """Show the price of the rest of the run."""
         budget = self._watcher.max_credits
         try:
-            spent = await asyncio.to_thread(self._watcher.spent_credits)
-            rest = (await self._resumed({"dry_run": True})).estimate
+            spent = await asyncio.to_thread(self._watcher.compute_spent_credits)
+            rest = (await self._call_resume({"dry_run": True})).estimate
         except (SpeechframeError, OSError) as error:
             self.offer = {"words": f"the price of the rest is not known: {error}"}
             return
@@ -256,7 +268,7 @@ class RunDashboard(ClipWidget):
             ),
         }
 
-    # -- the end, and without a front end ---------------------------------------------
+    # -- the end, and the view as text and plain HTML ---------------------------------
 
     def close(self) -> None:
         """Close the page. The run continues."""
@@ -270,18 +282,20 @@ class RunDashboard(ClipWidget):
         """Return the run's state in one line."""
         f = self.figures
         failed = "".join(f", {f[name]:,} {name}" for name in ("suspect", "failed") if f[name])
-        failed += f", {counted(f['retries'], 'retry', 'retries')}" if f["retries"] else ""
+        failed += f", {format_count(f['retries'], 'retry', 'retries')}" if f["retries"] else ""
         because = f" ({f['because']}: {f['words']})" if f["because"] else ""
         return (
             f"<RunDashboard {self.heading}: {f['status']}{because}, {f['so_far']}{failed}"
-            f", {counted(f['credits'], 'credit')}>"
+            f", {format_count(f['credits'], 'credit')}>"
         )
 
     def to_table(self) -> str:
         """Return the figures as a table."""
-        in_words = {"ended", "so_far", "pace", "tallies"}  # these repeat other figures as text
+        in_words = {"ended", "so_far", "pace", "tallies"}  # names of figures that repeat others as text
         rows = [[k, v] for k, v in self.figures.items() if k not in in_words and v not in (None, {}, "")]
-        return f"<p>{html.escape(self.folder)}</p>" + table(["figure", "value"], rows, caption=self.to_text())
+        return f"<p>{html.escape(self.folder)}</p>" + format_table(
+            ["figure", "value"], rows, caption=self.to_text()
+        )
 
 
 def watch(run: Run | str | PathLike[str], **options: Unpack[RunOptions]) -> RunDashboard:
@@ -310,11 +324,11 @@ def watch(run: Run | str | PathLike[str], **options: Unpack[RunOptions]) -> RunD
     >>> run = spf.generate(frame, voice="nora", wait=False)  # doctest: +SKIP
     >>> spf.watch(run)  # doctest: +SKIP
     """
-    Options.of(**options)
-    return RunDashboard(run_of(run), options)
+    Options.from_given(**options)
+    return RunDashboard(resolve_run(run), options)
 
 
-def show(run: Run) -> None:
+def show_dashboard(run: Run) -> None:
     """Show a run's dashboard in the notebook cell that starts the run."""
     from IPython.display import display
 

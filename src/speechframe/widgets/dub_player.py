@@ -1,4 +1,4 @@
-"""Show dubs with their cues and their originals, and correct the utterances."""
+"""Show dubs (media files in another language) with cues and originals, and correct their utterances."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,29 +16,31 @@ from speechframe.errors import SpeechframeError, StoreError
 from speechframe.spec.chosen import MAX_DUB_SECONDS
 from speechframe.spec.dubbing import MEDIA_TYPES
 from speechframe.spec.speech import Format
-from speechframe.store.schema import FINISHED
-from speechframe.widgets.base import PageWidget, run_of, table
-from speechframe.wire.subtitles import plain_cues, read
-from speechframe.writing.words import counted
+from speechframe.store.schema import FINISHED_STATUSES
+from speechframe.widgets.base import PageWidget, format_table, resolve_run
+from speechframe.wire.subtitles import convert_to_cues, read_subtitles
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DubPlayer", "DubView", "dubs_of", "review"]
+__all__ = ["DubPlayer", "DubView", "list_dubs", "review"]
 
-_MEBI = 1 << 20
-_NO_FILE = "dubs/none"
-_LARGEST_BYTES = 200 * _MEBI
-"""The largest file that is sent to a page. More would fill the memory of browser and kernel."""
+_MEBIBYTE = 1 << 20
+_MISSING_FILE = "dubs/none"
+"""Path of a missing file, for a row without a path. Opening it gives the usual error."""
+
+_MAX_FILE_BYTES = 200 * _MEBIBYTE
+"""Largest file that is sent to a page. A larger file would fill the memory of browser and kernel."""
 
 
 @dataclass(frozen=True)
 class DubView:
-    """The data of one media file in one locale for the page.
+    """The data of a dub of one media file in one locale, for the page.
 
-    `path` and `original` are local files, or None. A cue is a text with start and end in milliseconds.
-    `problem` is the reason if the dub cannot be shown, and `note` is a fault of the cues. `utterances` is
-    empty if they cannot be corrected. Each correction increases `version` by one.
+    `path` and `original` are the local files of the dub and of its original, or None. A cue is a subtitle:
+    its text, start and end in milliseconds. `problem` is the reason why the dub cannot be shown. `note` is a
+    fault of the cues. `utterances` is empty if they cannot be corrected. Each correction adds 1 to `version`.
     """
 
     dub_id: str
@@ -60,7 +62,7 @@ class DubView:
             "label": self.label,
             "locale": self.locale,
             "status": self.status,
-            "video": self.path is not None and _media_type(self.path).startswith("video/"),
+            "video": self.path is not None and _get_media_type(self.path).startswith("video/"),
             "original": self.original is not None,
             "cues": [list(cue) for cue in self.cues],
             "problem": self.problem,
@@ -70,7 +72,7 @@ class DubView:
         }
 
 
-def _media_type(path: Path) -> str:
+def _get_media_type(path: Path) -> str:
     return MEDIA_TYPES.get(path.suffix.casefold(), "application/octet-stream")
 
 
@@ -106,37 +108,38 @@ class DubPlayer(PageWidget):
         self._shown = {dub.dub_id: dub for dub in dubs}
         self._correct = correct
         self.loads: list[str] = []
-        super().__init__(dubs=self._pages(), said={})
+        super().__init__(dubs=self._make_dubs_trait(), said={})
 
-    def _pages(self) -> list[dict[str, Any]]:
+    def _make_dubs_trait(self) -> list[dict[str, Any]]:
         return [dub.to_page() for dub in self._shown.values()]
 
     def on_load(self, message: dict[str, Any]) -> None:
         """Send a file or only its sound to the page, or an error."""
         name = str(message.get("clip"))
         try:
-            data, mime = self._playable(name)
+            data, mime = self._read_playable(name)
         except (SpeechframeError, OSError) as error:
             self.send({"kind": "error", "clip": name, "message": str(error)})
         else:
             self.loads.append(name)
             self.send({"kind": "audio", "clip": name, "mime": mime}, buffers=[data])
 
-    def _playable(self, name: str) -> tuple[bytes, str]:
+    def _read_playable(self, name: str) -> tuple[bytes, str]:
+        """Return a file for the page, and its content type. `name` is as in :attr:`loads`."""
         dub_id, side, how, _ = (*name.rsplit("/", 3), "", "", "")[:4]
         dub = self._shown.get(dub_id)
         path = None if dub is None else dub.path if side == "dub" else dub.original
         if path is None:
             raise StoreError("this player does not have that file; run the cell again")
         if how == "sound":
-            sound = media.read(path, max_seconds=MAX_DUB_SECONDS)
+            sound = media.read_audio(path, max_seconds=MAX_DUB_SECONDS)
             return codec.encode(sound.samples, sound.sample_rate_hz, format=Format.FLAC), "audio/flac"
-        if path.stat().st_size > _LARGEST_BYTES:
+        if path.stat().st_size > _MAX_FILE_BYTES:
             raise StoreError(
-                f"{path} is larger than {_LARGEST_BYTES // _MEBI} MB, which is too large for a notebook; "
+                f"{path} is larger than {_MAX_FILE_BYTES // _MEBIBYTE} MB, which is too large for a notebook; "
                 "open the file with a media player"
             )
-        return path.read_bytes(), _media_type(path)
+        return path.read_bytes(), _get_media_type(path)
 
     def on_correct(self, message: dict[str, Any]) -> None:
         """Make a dub again with the corrected texts of the message."""
@@ -144,7 +147,7 @@ class DubPlayer(PageWidget):
         if dub is None or self._correct is None or not isinstance(changes, list) or not changes:
             return
         self.said = {
-            "text": f"{dub.label}, {dub.locale}: making {counted(len(changes), 'utterance')} again …"
+            "text": f"{dub.label}, {dub.locale}: making {format_count(len(changes), 'utterance')} again …"
         }
         try:
             made = self._correct(dub, changes)
@@ -152,11 +155,11 @@ class DubPlayer(PageWidget):
             self.said = {"text": str(error), "bad": True}
             return
         self._shown[dub.dub_id] = replace(made, version=dub.version + 1)
-        self.dubs = self._pages()
+        self.dubs = self._make_dubs_trait()
         self.said = {"text": f"{dub.label}, {dub.locale}: corrected"}
 
     def to_text(self) -> str:
-        """Return the number of dubs and their locales."""
+        """Return the number of dubs and their locales as text."""
         locales = sorted({dub.locale for dub in self._shown.values()})
         count = len(self._shown)
         return f"<DubPlayer: {count:,} dub{'' if count == 1 else 's'} ({', '.join(locales)})>"
@@ -173,7 +176,7 @@ class DubPlayer(PageWidget):
             ]
             for dub in self._shown.values()
         ]
-        return table(["medium", "locale", "status", "file", "cues"], rows, caption=self.to_text())
+        return format_table(["medium", "locale", "status", "file", "cues"], rows, caption=self.to_text())
 
 
 def review(run: Run | str | PathLike[str], *, service: Any = None) -> DubPlayer:
@@ -198,18 +201,18 @@ def review(run: Run | str | PathLike[str], *, service: Any = None) -> DubPlayer:
     --------
     >>> spf.review(run)  # doctest: +SKIP
     """
-    run = run_of(run)
-    utterances = _by_row(api.utterances(run, service=service))
+    run = resolve_run(run)
+    utterances = _group_by_row(api.utterances(run, service=service))
 
     def correct(dub: DubView, changes: list[dict[str, Any]]) -> DubView:
         corrections = [{"row_id": dub.dub_id, **change} for change in changes]
-        corrected = _by_row(api.correct(run, corrections, service=service))
-        return next(one for one in dubs_of(run, corrected) if one.dub_id == dub.dub_id)
+        corrected = _group_by_row(api.correct(run, corrections, service=service))
+        return next(one for one in list_dubs(run, corrected) if one.dub_id == dub.dub_id)
 
-    return DubPlayer(dubs_of(run, utterances), correct)
+    return DubPlayer(list_dubs(run, utterances), correct)
 
 
-def dubs_of(
+def list_dubs(
     run: Run, by_row: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({})
 ) -> list[DubView]:
     """Return the rows of a run of :func:`dub` for a page. `by_row` has utterances to correct, by row id."""
@@ -221,40 +224,40 @@ def dubs_of(
     for row in run.to_arrow(columns=list(dict.fromkeys(columns))).to_pylist():
         row_id, locale, status, dub_path, vtt, srt, error = (row[column] for column in names.values())
         dub = DubView(str(row_id), str(row_id).removesuffix(f"/{locale}"), locale or "", status)
-        if status not in FINISHED:
+        if status not in FINISHED_STATUSES:
             dubs.append(replace(dub, problem=error or f"there is no dub, because the status is {status}"))
             continue
         try:
-            path = run.folder.inside(dub_path or _NO_FILE)
+            path = run.folder.find_path(dub_path or _MISSING_FILE)
         except StoreError as refused:
             dubs.append(replace(dub, problem=str(refused)))
             continue
-        cues, note = _cues(run, vtt or srt)
-        original, utterances = _file(row.get(given or "")), by_row.get(row_id, ())
+        cues, note = _read_cues(run, vtt or srt)
+        original, utterances = _find_original(row.get(given or "")), by_row.get(row_id, ())
         dubs.append(replace(dub, path=path, original=original, cues=cues, note=note, utterances=utterances))
     return dubs
 
 
-def _by_row(frame: "pd.DataFrame") -> dict[str, list[Any]]:
+def _group_by_row(frame: "pd.DataFrame") -> dict[str, list[Any]]:
     groups = frame.groupby("row_id")
     return {
         str(row_id): rows.drop(columns=["row_id", "locale"]).to_dict("records") for row_id, rows in groups
     }
 
 
-def _file(given: Any) -> Path | None:
-    """Return the original media file that a row names, or None if it is missing or not a media file."""
+def _find_original(given: Any) -> Path | None:
+    """Return the path of a row's original media file, or None if the file is missing or not a media file."""
     path = Path(given).expanduser() if isinstance(given, str) else None
     return path if path is not None and path.suffix.casefold() in MEDIA_TYPES and path.is_file() else None
 
 
-def _cues(run: Run, name: str | None) -> tuple[list[tuple[str, int, int]], str | None]:
-    """Return the cues of a run's subtitle file, and a note on parts that cannot be read."""
+def _read_cues(run: Run, name: str | None) -> tuple[list[tuple[str, int, int]], str | None]:
+    """Return the cues of a run's subtitle file, and a note on faults of the file or None."""
     try:
-        found = read(run.folder.inside(name).read_text(encoding="utf-8-sig")) if name else None
+        found = read_subtitles(run.folder.find_path(name).read_text(encoding="utf-8-sig")) if name else None
     except (OSError, ValueError, StoreError) as error:
         return [], f"the subtitles in {name} cannot be read: {error}"
     if found is None:
         return [], None
-    cues = [(" ".join(cue.text.split()), cue.start_ms, cue.end_ms) for cue in plain_cues(found)]
+    cues = [(" ".join(cue.text.split()), cue.start_ms, cue.end_ms) for cue in convert_to_cues(found)]
     return cues, "; ".join(found.warnings) or None

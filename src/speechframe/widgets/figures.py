@@ -1,4 +1,4 @@
-"""Hold the figures of a run's dashboard at one moment, and write them as text."""
+"""Hold the figures of a run's dashboard at one moment, and format them as text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,17 +8,17 @@ from typing import Any
 from speechframe.batch.live import RUNNING, STOPPED
 from speechframe.store.schema import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT, StopReason
 
-__all__ = ["BY_HAND", "COUNTED", "POINTS", "Burn", "RunFigures", "to_go"]
+__all__ = ["COUNTED_OUTCOMES", "MAX_POINTS", "USER_STOP_TEXTS", "BurnDown", "RunFigures", "format_duration"]
 
-BY_HAND: Mapping[str, str] = MappingProxyType(
+USER_STOP_TEXTS: Mapping[str, str] = MappingProxyType(
     {
         StopReason.STOPPED: "somebody stopped it; calls in flight have finished",
         StopReason.INTERRUPTED: "it was interrupted; finished rows are kept",
     }
 )
-"""Texts for reasons to stop that are not errors. Other reasons have an error with advice."""
+"""Texts for stops by users, by reason. For other reasons, the run has an error message with advice."""
 
-_TALLIES = (
+_COUNTER_TEXTS = (
     ("done", "done", ""),
     ("cached", "from the cache", ""),
     ("suspect", "suspect", "warn"),
@@ -28,22 +28,26 @@ _TALLIES = (
 )
 """Name of each counter, its text on the page, and the tone of its colour."""
 
-_OF = {"balance": "Balance of the key", "budget": "Budget of the run", "price": "Still to be spent"}
-_STOPS = {"balance": "with an empty key", "budget": "at max_credits"}
-_A_MINUTE_S = 60
-_SHORT = 90
-"""Below this number, seconds are not shown as minutes, and minutes are not shown as hours."""
+_AMOUNT_TEXTS = {"balance": "Balance of the key", "budget": "Budget of the run", "price": "Still to be spent"}
+"""Text for each kind of the amount left."""
 
-POINTS = 200
-"""Largest number of points of a line on the page."""
+_STOP_TEXTS = {"balance": "with an empty key", "budget": "at max_credits"}
+"""Text for the end of a run when the amount left reaches zero, by kind of the amount."""
 
-COUNTED = (DONE, CACHED, SUSPECT, FAILED, CHARGED_UNKNOWN)
+_MINUTE_S = 60
+_NEXT_UNIT_FROM = 90
+"""From this number on, seconds are shown as minutes, and minutes as hours and minutes."""
+
+MAX_POINTS = 200
+"""Largest number of points of a chart's line."""
+
+COUNTED_OUTCOMES = (DONE, CACHED, SUSPECT, FAILED, CHARGED_UNKNOWN)
 """Outcomes of a call. Each has a counter."""
 
 
 @dataclass(frozen=True)
-class Burn:
-    """The amount left over time.
+class BurnDown:
+    """The credits or characters left over time, for the chart of a dashboard.
 
     Parameters
     ----------
@@ -54,10 +58,10 @@ class Burn:
     points
         Pairs of seconds since the start and amount left.
     forecast
-        Two points that continue the line at the current rate, down to zero at the lowest. Empty if the run
-        has ended.
+        Two points that continue the line at the current rate. The second point is the end of the run, or the
+        time at which the amount left reaches zero. Empty if the run has ended.
     stops_at
-        The call at which the amount left reaches zero, such as ``call 37 of 80``. Empty if it does not.
+        The call at which the amount left reaches zero, such as ``call 37 of 80``. Empty if it suffices.
     """
 
     unit: str = "credits"
@@ -72,13 +76,13 @@ class Burn:
         if not self.points:
             return "No credits have been spent yet."
         (_, first), (at, last) = self.points[0], self.points[-1]
-        now = f"{_OF[self.of]}: {_short(first)} {self.unit} at the start, {_short(last)} after {to_go(at)}"
+        now = f"{_AMOUNT_TEXTS[self.of]}: {_format_number(first)} {self.unit} at the start, {_format_number(last)} after {format_duration(at)}"
         if not self.forecast:
             return f"{now}."
         end, then = self.forecast[1]
         if not self.stops_at:
-            return f"{now}; at this rate {_short(then)} at the end, in about {to_go(end - at)}."
-        stop = f"the run stops {_STOPS[self.of]} in about {to_go(end - at)}"
+            return f"{now}; at this rate {_format_number(then)} at the end, in about {format_duration(end - at)}."
+        stop = f"the run stops {_STOP_TEXTS[self.of]} in about {format_duration(end - at)}"
         return f"{now}; at this rate {stop}, at about {self.stops_at}."
 
     def to_page(self) -> dict[str, Any]:
@@ -101,15 +105,15 @@ class RunFigures:
     status, because
         Values of :attr:`Run.status` and :attr:`Run.stopped_because`.
     words
-        Reason for an early end, as text.
+        Reason for an early end, as text. Empty without an early end.
     is_here
-        Whether this process makes the run, or made it last.
+        Whether this process runs the run, or ran it last.
     counts
         Counters, with the keys of ``run.progress.to_dict()``.
     failed_by, retried_by
         Number of failures and retries, by error code.
     unit
-        Name of one unit of work, such as ``call``.
+        What the counters count, such as ``call``.
     burn
         The amount left over time.
     """
@@ -122,7 +126,7 @@ class RunFigures:
     failed_by: Mapping[str, int] = field(default_factory=dict)
     retried_by: Mapping[str, int] = field(default_factory=dict)
     unit: str = "call"
-    burn: Burn = field(default_factory=Burn)
+    burn: BurnDown = field(default_factory=BurnDown)
 
     @property
     def is_live(self) -> bool:
@@ -131,14 +135,14 @@ class RunFigures:
 
     @property
     def ended(self) -> int:
-        """Number of calls with an outcome."""
-        return sum(self.counts[name] for name in COUNTED)
+        """Number of calls with an outcome, such as done or failed."""
+        return sum(self.counts[name] for name in COUNTED_OUTCOMES)
 
     @property
     def so_far(self) -> str:
         """Number of ended calls and of all calls, as text."""
         total = self.counts["total"]
-        return f"{self.ended:,} of {_counted(total, self.unit)}"
+        return f"{self.ended:,} of {_format_count(total, self.unit)}"
 
     @property
     def pace(self) -> str:
@@ -146,17 +150,17 @@ class RunFigures:
         counts = self.counts
         parts = [self.so_far]
         if counts["rate"]:
-            parts.append(f"{_short(counts['rate'])} a second")
+            parts.append(f"{_format_number(counts['rate'])} a second")
         if counts["eta_s"] is not None and self.is_live:
-            parts.append(f"about {to_go(counts['eta_s'])} to go")
-        of = "" if counts.get("budget") is None else f" of {_short(counts['budget'])}"
-        parts.append(f"{_short(counts['credits'])}{of} credits")
+            parts.append(f"about {format_duration(counts['eta_s'])} to go")
+        budget_text = "" if counts.get("budget") is None else f" of {_format_number(counts['budget'])}"
+        parts.append(f"{_format_number(counts['credits'])}{budget_text} credits")
         if counts.get("money"):
             parts.append(counts["money"])
         if counts["balance"] is not None:
-            parts.append(f"{_counted(counts['balance'], 'character')} left")
+            parts.append(f"{_format_count(counts['balance'], 'character')} left")
         if counts["audio_seconds"]:
-            parts.append(f"{to_go(counts['audio_seconds'])} of audio")
+            parts.append(f"{format_duration(counts['audio_seconds'])} of audio")
         return " · ".join(parts)
 
     def to_page(self) -> dict[str, Any]:
@@ -166,7 +170,7 @@ class RunFigures:
             "status": self.status,
             "because": self.because,
             "words": self.words,
-            "alarms": self.because is not None and self.because not in BY_HAND,
+            "alarms": self.because is not None and self.because not in USER_STOP_TEXTS,
             "failed_by": dict(self.failed_by),
             "retried_by": dict(self.retried_by),
             "ended": self.ended,
@@ -174,7 +178,7 @@ class RunFigures:
             "pace": self.pace,
             "tallies": [
                 [name, f"{self.counts[name]:,} {text}", tone]
-                for name, text, tone in _TALLIES
+                for name, text, tone in _COUNTER_TEXTS
                 if self.counts[name] or name == DONE
             ],
             "can_stop": self.is_live and self.is_here,
@@ -182,24 +186,24 @@ class RunFigures:
         }
 
 
-def to_go(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration as text, in seconds, minutes or hours.
 
     Examples
     --------
-    >>> to_go(0.2), to_go(89), to_go(600), to_go(9000)
+    >>> format_duration(0.2), format_duration(89), format_duration(600), format_duration(9000)
     ('1 s', '89 s', '10 min', '2 h 30 min')
     """
-    if seconds < _SHORT:
+    if seconds < _NEXT_UNIT_FROM:
         return f"{max(1, round(seconds))} s"
-    minutes = round(seconds / _A_MINUTE_S)
-    return f"{minutes} min" if minutes < _SHORT else f"{minutes // 60} h {minutes % 60} min"
+    minutes = round(seconds / _MINUTE_S)
+    return f"{minutes} min" if minutes < _NEXT_UNIT_FROM else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _short(value: float) -> str:
+def _format_number(value: float) -> str:
     """Return a number as text, without zeros at the end of its decimals."""
     return f"{value:,.3f}".rstrip("0").rstrip(".")
 
 
-def _counted(number: float, noun: str) -> str:
-    return f"{_short(number)} {noun}{'' if number == 1 else 's'}"
+def _format_count(number: float, noun: str) -> str:
+    return f"{_format_number(number)} {noun}{'' if number == 1 else 's'}"

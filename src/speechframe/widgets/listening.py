@@ -12,7 +12,7 @@ import traitlets as t
 
 from speechframe.errors import SpeechframeError
 from speechframe.listening.making import make_test
-from speechframe.listening.test import LISTENERS, Test
+from speechframe.listening.test import DEFAULT_LISTENERS, Test
 from speechframe.widgets.base import PageWidget
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 class ListeningTest(PageWidget):
     """The pages of a listening test for one listener.
 
-    :func:`listening_test` makes this widget. The page does not get the condition of a sound before its vote.
+    :func:`listening_test` makes this widget. The page does not get the condition of a sound, such as its
+    voice, before the vote on this sound.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ class ListeningTest(PageWidget):
     test
         The test, with the votes of all listeners, the design and the folder.
     plan
-        Content of the page.
+        Content of the page, from :meth:`~speechframe.listening.test.Test.plan`.
     listener
         Name of the listener.
     """
@@ -61,7 +62,7 @@ class ListeningTest(PageWidget):
 
     @property
     def votes(self) -> "pd.DataFrame":
-        """All votes so far, of all listeners and including practice. All are on disk."""
+        """All votes so far, of all listeners and including practice."""
         return self.test.votes
 
     @property
@@ -80,19 +81,20 @@ class ListeningTest(PageWidget):
         Parameters
         ----------
         votes
-            Votes to analyse, for example from :func:`~speechframe.read_votes`. None uses those of the folder.
+            Votes to analyse, such as those of :func:`~speechframe.read_votes`. None uses the stored votes.
         **options
-            ``confidence``, ``duplicates``, ``replicates``, ``seed``, ``compare_anchors``.
+            ``confidence``, ``duplicates``, ``replicates``, ``seed``, ``compare_anchors`` of this function.
         """
         return self.test.analyse(votes, **options)
 
-    def power(self, *, effect: float, listeners: int = LISTENERS, **options: Any) -> "Power":
+    def power(self, *, effect: float, listeners: int = DEFAULT_LISTENERS, **options: Any) -> "Power":
         """Return the probability that this test finds an effect.
 
         Parameters
         ----------
         effect
-            Points of the scale for methods with scores. Otherwise the share of votes for one side.
+            Size of the effect. For methods with scores, a difference in points of the scale. For others, the
+            share of votes for one side.
         listeners
             Number of listeners.
         **options
@@ -101,7 +103,7 @@ class ListeningTest(PageWidget):
         return self.test.power(effect=effect, listeners=listeners, **options)
 
     def methods(self, **options: Any) -> str:
-        """Return the methods paragraph of a paper for the votes so far. Options are as in :meth:`analyse`."""
+        """Return the paragraph on methods for a paper, with the votes so far. Options are as in `analyse`."""
         return self.test.methods(**options)
 
     def to_html(
@@ -124,9 +126,9 @@ class ListeningTest(PageWidget):
         """Send a sound of this listener's pages."""
         clip_id = str(message.get("clip"))
         try:
-            data, mime = self.test.audio(self.listener, clip_id)
+            data, mime = self.test.read_audio(self.listener, clip_id)
         except (KeyError, SpeechframeError, OSError) as error:
-            # The reason could reveal the condition of the clip. So it is only in the log.
+            # The message of the error could reveal the condition of the clip, so only the log contains it.
             log.warning("a sound of %s could not be sent: %s", self.test.test_id, error)
             self.send({"kind": "error", "clip": clip_id, "message": "this sound cannot be played"})
         else:
@@ -134,13 +136,14 @@ class ListeningTest(PageWidget):
 
     def on_begin(self, message: dict[str, Any]) -> None:
         """Store the consent and the answers of the listener."""
-        self._reply(message)
+        self._store_message(message)
 
     def on_vote(self, message: dict[str, Any]) -> None:
         """Store a vote. The page gets the reply when the vote is on disk."""
-        self._reply(message)
+        self._store_message(message)
 
-    def _reply(self, message: dict[str, Any]) -> None:
+    def _store_message(self, message: dict[str, Any]) -> None:
+        """Store a message of the page, and send the reply."""
         reply = self.test.reply(self.listener, message)
         self.send(reply)
         # A page that is opened again continues with the updated plan.
@@ -153,13 +156,13 @@ class ListeningTest(PageWidget):
         return f"<ListeningTest {self.test.test_id}: {self.listener}, {done} of {trials} trials done>"
 
 
-def _as_widget(make: Callable[P, Test]) -> Callable[P, ListeningTest]:
+def _wrap_as_widget(make: Callable[P, Test]) -> Callable[P, ListeningTest]:
     """Return a function that makes a test and shows it, with the signature and the docstring of `make`."""
     signature = inspect.signature(make).replace(return_annotation=ListeningTest)
 
     @functools.wraps(make, assigned=("__doc__", "__annotations__"))
     def listening_test(*args: P.args, **kwargs: P.kwargs) -> ListeningTest:
-        # This raises the error of an unknown argument with the name of this function.
+        # For an unknown argument, this raises TypeError, before `make` would raise it with its own name.
         signature.bind(*args, **kwargs)
         return ListeningTest(make(*args, **kwargs))
 
@@ -168,4 +171,4 @@ def _as_widget(make: Callable[P, Test]) -> Callable[P, ListeningTest]:
     return listening_test
 
 
-listening_test = _as_widget(make_test)
+listening_test = _wrap_as_widget(make_test)

@@ -9,12 +9,12 @@ import traitlets as t
 from speechframe.batch.live import Run
 from speechframe.client import Stream, SyncStream
 from speechframe.page.arguments import check_flag, check_whole_number
-from speechframe.page.clips import ClipShelf, shelf_of
-from speechframe.page.html import one_file, save_page
-from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
-from speechframe.widgets.dub_player import DubPlayer, dubs_of
+from speechframe.page.clips import ClipShelf, make_shelf
+from speechframe.page.html import make_saved_page, save_page
+from speechframe.widgets.base import ClipWidget, format_table, load_playable_clips, make_clip_traits
+from speechframe.widgets.dub_player import DubPlayer, list_dubs
 from speechframe.widgets.stream_player import StreamPlayer
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ __all__ = ["ClipPlayer", "play"]
 
 
 class ClipPlayer(ClipWidget):
-    """Clips that play by a click or the space bar, one at a time. The current word is highlighted.
+    """A player of clips. A click or the space bar plays a clip, and the current word is highlighted.
 
     :func:`play` makes a player.
 
@@ -32,12 +32,12 @@ class ClipPlayer(ClipWidget):
     shelf
         The clips.
     rates
-        Whether to show five marks under each clip.
+        Whether to show the marks 1 to 5 under each clip, so that users can rate it.
 
     Attributes
     ----------
     ratings
-        Marks from 1 to 5 so far, by clip id.
+        Marks that users gave so far, from 1 to 5, by clip id.
     plays
         Number of times that each clip was started, by clip id.
     loads
@@ -54,7 +54,7 @@ class ClipPlayer(ClipWidget):
     plays = t.Dict().tag(sync=True)
 
     def __init__(self, shelf: ClipShelf, *, rates: bool = True) -> None:
-        super().__init__(shelf, **clips_of(shelf), total=shelf.total, rates=rates)
+        super().__init__(shelf, **make_clip_traits(shelf), total=shelf.total, rates=rates)
 
     @property
     def results(self) -> "pd.DataFrame":
@@ -77,19 +77,23 @@ class ClipPlayer(ClipWidget):
     def to_html(self, path: str | PathLike[str] | None = None, *, title: str = "Clips") -> str | Path:
         """Return the player as one page that contains its audio, or write the page and return `path`."""
         state = {
-            **clips_of(self.shelf),
+            **make_clip_traits(self.shelf),
             "total": self.shelf.total,
             "rates": self.rates,
             "ratings": dict(self.ratings),
             "plays": {},
         }
-        page = one_file(self.script, state, held_clips(self.shelf), title=title, fallback=self.to_text())
+        page = make_saved_page(
+            self.script, state, load_playable_clips(self.shelf), title=title, fallback=self.to_text()
+        )
         return save_page(page, path)
 
     def to_text(self) -> str:
         """Return the number of clips and their total length as text."""
         seconds = sum(entry.audio_seconds for entry in self.shelf.entries)
-        return f"<ClipPlayer: {len(self.shelf):,} of {counted(self.shelf.total, 'clip')}, {seconds:,.1f} s>"
+        return (
+            f"<ClipPlayer: {len(self.shelf):,} of {format_count(self.shelf.total, 'clip')}, {seconds:,.1f} s>"
+        )
 
     def to_table(self) -> str:
         """Return the clips as a table, which is visible without a kernel."""
@@ -97,7 +101,7 @@ class ClipPlayer(ClipWidget):
             [entry.label, entry.voice_id or "", f"{entry.audio_seconds:.2f} s", entry.problem or entry.text]
             for entry in self.shelf.entries
         ]
-        return table(["clip", "voice", "length", "text"], rows, caption=self.to_text())
+        return format_table(["clip", "voice", "length", "text"], rows, caption=self.to_text())
 
 
 @overload
@@ -124,7 +128,8 @@ def play(
     limit
         Largest number of clips. None shows all.
     rates
-        Whether to show five marks under each clip. ``player.results`` contains the marks. A stream has none.
+        Whether to show the marks 1 to 5 under each clip, so that users can rate it. ``player.results``
+        contains the given marks. Streams and videos cannot be rated.
 
     Raises
     ------
@@ -143,7 +148,7 @@ def play(
     if isinstance(source, Stream | SyncStream):
         return StreamPlayer(source)
     if isinstance(source, Run) and source.operation == "dub":
-        return DubPlayer(dubs_of(source))
+        return DubPlayer(list_dubs(source))
     if limit is not None:
         limit = check_whole_number("limit", limit)
-    return ClipPlayer(shelf_of(source, label=label, limit=limit), rates=check_flag("rates", rates))
+    return ClipPlayer(make_shelf(source, label=label, limit=limit), rates=check_flag("rates", rates))

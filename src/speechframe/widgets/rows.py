@@ -11,30 +11,38 @@ import pyarrow as pa
 
 from speechframe.batch.live import Run
 from speechframe.page.clips import ClipShelf, Entry
-from speechframe.store.reviews import KEEP, REJECT, last_words
-from speechframe.store.rows import OUR_ROW_ID as ROW_ID
-from speechframe.store.schema import AUDIO, BOOKKEEPING, FINISHED
+from speechframe.store.reviews import KEEP, REJECT, read_latest_reviews
+from speechframe.store.rows import ROW_ID_COLUMN as ROW_ID
+from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING_COLUMNS, FINISHED_STATUSES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
-__all__ = ["SORTED_BY", "VERDICTS", "Arranged", "RowReader"]
+__all__ = ["SORT_KEYS", "VERDICT_FILTERS", "Arrangement", "RowReader"]
 
-SORTED_BY = ("row", "text", "voice", "locale", "status", "seconds", "verdict")
-"""Names for sorting rows. ``row`` is the run's own order."""
+SORT_KEYS = ("row", "text", "voice", "locale", "status", "seconds", "verdict")
+"""Columns by which rows can be sorted. ``row`` is the run's own order."""
 
 NO_VERDICT = "none"
-VERDICTS = ("", KEEP, REJECT, NO_VERDICT)
-"""Verdicts for filtering rows. ``""`` shows all rows."""
+VERDICT_FILTERS = ("", KEEP, REJECT, NO_VERDICT)
+"""Values of the filter for verdicts. ``""`` shows all rows, and ``none`` shows rows without a verdict."""
 
-_FACTS = {"voice": "voice_id", "locale": "locale", "status": "status", "seconds": "audio_seconds"}
-_TEXTS = ("text", "transcription")
-_TRANSLATED = ("translated_text",)
-_FEW = pa.dictionary(pa.int32(), pa.string())
-_SCHEMA = pa.schema(
+_SHOWN_COLUMNS = {"voice": "voice_id", "locale": "locale", "status": "status", "seconds": "audio_seconds"}
+"""Columns of the run that the page shows, by name on the page."""
+
+_TEXT_COLUMNS = ("text", "transcription")
+"""Columns with the text of a result, the first choice first."""
+
+_TRANSLATED_COLUMNS = ("translated_text",)
+"""Columns with a translated text. A row shows this text instead of its source text."""
+
+_CATEGORY_TYPE = pa.dictionary(pa.int32(), pa.string())
+"""Type of columns with few different texts."""
+
+_SORT_SCHEMA = pa.schema(
     {
-        "row_id": pa.string(), "text": pa.string(), "voice": _FEW, "locale": _FEW, "status": _FEW,
+        "row_id": pa.string(), "text": pa.string(), "voice": _CATEGORY_TYPE, "locale": _CATEGORY_TYPE, "status": _CATEGORY_TYPE,
         "seconds": pa.float64(),
     }
 )  # fmt: skip
@@ -42,7 +50,7 @@ _SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class Arranged:
+class Arrangement:
     """The filters and the order of the shown rows. See :meth:`DatasetBrowser.show`."""
 
     search: str = ""
@@ -54,7 +62,7 @@ class Arranged:
     @property
     def is_plain(self) -> bool:
         """Whether all rows are shown in the run's own order."""
-        return self == Arranged()
+        return self == Arrangement()
 
     def to_page(self) -> dict[str, Any]:
         """Return filters and order as plain values for the page."""
@@ -78,18 +86,18 @@ class RowReader:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.columns = run.columns
-        # A run omits columns whose values are already in the caller's table.
+        # A run omits columns whose values are already in the caller's table. They can be read as well.
         self._there = {*run.columns, *map(run.name_of, run.manifest.table.hidden)}
         kept = run.manifest.schema.names
-        self.audible = AUDIO in kept
+        self.audible = AUDIO_COLUMN in kept
         source = run.manifest.table.arguments.get("text", {}).get("column")
         given = [source] if source in self.columns else []
-        # A row without a result has only the text of the caller's table.
-        made = [run.name_of(name) for name in _TEXTS if name in kept]
-        translated = [run.name_of(name) for name in _TRANSLATED if name in kept]
+        # A row takes the first of these texts that it has. Without a result, only the caller's table has one.
+        made = [run.name_of(name) for name in _TEXT_COLUMNS if name in kept]
+        translated = [run.name_of(name) for name in _TRANSLATED_COLUMNS if name in kept]
         self._texts = list(dict.fromkeys([*translated, *given, *made]))
         self._known: tuple[Any, pa.Table] | None = None
-        self._order: tuple[Any, Arranged, Sequence[int]] | None = None
+        self._order: tuple[Any, Arrangement, Sequence[int]] | None = None
         self._reviews: pd.DataFrame | None = None
 
     @property
@@ -99,17 +107,17 @@ class RowReader:
 
     @property
     def reviews(self) -> "pd.DataFrame":
-        """The latest review of each row, by row id. It is read once until :meth:`forget_reviews`."""
+        """The latest review of each row, by row id. It is kept until :meth:`forget_reviews` is called."""
         if self._reviews is None:
-            self._reviews = last_words(self.run.folder)
+            self._reviews = read_latest_reviews(self.run.folder)
         return self._reviews
 
     def forget_reviews(self) -> None:
         """Drop the reviews, so that the next use reads them again."""
         self._reviews = None
 
-    def places(self, arranged: Arranged) -> Sequence[int]:
-        """Return the positions of the shown rows, in the order of the browser.
+    def find_places(self, arranged: Arrangement) -> Sequence[int]:
+        """Return the positions of the matching rows in the run, in the order of the browser.
 
         Without filters and in the run's own order, nothing is read. Otherwise the texts and statuses of all
         rows are read once, and again after a change of the run.
@@ -117,62 +125,73 @@ class RowReader:
         if arranged.is_plain:
             return range(self.total)
         self.forget_reviews()
-        stamp = (self._stamp(), len(self.reviews), self.reviews["reviewed_at"].max())
+        stamp = (self._get_version(), len(self.reviews), self.reviews["reviewed_at"].max())
         if self._order is None or self._order[:2] != (stamp, arranged):
             self._order = stamp, arranged, self._arrange(arranged)
         return self._order[2]
 
-    def _arrange(self, arranged: Arranged) -> Sequence[int]:
-        facts = self._facts()
-        verdicts = self._verdicts(facts) if arranged.verdict or arranged.by == "verdict" else None
-        places = np.flatnonzero(self._kept(arranged, facts, verdicts))
+    def _arrange(self, arranged: Arrangement) -> Sequence[int]:
+        """Return the positions of the matching rows in their order."""
+        sort_columns = self._read_sort_columns()
+        verdicts = self._list_verdicts(sort_columns) if arranged.verdict or arranged.by == "verdict" else None
+        places = np.flatnonzero(self._match_rows(arranged, sort_columns, verdicts))
         if arranged.by == "row":
             ordered = places[::-1] if arranged.descending else places
         else:
-            values: Any = verdicts if arranged.by == "verdict" else facts[arranged.by]
-            ordered = places[_order(values.take(places), descending=arranged.descending)]
-        # An array takes eight bytes a number, and its items are Python integers.
+            values: Any = verdicts if arranged.by == "verdict" else sort_columns[arranged.by]
+            ordered = places[_sort_positions(values.take(places), descending=arranged.descending)]
+        # An array takes only eight bytes a number, and its items are Python integers, as JSON needs them.
         return array("q", ordered.astype(np.int64).tobytes())
 
-    def _kept(self, arranged: Arranged, facts: pa.Table, verdicts: Any) -> "npt.NDArray[np.bool_]":
+    def _match_rows(
+        self, arranged: Arrangement, sort_columns: pa.Table, verdicts: Any
+    ) -> "npt.NDArray[np.bool_]":
         """Return a mask of the rows that match search and filters."""
-        kept = np.ones(facts.num_rows, bool)
+        mask = np.ones(sort_columns.num_rows, bool)
         if arranged.status:
-            kept &= _is(facts["status"], arranged.status)
+            mask &= _match_value(sort_columns["status"], arranged.status)
         if arranged.verdict == NO_VERDICT:
-            kept &= _true(verdicts.is_null())
+            mask &= _convert_mask(verdicts.is_null())
         elif arranged.verdict:
-            kept &= _is(verdicts, arranged.verdict)
+            mask &= _match_value(verdicts, arranged.verdict)
         if arranged.search:
             sought = arranged.search.casefold()
-            found = [_contains(rows, sought) for rows in facts.select(["row_id", "text"]).to_batches()]
-            kept &= np.concatenate([np.empty(0, bool), *found])
-        return kept
+            found = [
+                _match_text(rows, sought) for rows in sort_columns.select(["row_id", "text"]).to_batches()
+            ]
+            mask &= np.concatenate([np.empty(0, bool), *found])
+        return mask
 
-    def _verdicts(self, facts: pa.Table) -> Any:
+    def _list_verdicts(self, sort_columns: pa.Table) -> Any:
         """Return the verdict on every row. It is null for a row without a verdict."""
         import pyarrow.compute as pc
 
         reviews = self.reviews
         verdicts = pa.array(reviews["verdict"], pa.string(), from_pandas=True)
-        return pc.take(verdicts, pc.index_in(facts["row_id"], pa.array(reviews.index, pa.string())))
+        return pc.take(verdicts, pc.index_in(sort_columns["row_id"], pa.array(reviews.index, pa.string())))
 
-    def _stamp(self) -> Any:
-        # Records are never removed, so their number changes with every change.
+    def _get_version(self) -> Any:
+        """Return a value that changes with every change of the run."""
+        # Records of calls are only added, so each change of the run changes their number.
         return self.run.manifest.table.file, len(self.run.snapshot().index)
 
-    def _facts(self) -> pa.Table:
-        """Return the columns of :data:`_SCHEMA` for all rows, for sorting and searching."""
-        stamp = self._stamp()
+    def _read_sort_columns(self) -> pa.Table:
+        """Return the columns of :data:`_SORT_SCHEMA` for all rows, for sorting and searching."""
+        stamp = self._get_version()
         if self._known is None or self._known[0] != stamp:
-            names = [*map(self.run.name_of, (ROW_ID, *_FACTS.values()))]
-            there = [name for name in dict.fromkeys([*names, *self._texts]) if name in self._there]
+            names = [*map(self.run.name_of, (ROW_ID, *_SHOWN_COLUMNS.values()))]
+            available_columns = [
+                name for name in dict.fromkeys([*names, *self._texts]) if name in self._there
+            ]
             self._known = None  # frees the old table before the new one is built
-            parts = [_to_batch(self._as_page_columns(batch.to_pandas())) for batch in self.run.batches(there)]
-            self._known = stamp, pa.Table.from_batches(parts, _SCHEMA)
+            parts = [
+                _to_batch(self._convert_to_page_columns(batch.to_pandas()))
+                for batch in self.run.batches(available_columns)
+            ]
+            self._known = stamp, pa.Table.from_batches(parts, _SORT_SCHEMA)
         return self._known[1]
 
-    def _as_page_columns(self, rows: "pd.DataFrame") -> "pd.DataFrame":
+    def _convert_to_page_columns(self, rows: "pd.DataFrame") -> "pd.DataFrame":
         """Return rows of the run with the column names of a page."""
         import pandas as pd
 
@@ -180,27 +199,30 @@ class RowReader:
         for name in self._texts:
             text = text.where(text.notna(), rows[name])
         columns = {"row_id": rows[self.run.name_of(ROW_ID)].astype(str), "text": text.fillna("").astype(str)}
-        for name, column in _FACTS.items():
+        for name, column in _SHOWN_COLUMNS.items():
             found = self.run.name_of(column)
             columns[name] = rows[found] if found in rows else pd.Series(index=rows.index, dtype=object)
         return pd.DataFrame(columns)
 
     # -- pages -----------------------------------------------------------------------
 
-    def page(self, places: Sequence[int]) -> list[dict[str, Any]]:
-        """Return rows as the page lists them. Only these rows are read."""
+    def read_page(self, places: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the rows at some positions as plain values for the page. Only these rows are read."""
         name_of = self.run.name_of
-        more = {"why": "error_message", "sha256": "sha256", "key": "request_key"}
-        names = [*map(name_of, (ROW_ID, *_FACTS.values(), *more.values())), *self._texts]
+        hidden_columns = {"why": "error_message", "sha256": "sha256", "key": "request_key"}
+        names = [*map(name_of, (ROW_ID, *_SHOWN_COLUMNS.values(), *hidden_columns.values())), *self._texts]
         rows = self.run.rows_at(places, [name for name in dict.fromkeys(names) if name in self._there])
         frame = rows.to_pandas()
-        shown = self._as_page_columns(frame)
-        for name, column in more.items():
+        shown = self._convert_to_page_columns(frame)
+        for name, column in hidden_columns.items():
             shown[name] = frame[name_of(column)]
         shown = shown.astype(object).where(shown.notna(), None)
-        return [self._line(place, row) for place, row in zip(places, shown.to_dict("records"), strict=True)]
+        return [
+            self._make_line(place, row) for place, row in zip(places, shown.to_dict("records"), strict=True)
+        ]
 
-    def _line(self, place: int, row: Mapping[Any, Any]) -> dict[str, Any]:
+    def _make_line(self, place: int, row: Mapping[Any, Any]) -> dict[str, Any]:
+        """Return a row and its review as plain values for the page."""
         review = self.reviews.loc[row["row_id"]] if row["row_id"] in self.reviews.index else None
         return {
             "place": int(place),
@@ -216,15 +238,15 @@ class RowReader:
             "comment": None if review is None else review["comment"],
             "corrected_text": None if review is None else review["corrected_text"],
             "reviewer": None if review is None else review["reviewer"],
-            # The review is old if another take has replaced the reviewed audio.
+            # A review is old if new audio has replaced the reviewed audio.
             "is_old": review is not None and review["sha256"] != row["sha256"],
         }
 
-    def entry(self, place: int) -> Entry:
-        """Return all data of a row except its audio."""
+    def read_entry(self, place: int) -> Entry:
+        """Return all data of the row at a position, except its audio."""
         name_of = self.run.name_of
         ours = [name_of(ROW_ID), name_of("request_key")]
-        columns = [c for c in self.columns if not self.audible or c != name_of(AUDIO)]
+        columns = [c for c in self.columns if not self.audible or c != name_of(AUDIO_COLUMN)]
         fields = self.run.rows_at([place], list(dict.fromkeys([*columns, *self._texts, *ours]))).to_pylist()[
             0
         ]
@@ -242,19 +264,19 @@ class RowReader:
             voice_id=fields.get(name_of("voice_id")),
             locale=fields.get(name_of("locale")),
             status=status,
-            problem=silent if status not in FINISHED and self.audible else None,
+            problem=silent if status not in FINISHED_STATUSES and self.audible else None,
             fields=fields,
         )
 
-    def shelf(self, entries: Iterable[Entry]) -> ClipShelf:
-        """Return the clips of rows. The id of a clip is the request key of its call."""
+    def make_shelf(self, entries: Iterable[Entry]) -> ClipShelf:
+        """Return the clips of some rows. The id of a clip is the request key of its call."""
         held = list({entry.clip_id: entry for entry in entries}.values())
         return ClipShelf(held, [partial(self.run.clip_of_call, entry.clip_id) for entry in held], len(held))
 
-    def others(self, entry: Entry) -> dict[str, str]:
+    def format_other_columns(self, entry: Entry) -> dict[str, str]:
         """Return the columns of a row that its page does not show elsewhere, as texts."""
         shown = {
-            *map(self.run.name_of, (*BOOKKEEPING, ROW_ID, "word_durations", "locale", "text")),
+            *map(self.run.name_of, (*BOOKKEEPING_COLUMNS, ROW_ID, "word_durations", "locale", "text")),
             *self._texts[:1],
         }
         shown = shown - {*map(self.run.name_of, ("take", "credits"))} | {self.run.name_of("audio_seconds")}
@@ -266,47 +288,47 @@ class RowReader:
 
 
 def _to_batch(rows: "pd.DataFrame") -> pa.RecordBatch:
-    """Return rows as a record batch with the schema :data:`_SCHEMA`."""
+    """Return rows as a record batch with the schema :data:`_SORT_SCHEMA`."""
     columns: list[Any] = []
-    for f in _SCHEMA:
-        is_few = f.type == _FEW
-        column: Any = pa.array(rows[f.name], pa.string() if is_few else f.type, from_pandas=True)
-        columns.append(column.dictionary_encode() if is_few else column)
-    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+    for f in _SORT_SCHEMA:
+        is_category = f.type == _CATEGORY_TYPE
+        column: Any = pa.array(rows[f.name], pa.string() if is_category else f.type, from_pandas=True)
+        columns.append(column.dictionary_encode() if is_category else column)
+    return pa.RecordBatch.from_arrays(columns, schema=_SORT_SCHEMA)
 
 
-def _contains(rows: pa.RecordBatch, sought: str) -> "npt.NDArray[np.bool_]":
+def _match_text(rows: pa.RecordBatch, sought: str) -> "npt.NDArray[np.bool_]":
     """Return a mask of the rows whose id or text contains `sought`. Case is ignored."""
     import pyarrow.compute as pc
 
     columns: list[Any] = [rows.column("row_id"), rows.column("text"), "\n"]
     both: Any = pc.binary_join_element_wise(*columns)
     if pc.all(pc.string_is_ascii(both)).as_py():
-        return _true(pc.match_substring(pc.ascii_lower(both), sought))
+        return _convert_mask(pc.match_substring(pc.ascii_lower(both), sought))
     # Only Python's casefold converts "ß" to "ss". Arrow keeps "ß".
     return np.array([sought in one.casefold() for one in both.to_pylist()], bool)
 
 
-def _is(values: Any, one: str) -> "npt.NDArray[np.bool_]":
+def _match_value(values: Any, value: str) -> "npt.NDArray[np.bool_]":
     """Return a mask of the values that equal `one`."""
     import pyarrow.compute as pc
 
-    wanted: Any = pa.scalar(one)
-    return _true(pc.equal(values, wanted))
+    wanted: Any = pa.scalar(value)
+    return _convert_mask(pc.equal(values, wanted))
 
 
-def _true(mask: Any) -> "npt.NDArray[np.bool_]":
-    """Return a mask of Arrow as an array. Null becomes False."""
+def _convert_mask(mask: Any) -> "npt.NDArray[np.bool_]":
+    """Return a Boolean array of Arrow as an array of NumPy. Null becomes False."""
     return np.asarray(mask.fill_null(False), bool)
 
 
-def _order(values: Any, *, descending: bool) -> "npt.NDArray[np.int64]":
+def _sort_positions(values: Any, *, descending: bool) -> "npt.NDArray[np.int64]":
     """Return the positions that sort the values. Missing values are last in both directions."""
     import pyarrow.compute as pc
 
-    plain = values.cast(pa.string()) if values.type == _FEW else values
-    way = "descending" if descending else "ascending"
-    keys: Any = [("value", way)]
+    plain = values.cast(pa.string()) if values.type == _CATEGORY_TYPE else values
+    direction = "descending" if descending else "ascending"
+    keys: Any = [("value", direction)]
     # Arrow places nulls at the end by default.
     order = pc.sort_indices(pa.table({"value": plain}), sort_keys=keys)
     return np.asarray(order, np.int64)

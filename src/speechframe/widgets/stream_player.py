@@ -1,4 +1,4 @@
-"""Play a stream while it arrives."""
+"""Play a stream of speech while it arrives, and afterwards as a clip."""
 
 import logging
 import threading
@@ -14,36 +14,45 @@ import traitlets as t
 
 from speechframe.audio.clip import Clip
 from speechframe.audio.codec import encode
-from speechframe.audio.peaks import peaks
+from speechframe.audio.peaks import compute_peaks
 from speechframe.client import Stream, SyncStream
 from speechframe.errors import AudioError, SpeechframeError, StoreError
 from speechframe.page.clips import ClipShelf, Entry
-from speechframe.page.html import one_file, save_page
+from speechframe.page.html import make_saved_page, save_page
 from speechframe.page.word_times import estimate_word_times
 from speechframe.spec.speech import ChannelType, Format
-from speechframe.widgets.base import ClipWidget, held_clips, table
+from speechframe.widgets.base import ClipWidget, format_table, load_playable_clips
 
 __all__ = ["StreamPlayer"]
 
 log = logging.getLogger(__name__)
 
-_TICK_S = 0.05
-_SHOW_S = 0.25
-_SHARE = 5
-"""Reading takes at most one part in so many of the time, because each read decodes the whole audio."""
+_MIN_PAUSE_S = 0.05
+"""Shortest time in seconds between two reads of the stream."""
+
+_MIN_UPDATE_S = 0.25
+"""Shortest time in seconds between two updates of text and waveform."""
+
+_READING_DIVISOR = 5
+"""Reads take at most one fifth of the time, because each read decodes the whole audio so far."""
+
 _UNSETTLED_FRAMES = {Format.MP3: 2400, Format.OGG: 4096}
-"""Frames at the end of the received audio that may still change, by lossy format."""
+"""Frames at the end of the received audio that may still change when more arrives, by lossy format."""
+
 _FULL_SCALE = 32767
-_CLIP = "0"
+"""Largest sample of 16 bits."""
+
+_CLIP_ID = "0"
+"""Id of the only clip on the page."""
 
 
 class StreamPlayer(ClipWidget):
     """A player of a stream. It plays the stream while it arrives, and afterwards as a clip.
 
-    :func:`play` makes this widget for a stream. The widget reads the stream to its end, even if nobody
-    listens. It starts by itself if the browser allows this. Otherwise press its button or the space bar. The
-    service does not return word times for streams. So the highlighted words are estimated from their lengths,
-    and the page shows a note on this.
+    :func:`play` makes this widget for a stream. The widget reads the stream to its end, even if no page plays
+    it. Playing starts by itself if the browser allows this. Otherwise press the button or the space bar. The
+    service does not return word times for streams. So the times of the highlighted words are estimated from
+    the lengths of the words, and the page shows a note on this.
 
     Parameters
     ----------
@@ -55,9 +64,9 @@ class StreamPlayer(ClipWidget):
     stream
         The stream, with ``summary``, ``audio``, ``save`` and so on.
     arrived_seconds
-        Length of the audio that has arrived.
+        Length in seconds of the audio that has arrived.
     trouble
-        Reason if the stream broke off. Empty if it did not.
+        Reason why the stream broke off. Empty if it did not.
     """
 
     script = "stream_player"
@@ -76,29 +85,32 @@ class StreamPlayer(ClipWidget):
         self._rate_hz = stream.sample_rate_hz
         self._bytes_seen = 0
         self._is_followed = self._closed = False
-        super().__init__(_shelf_of(self._entry(), None), clip=self._entry().to_page())
+        super().__init__(_make_shelf(self._make_entry(), None), clip=self._make_entry().to_page())
         self._reading = stream.reading()
-        self._follower = threading.Thread(target=self._follow, name="speechframe-stream-player", daemon=True)
+        self._follower = threading.Thread(
+            target=self._follow_stream, name="speechframe-stream-player", daemon=True
+        )
         self._follower.start()
 
     # -- while the stream arrives, in a separate thread -----------------------------------
 
-    def _follow(self) -> None:
-        pause_s, shown_s, is_over = _TICK_S, 0.0, False
+    def _follow_stream(self) -> None:
+        """Update the page until the stream has ended or the player is closed."""
+        pause_s, shown_s, is_over = _MIN_PAUSE_S, 0.0, False
         while not is_over:
             is_over = bool(wait([self._reading], timeout=pause_s).done)
             if self._closed:
                 return
             began_s = time.monotonic()
-            self._take(last=is_over)
+            self._send_new_audio(last=is_over)
             if is_over:
-                self._end()
-            elif began_s - shown_s >= _SHOW_S:
-                self._show()
+                self._finish_clip()
+            elif began_s - shown_s >= _MIN_UPDATE_S:
+                self._update_page()
                 shown_s = began_s
-            pause_s = max(_TICK_S, (_SHARE - 1) * (time.monotonic() - began_s))
+            pause_s = max(_MIN_PAUSE_S, (_READING_DIVISOR - 1) * (time.monotonic() - began_s))
 
-    def _take(self, *, last: bool) -> None:
+    def _send_new_audio(self, *, last: bool) -> None:
         """Send the audio that arrived since the last call to pages that follow the stream."""
         if (size := len(self.stream.audio)) == self._bytes_seen and not last:
             return
@@ -107,21 +119,24 @@ class StreamPlayer(ClipWidget):
         except AudioError:
             return  # too little audio for the decoder
         self._bytes_seen = size
-        settled = len(samples) - (0 if last else _UNSETTLED_FRAMES.get(self.stream.format, 0))
+        settled_frames = len(samples) - (0 if last else _UNSETTLED_FRAMES.get(self.stream.format, 0))
         with self._sending:
-            done = len(self._samples)
-            fresh = (samples[:, None] if samples.ndim == 1 else samples)[done : max(settled, done)]
-            if not len(fresh):
+            sent_frames = len(self._samples)
+            new_samples = (samples[:, None] if samples.ndim == 1 else samples)[
+                sent_frames : max(settled_frames, sent_frames)
+            ]
+            if not len(new_samples):
                 return
-            if not done:
+            if not sent_frames:
                 self._rate_hz = self.stream.summary.sample_rate_hz
-            pcm = (fresh * _FULL_SCALE).round().astype("<i2")
-            self._samples = np.concatenate([self._samples, pcm]) if done else pcm
+            pcm = (new_samples * _FULL_SCALE).round().astype("<i2")
+            self._samples = np.concatenate([self._samples, pcm]) if sent_frames else pcm
             self.arrived_seconds = len(self._samples) / self._rate_hz
             if self._is_followed:
-                self._send_from(done)
+                self._send_from(sent_frames)
 
     def _send_from(self, at: int) -> None:
+        """Send all samples from frame `at` on."""
         data = self._samples[at:]
         message = {"kind": "piece", "at": at, "rate_hz": self._rate_hz, "channels": data.shape[1]}
         self.send(message, buffers=[data.tobytes()])
@@ -134,19 +149,23 @@ class StreamPlayer(ClipWidget):
             if len(self._samples):
                 self._send_from(0)
 
-    def _entry(self, *, over: bool = False) -> Entry:
+    def _make_entry(self, *, over: bool = False) -> Entry:
+        """Return the data of the clip so far, with estimated times of words."""
         text, seconds = self.stream.text, self.arrived_seconds
         words = estimate_word_times(text, seconds if over else None)
         if not over and words and words[-1][2] < seconds * 1000:
             words = estimate_word_times(text, seconds)  # the audio is longer than the usual estimate
-        return Entry(_CLIP, "stream", "stream", text, words, seconds)
+        return Entry(_CLIP_ID, "stream", "stream", text, words, seconds)
 
-    def _show(self) -> None:
+    def _update_page(self) -> None:
+        """Update text, times of words and waveform on the page."""
         with self.hold_sync():
-            self.clip = self._entry().to_page()
-            self.outline = peaks(self._samples / np.float32(_FULL_SCALE)) if len(self._samples) else b""
+            self.clip = self._make_entry().to_page()
+            self.outline = (
+                compute_peaks(self._samples / np.float32(_FULL_SCALE)) if len(self._samples) else b""
+            )
 
-    def _end(self) -> None:
+    def _finish_clip(self) -> None:
         """Make a clip of the audio that arrived, even if the stream broke off."""
         try:
             self._reading.result()
@@ -155,23 +174,23 @@ class StreamPlayer(ClipWidget):
         except (SpeechframeError, OSError) as error:
             trouble = str(error)
         except Exception as error:
-            # The caller's iterator of texts raised this. The page shows the error as well.
+            # The caller's iterator of texts raised this error. The page shows it, and the log has the trace.
             log.exception("a stream ended before its end")
             trouble = str(error) or type(error).__name__
         else:
             trouble = ""
-        entry, clip = self._entry(over=True), None
+        entry, clip = self._make_entry(over=True), None
         if len(self._samples):
-            clip = self._clip()
+            clip = self._make_clip()
         else:
-            entry = Entry(_CLIP, "stream", "stream", entry.text, problem=trouble or "the stream was empty")
-        self.shelf = _shelf_of(entry, clip)
+            entry = Entry(_CLIP_ID, "stream", "stream", entry.text, problem=trouble or "the stream was empty")
+        self.shelf = _make_shelf(entry, clip)
         with self.hold_sync():
             self.clip = entry.to_page()
-            self.outline = self.shelf.peaks(_CLIP)
+            self.outline = self.shelf.compute_peaks(_CLIP_ID)
             self.trouble, self.over = trouble, True
 
-    def _clip(self) -> Clip:
+    def _make_clip(self) -> Clip:
         channels = self._samples.shape[1]
         audio = encode(
             self._samples / np.float32(_FULL_SCALE),
@@ -181,7 +200,7 @@ class StreamPlayer(ClipWidget):
         )
         return Clip(audio, Format.WAV, self._rate_hz, channels, self.stream.text)
 
-    # -- the end, and the view without a front end ---------------------------------------
+    # -- the end, and the view as text and plain HTML ------------------------------------
 
     def wait(self) -> "StreamPlayer":
         """Wait for the end of the stream, and return the player."""
@@ -211,7 +230,9 @@ class StreamPlayer(ClipWidget):
             "over": True,
             "fresh": False,
         }
-        page = one_file(self.script, state, held_clips(self.shelf), title=title, fallback=self.to_text())
+        page = make_saved_page(
+            self.script, state, load_playable_clips(self.shelf), title=title, fallback=self.to_text()
+        )
         return save_page(page, path)
 
     def to_text(self) -> str:
@@ -222,10 +243,10 @@ class StreamPlayer(ClipWidget):
     def to_table(self) -> str:
         """Return text, length and problem of the stream as a table."""
         row = [self.stream.text, f"{self.arrived_seconds:.2f} s", self.trouble]
-        return table(["text", "length", "problem"], [row], caption=self.to_text())
+        return format_table(["text", "length", "problem"], [row], caption=self.to_text())
 
 
-def _shelf_of(entry: Entry, clip: Clip | None) -> ClipShelf:
+def _make_shelf(entry: Entry, clip: Clip | None) -> ClipShelf:
     def load() -> Clip:
         if clip is None:
             raise StoreError("the stream is still arriving; wait for its end")

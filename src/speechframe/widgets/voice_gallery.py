@@ -10,22 +10,22 @@ from speechframe.audio.clip import Clip
 from speechframe.client import Client
 from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.page.arguments import check_text
-from speechframe.processes.loop import run_sync, submit
-from speechframe.spec.locales import is_within, language_of, nearest
+from speechframe.processes.loop import run_sync, start_in_background
+from speechframe.spec.locales import find_nearest, get_language, is_within
 from speechframe.spec.speech import Voice
-from speechframe.spec.texts import billed_characters
-from speechframe.tables.table import problem
-from speechframe.verbs.generate import ARGUMENTS
-from speechframe.widgets.base import PageWidget, table
+from speechframe.spec.texts import count_billed_characters
+from speechframe.tables.table import make_problem
+from speechframe.verbs.generate import WIRE_OF_ARGUMENT
+from speechframe.widgets.base import PageWidget, format_table
 from speechframe.widgets.comparison import VoiceComparison, compare_voices
-from speechframe.widgets.samples import sample
+from speechframe.widgets.samples import make_sample
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SAMPLES", "VoiceGallery", "gallery"]
+__all__ = ["SAMPLE_TEXTS", "VoiceGallery", "gallery"]
 
-SAMPLES = {
+SAMPLE_TEXTS = {
     "de": "Guten Morgen. Heute scheint die Sonne, und der Zug kommt um sieben Uhr.",
     "en": "Good morning. The sun is out today, and the train leaves at seven.",
     "es": "Buenos días. Hoy brilla el sol y el tren sale a las siete.",
@@ -39,7 +39,7 @@ SAMPLES = {
     "zh": "早上好。今天天气晴朗。火车七点出发。",
     "hi": "सुप्रभात। आज धूप निकली है और ट्रेन सात बजे चलेगी।",
 }
-"""Texts of samples, by language. Voices of other languages speak the English text."""
+"""Texts of samples, by language code. Voices of other languages speak the English text."""
 
 
 class VoiceGallery(PageWidget):
@@ -48,13 +48,14 @@ class VoiceGallery(PageWidget):
     Attributes
     ----------
     query, gender, locale, style
-        The current filters. Setting one has the same effect as its control.
+        The current filters. Setting a filter has the same effect as its control on the page. ``""`` removes
+        the filter.
     value
         Id of the voice whose sample was played last.
     selection
         Ids of the voices that are selected for a comparison.
     samples
-        Clips of the samples so far, by voice, locale and style.
+        Clips of the samples that were made so far, by voice, locale and style.
     """
 
     script = "gallery"
@@ -74,64 +75,68 @@ class VoiceGallery(PageWidget):
         self._text, self._options = text, options
         self._catalogue = {voice.voice_id: voice for voice in voices}
         self.samples: dict[tuple[str, str, str], Clip] = {}
-        lengths = [billed_characters(line) for line in ([text] if text else SAMPLES.values())]
+        lengths = [count_billed_characters(line) for line in ([text] if text else SAMPLE_TEXTS.values())]
         super().__init__(
-            voices=[_card(voice) for voice in voices],
+            voices=[_make_card(voice) for voice in voices],
             shown=list(self._catalogue),
-            cost=f"A sample costs {_between(lengths)} credits the first time you play it.",
+            cost=f"A sample costs {_format_range(lengths)} credits the first time you play it.",
         )
-        self.observe(self._filter, ["query", "gender", "locale", "style"])
+        self.observe(self._apply_filters, ["query", "gender", "locale", "style"])
 
-    def _filter(self, _: Any) -> None:
-        """Apply the filters. The page also does this itself, so that filters work without a kernel."""
+    def _apply_filters(self, _: Any) -> None:
+        """Set the shown voices from the filters. The page does the same, so filters work without a kernel."""
         voices = list(self._catalogue.values())
-        left = _passing(voices, query=self.query, gender=self.gender, locale=self.locale)
+        matching = _filter_voices(voices, query=self.query, gender=self.gender, locale=self.locale)
         style, warning = self.style, ""
-        if style and not any(style in _styles(voice, self.locale) for voice in left):
+        if style and not any(style in _list_styles(voice, self.locale) for voice in matching):
             style, warning = "", f"No voice here has the style {style}, so the style filter was removed."
-        shown = [voice.voice_id for voice in left if not style or style in _styles(voice, self.locale)]
-        # If the page has already applied the same filters, its values and its warning are kept.
+        shown = [
+            voice.voice_id for voice in matching if not style or style in _list_styles(voice, self.locale)
+        ]
+        # If the page has shown the same voices already, its style and its warning are kept.
         if warning or shown != self.shown:
             with self.hold_trait_notifications():
                 self.style, self.shown, self.warning = style, shown, warning
 
     @t.validate("locale")
-    def _as_listed(self, proposal: Any) -> str:
+    def _normalise_locale(self, proposal: Any) -> str:
+        """Return a locale in the spelling of the catalogue, if the catalogue has it."""
         given = str(proposal["value"]).replace("_", "-")
         tags = {tag for voice in self._catalogue.values() for tag in voice.supported_locales}
-        listed = {tag.lower(): tag for tag in tags | {language_of(tag) for tag in tags}}
+        listed = {tag.lower(): tag for tag in tags | {get_language(tag) for tag in tags}}
         return listed.get(given.lower(), given)
 
     def sample_text(self, locale: str) -> str:
         """Return the text of a sample in a locale."""
-        return self._text or SAMPLES.get(language_of(locale), SAMPLES["en"])
+        return self._text or SAMPLE_TEXTS.get(get_language(locale), SAMPLE_TEXTS["en"])
 
     def on_load(self, message: dict[str, Any]) -> None:
         """Make a sample and send it to the page, or send an error."""
-        submit(self._load(str(message.get("clip"))))
+        start_in_background(self._send_sample(str(message.get("clip"))))
 
-    async def _load(self, clip_id: str) -> None:
+    async def _send_sample(self, clip_id: str) -> None:
         try:
             voice_id, locale, style = map(str, json.loads(clip_id))
-            clip = await self._sample(voice_id, locale, style)
+            clip = await self._make_sample(voice_id, locale, style)
         except (SpeechframeError, OSError, ValueError) as error:
             self.send({"kind": "error", "clip": clip_id, "message": str(error)})
         else:
             data, mime = clip.playable()
             self.send({"kind": "audio", "clip": clip_id, "mime": mime}, buffers=[data])
 
-    async def _sample(self, voice_id: str, locale: str, style: str) -> Clip:
+    async def _make_sample(self, voice_id: str, locale: str, style: str) -> Clip:
+        """Return a sample of a voice. Make the sample if this gallery does not have it."""
         key = (voice_id, locale, style)
         if key not in self.samples:
-            own = self._catalogue[voice_id].locale if voice_id in self._catalogue else None
-            wanted: dict[str, Any] = {"locale": locale} if locale and locale != own else {}
+            own_locale = self._catalogue[voice_id].locale if voice_id in self._catalogue else None
+            wanted: dict[str, Any] = {"locale": locale} if locale and locale != own_locale else {}
             if style:
                 wanted["style"] = style
-            text = self.sample_text(locale or own or "en")
-            self.samples[key] = await sample(text, voice_id, **{**self._options, **wanted})
+            text = self.sample_text(locale or own_locale or "en")
+            self.samples[key] = await make_sample(text, voice_id, **{**self._options, **wanted})
         return self.samples[key]
 
-    def _shown_voices(self) -> list[Voice]:
+    def _get_shown_voices(self) -> list[Voice]:
         return [self._catalogue[voice_id] for voice_id in self.shown]
 
     @property
@@ -147,7 +152,7 @@ class VoiceGallery(PageWidget):
                 "locale": voice.locale,
                 "locales": list(voice.supported_locales),
             }
-            for voice in self._shown_voices()
+            for voice in self._get_shown_voices()
         ]
         return pd.DataFrame(rows, columns=["voice_id", "name", "gender", "locale", "locales"])
 
@@ -171,20 +176,21 @@ class VoiceGallery(PageWidget):
 
     def to_table(self) -> str:
         """Return the voices that match the filters as a table."""
-        voices = self._shown_voices()
+        voices = self._get_shown_voices()
         rows = [[voice.voice_id, str(voice.gender or ""), voice.locale or ""] for voice in voices]
-        return table(["voice", "gender", "locale"], rows, caption=self.to_text())
+        return format_table(["voice", "gender", "locale"], rows, caption=self.to_text())
 
 
-def _card(voice: Voice) -> dict[str, Any]:
-    own = voice.supported_locales.get(voice.locale or "")
+def _make_card(voice: Voice) -> dict[str, Any]:
+    """Return a voice as plain values for its card on the page."""
+    locale_details = voice.supported_locales.get(voice.locale or "")
     licence = f"The licence of this voice is {voice.licence}." if voice.licence else ""
     return {
         "id": voice.voice_id,
         "name": voice.display_name or voice.voice_id,
         "gender": None if voice.gender is None else str(voice.gender),
         "locale": voice.locale or "",
-        "language": (own and own.detail) or voice.locale or "",
+        "language": (locale_details and locale_details.detail) or voice.locale or "",
         "engine": " · ".join(filter(None, (voice.engine, voice.kind and str(voice.kind)))),
         "clarity": dict(voice.clarity or {}),
         "description": " ".join(filter(None, (voice.description, licence))),
@@ -192,7 +198,7 @@ def _card(voice: Voice) -> dict[str, Any]:
     }
 
 
-def _between(lengths: list[int]) -> str:
+def _format_range(lengths: list[int]) -> str:
     low, high = min(lengths), max(lengths)
     return str(low) if low == high else f"{low} to {high}"
 
@@ -222,7 +228,7 @@ def gallery(
     ValueError
         An argument is not a text.
     ServiceError, ConnectionFailed, SettingsError
-        The service could not return its voices.
+        The service did not return its voices, or there are no settings for a service.
 
     Examples
     --------
@@ -234,41 +240,45 @@ def gallery(
         check_text("text", text)
     if locale:
         check_text("locale", locale)
-    known = {*ARGUMENTS, "format", "take"}
+    known = {*WIRE_OF_ARGUMENT, "format", "take"}
     for name in options:
         if name not in known:
             raise InvalidRows(
-                [problem(name, "is not an argument of a gallery", allowed=", ".join(sorted(known)))]
+                [make_problem(name, "is not an argument of a gallery", allowed=", ".join(sorted(known)))]
             )
     found = run_sync(_fetch_voices(check_text("model", model), service))
     if service is not None:
         options["service"] = service
-    made = VoiceGallery(found, text=text, model=model, **options)
-    made.locale = locale
-    if locale and not made.shown:
+    voice_gallery = VoiceGallery(found, text=text, model=model, **options)
+    voice_gallery.locale = locale
+    if locale and not voice_gallery.shown:
         spoken = sorted({tag for voice in found for tag in voice.supported_locales})
-        allowed = ", ".join(nearest(locale, spoken) or spoken)
-        raise InvalidRows([problem("locale", "is not spoken by any voice", value=locale, allowed=allowed)])
-    return made
+        allowed = ", ".join(find_nearest(locale, spoken) or spoken)
+        raise InvalidRows(
+            [make_problem("locale", "is not spoken by any voice", value=locale, allowed=allowed)]
+        )
+    return voice_gallery
 
 
-def _passing(voices: list[Voice], *, query: str = "", gender: str = "", locale: str = "") -> list[Voice]:
+def _filter_voices(
+    voices: list[Voice], *, query: str = "", gender: str = "", locale: str = ""
+) -> list[Voice]:
     """Return the voices that match the filters. Voices whose own locale matches come first."""
     words = query.lower().split()
-    left = []
+    matching = []
     for voice in voices:
-        card = _card(voice)
+        card = _make_card(voice)
         searched = " ".join(str(card[name] or "") for name in ("id", "name", "description", "gender"))
         if (
             all(word in searched.lower() for word in words)
             and gender in ("", card["gender"])
             and (not locale or any(is_within(tag, locale) for tag in voice.supported_locales))
         ):
-            left.append(voice)
-    return sorted(left, key=lambda voice: not is_within(voice.locale or "", locale))
+            matching.append(voice)
+    return sorted(matching, key=lambda voice: not is_within(voice.locale or "", locale))
 
 
-def _styles(voice: Voice, locale: str) -> set[str]:
+def _list_styles(voice: Voice, locale: str) -> set[str]:
     """Return the styles of a voice in a locale or language. Without a locale, return all styles."""
     spoken = voice.supported_locales.items()
     matching = [details for tag, details in spoken if not locale or is_within(tag, locale)]

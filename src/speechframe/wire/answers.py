@@ -1,8 +1,8 @@
-"""Reading of good answers: JSON, audio in Base64, amounts, a length, warnings and unexpected values.
+"""Reading of successful answers: JSON, audio in Base64, amounts and warnings.
 
-Valid answers take a fast path. A paid answer with unexpected values is still read, up to limits.
+Valid answers are read by fast code. A paid answer with unexpected values is still read, within limits.
 
-Headers are multidicts. They find a name in any case, and may have a name several times.
+Headers are multidicts, which find a name in upper or lower case and may contain a name several times.
 """
 
 import binascii
@@ -18,7 +18,7 @@ from multidict import MultiMapping
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from speechframe.errors import BadAnswer
-from speechframe.spec.billing import MOST_CALL_CREDITS
+from speechframe.spec.billing import MAX_CALL_CREDITS
 from speechframe.spec.chosen import WARNING_HEADER
 
 orjson: Any
@@ -29,39 +29,48 @@ try:  # the extra [speed]
 except ModuleNotFoundError:
     orjson = pybase64 = None
 
-MOST_VALUES = 1_000_000
-"""Largest number of JSON values in one body. Two bytes of JSON take up to two hundred bytes in memory."""
-REPAIRED = "text in the answer was not valid Unicode and was repaired"
+MAX_ANSWER_VALUES = 1_000_000
+"""Largest number of JSON values in a body. Two bytes of JSON may take two hundred bytes of memory."""
+REPAIRED_TEXT_NOTE = "text in the answer was not valid Unicode and was repaired"
 MAX_MESSAGE_CHARACTERS = 500
+"""Largest number of characters of a message or warning of a service. Longer texts are shortened."""
 MAX_TRACE_CHARACTERS = 128
+"""Largest number of characters of a trace id. Longer ids are shortened."""
 MAX_WARNINGS = 20
-MAX_LOOKED_AT = 65_536
-"""Characters of a text that are read, even if only a few are shown. Some services send megabytes."""
+"""Largest number of warnings of an answer. Further warnings are dropped."""
+MAX_READ_CHARACTERS = 65_536
+"""Number of characters of a text that are read before it is shortened. Some services send megabytes."""
 
 SecretMasker = Callable[[str], str]
-"""Function that masks secrets. It gets the whole text, before it is shortened, so half a key never remains.
+"""Function that masks secrets. It gets a text before the text is shortened, so that no part of a key remains.
 
-``str`` returns a text unchanged, if there are no secrets to mask.
+``str`` masks nothing.
 """
 
-NO_END = "the stream may be truncated: its answer has neither a length nor a last chunk"
-"""Message about an answer without a mark of its end."""
+NO_END_NOTE = "the stream may be truncated: its answer has neither a length nor a last chunk"
+"""Message about an answer whose end is not marked by a length or a last chunk."""
 
-_BETWEEN_VALUES = (b",", b"[", b"{")
-_GROUP = 4
-_STRING = TypeAdapter(bytes, config=ConfigDict(val_json_bytes="base64"))
-"""Reader of bytes from a JSON string with Base64."""
-# The reader also accepts letters of the URL-safe alphabet, and escapes. These must not occur.
-_NOT_MEANT = (b"-", b"_", b"\\")
-_NO_AUDIO = ("application/json", "text/")
-_MAX_KIND_CHARACTERS = 60
-_BALANCE = re.compile(
+_VALUE_SEPARATORS = (b",", b"[", b"{")
+"""Characters before a JSON value. Their number limits the number of values."""
+_BASE64_GROUP_LETTERS = 4
+"""Letters in a group of Base64."""
+_BASE64_READER = TypeAdapter(bytes, config=ConfigDict(val_json_bytes="base64"))
+"""Fast decoder of a JSON string with Base64."""
+# The fast decoder also accepts these characters of URL-safe Base64 and escapes. They are not allowed here.
+_NOT_BASE64 = (b"-", b"_", b"\\")
+_NOT_AUDIO_TYPES = ("application/json", "text/")
+"""Beginnings of the content types of answers that are not audio."""
+_MAX_TYPE_CHARACTERS = 60
+"""Largest number of characters of a content type in a message."""
+_BALANCE_FIELD = re.compile(
     rb'"(?:remainingCharacterCount|remaining_character_count)"[ \t\r\n]*:[ \t\r\n]*'
     rb"([0-9]{1,19})[ \t\r\n]*[,}]"
 )
 _MAX_INT64 = 2**63 - 1
-_MAX_SHOWN = 40
-_LARGEST_CAP = 100_000
+_MAX_SHOWN_CHARACTERS = 40
+"""Largest number of characters of a text value in a message."""
+_MAX_CAP = 100_000
+"""Largest usable number of simultaneous calls in a page of limits. A larger number is reduced to this."""
 
 
 class NotJsonError(ValueError):
@@ -69,21 +78,24 @@ class NotJsonError(ValueError):
 
 
 class TooManyValuesError(NotJsonError):
-    """The bytes contain far more JSON values than a real answer."""
+    """The bytes contain far more JSON values than a valid answer."""
 
 
-def loads(body: bytes, *, most_values: int = MOST_VALUES) -> tuple[Any, bool]:
+def load_json(body: bytes, *, most_values: int = MAX_ANSWER_VALUES) -> tuple[Any, bool]:
     """Return the value in `body`, and whether text in it had to be repaired.
 
-    A body that may contain more than `most_values` values is not parsed. The check counts the characters that
-    separate values, also inside text. Base64 has none of them.
+    A body that may contain more than `most_values` values is not parsed and raises TooManyValuesError. The
+    check counts the characters that separate values, also inside strings. Base64 contains none of these
+    characters.
 
-    The fast parser runs first. It refuses NaN, lone surrogates, byte order marks and bytes outside UTF-8. The
-    standard library reads these, so both parsers give the same value. Lone surrogates and broken UTF-8 become
-    U+FFFD, because one of them would break a whole table later.
+    orjson parses the body first, if it is installed. It refuses NaN, half surrogate pairs, byte order marks
+    and invalid UTF-8. Then the standard library parses the body. Half surrogate pairs and invalid UTF-8
+    become U+FFFD, because such text could not be written to a table.
+
+    Raises NotJsonError if the body is not JSON.
     """
-    # A shorter body cannot contain so many values.
-    if len(body) > most_values and sum(map(body.count, _BETWEEN_VALUES)) > most_values:
+    # A body with fewer bytes cannot contain so many values, so do not count.
+    if len(body) > most_values and sum(map(body.count, _VALUE_SEPARATORS)) > most_values:
         raise TooManyValuesError(f"more than {most_values:,} values")
     if orjson is not None:
         try:
@@ -91,12 +103,12 @@ def loads(body: bytes, *, most_values: int = MOST_VALUES) -> tuple[Any, bool]:
         except ValueError:
             pass
     try:
-        return _loads_leniently(body)
+        return _load_json_leniently(body)
     except (ValueError, RecursionError) as error:
         raise NotJsonError(str(error)[:200]) from None
 
 
-def _loads_leniently(body: bytes) -> tuple[Any, bool]:
+def _load_json_leniently(body: bytes) -> tuple[Any, bool]:
     try:
         text, broken = body.decode("utf-8-sig"), False
     except UnicodeDecodeError:
@@ -106,42 +118,42 @@ def _loads_leniently(body: bytes) -> tuple[Any, bool]:
     except json.JSONDecodeError:
         raise
     except ValueError:
-        # An integer has more digits than Python reads. Its field may be unused, so read it as a float.
-        value = json.loads(text, parse_int=_number)
-    # Decoded UTF-8 has no surrogates. So a surrogate can only come from an escape.
+        # An integer has more digits than Python accepts. Read it as a float, because its field may be unused.
+        value = json.loads(text, parse_int=_read_number)
+    # Decoded UTF-8 has no surrogates, so a surrogate can only come from an escape.
     if "\\ud" in text or "\\uD" in text:
-        repaired = _without_surrogates(value)
+        repaired = _replace_surrogates(value)
         return repaired, broken or repaired != value
     return value, broken
 
 
-def _number(digits: str) -> int | float:
+def _read_number(digits: str) -> int | float:
     try:
         return int(digits)
     except ValueError:
         return float(digits)
 
 
-def _without_surrogates(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, list):
-        return [_without_surrogates(item) for item in value]
+        return [_replace_surrogates(item) for item in value]
     if isinstance(value, dict):
-        return {_without_surrogates(name): _without_surrogates(item) for name, item in value.items()}
+        return {_replace_surrogates(name): _replace_surrogates(item) for name, item in value.items()}
     return value
 
 
 def decode_base64(value: bytes | memoryview) -> bytes | None:
-    """Return the bytes of strictly valid Base64, or None. Only its letters in groups of four are valid.
+    """Decode strictly valid Base64. Return None if other characters occur, or the padding is wrong.
 
     Examples
     --------
     >>> decode_base64(b"aGk="), decode_base64(b"aGk"), decode_base64(b"aG k")
     (b'hi', None, None)
     """
-    # Some decoders accept too much or too little padding.
-    if len(value) % _GROUP:
+    # Check the length here, because some decoders accept too much or too little padding.
+    if len(value) % _BASE64_GROUP_LETTERS:
         return None
     try:
         if pybase64 is not None:
@@ -154,139 +166,153 @@ def decode_base64(value: bytes | memoryview) -> bytes | None:
 
 def _decode_slowly(value: bytes | memoryview) -> bytes:
     string = b"".join((b'"', value, b'"'))
-    if not any(letter in string for letter in _NOT_MEANT):
+    if not any(letter in string for letter in _NOT_BASE64):
         try:
-            return _STRING.validate_json(string)
+            return _BASE64_READER.validate_json(string)
         except ValidationError:
-            pass  # this reader refuses nonzero bits after the last byte, and the next one accepts them
+            pass  # nonzero bits after the last byte, which only the next decoder accepts
     return binascii.a2b_base64(value, strict_mode=True)
 
 
-def balance_in(body: bytes) -> int | None:
-    """Return the balance in a body that cannot be parsed, or None.
+def find_balance(body: bytes) -> int | None:
+    """Find the balance of the key in a body that cannot be parsed. Return None if there is none.
 
     Examples
     --------
-    >>> balance_in(b'{"remainingCharacterCount": 77, "encodedAudio": "AAAA')
+    >>> find_balance(b'{"remainingCharacterCount": 77, "encodedAudio": "AAAA')
     77
     """
-    found = _BALANCE.search(body)
+    found = _BALANCE_FIELD.search(body)
     if found is None:
         return None
-    value = amount(int(found[1]), _MAX_INT64)
+    value = check_amount(int(found[1]), _MAX_INT64)
     return None if value is None else int(value)
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in a body, or raise BadAnswer."""
-    value = loaded(body)
+    """Return the JSON object in a body. Raise BadAnswer if the body is not a JSON object."""
+    value = decode_json(body)
     if not isinstance(value, dict):
-        raise BadAnswer(f"the answer is not a JSON object but {kind_of(value)}")
+        raise BadAnswer(f"the answer is not a JSON object but {name_kind(value)}")
     return value
 
 
-def loaded(body: bytes) -> Any:
-    """Return the JSON value in a body, or raise BadAnswer."""
+def decode_json(body: bytes) -> Any:
+    """Return the JSON value in a body. Raise BadAnswer if the body is not JSON."""
     try:
-        return loads(body)[0]
+        return load_json(body)[0]
     except NotJsonError as error:
         raise BadAnswer(f"the answer is not JSON: {error}") from None
 
 
-def amount(value: Any, most: float = MOST_CALL_CREDITS, *, least: float = 0) -> int | float | None:
-    """Return a number from a service, or None if it is not a number from `least` to `most`.
+def check_amount(value: Any, most: float = MAX_CALL_CREDITS, *, least: float = 0) -> int | float | None:
+    """Return `value` if it is a number from `least` to `most`, else None.
 
-    Every credit, balance, length and time in an answer goes through this function before it is used or
+    Credits, balances, lengths and times in an answer are checked by this function before they are used or
     stored.
 
     Examples
     --------
-    >>> amount(12.5), amount(-1), amount(2**63), amount(float("nan")), amount(True), amount("7")
+    >>> check_amount(12.5), check_amount(-1), check_amount(2**63), check_amount(float("nan")), check_amount(True), check_amount("7")
     (12.5, None, None, None, None, None)
     """
     return value if type(value) in {int, float} and least <= value <= most else None
 
 
-def odd_amount(name: str, value: Any) -> str:
-    """Return the warning about an amount of credits that :func:`amount` refused."""
-    return f"{name} is {shown_value(value)}, which is not a possible price. The computed price counts instead"
+def make_amount_warning(name: str, value: Any) -> str:
+    """Return a warning about an amount of credits for which :func:`check_amount` returned None."""
+    return (
+        f"{name} is {describe_value(value)}, which is not a possible price. The computed price counts instead"
+    )
 
 
-def whole_number(fields: Mapping[str, Any], name: str) -> int | None:
-    """Return a field with a whole number of at least 0 that fits in 64 bits, or None."""
-    value = amount(fields.get(name), _MAX_INT64)
+def read_whole_number(fields: Mapping[str, Any], name: str) -> int | None:
+    """Return the value of a field if it is a whole number from 0 to the largest 64-bit integer, else None."""
+    value = check_amount(fields.get(name), _MAX_INT64)
     return int(value) if value is not None and value == int(value) else None
 
 
-def shown_value(value: Any) -> str:
-    """Return a JSON value in words, for a message."""
-    # Show only numbers and short text, because the repr of another value may be as large as the answer.
+def describe_value(value: Any) -> str:
+    """Return a short text for a JSON value in a message."""
+    # Show only numbers and short strings, because the repr of another value may be as large as the answer.
     if value is None:
         return "missing"
     if isinstance(value, (bool, float)):
         return str(value)
     if isinstance(value, str):
-        # Show a text completely or not at all, because half a key cannot be masked.
-        return repr(value) if len(value) <= _MAX_SHOWN else f"a text of {len(value):,} characters"
+        # Show a string completely or not at all, because a part of a key cannot be masked.
+        return repr(value) if len(value) <= _MAX_SHOWN_CHARACTERS else f"a text of {len(value):,} characters"
     if isinstance(value, int):
         return str(value) if abs(value) <= _MAX_INT64 else "out of range"
-    return kind_of(value)
+    return name_kind(value)
 
 
-def kind_of(value: Any) -> str:
-    """Return the kind of a JSON value in words."""
+def name_kind(value: Any) -> str:
+    """Return the type of a JSON value in words, such as "an object"."""
     names = {dict: "an object", list: "an array", str: "text", bool: "a truth value", type(None): "null"}
     return names.get(type(value), "a number")
 
 
-def published_cap(limits: Mapping[str, Any], pool: str) -> int | None:
-    """Return the number of simultaneous calls that a page of limits allows a pool, or None."""
+def read_published_cap(limits: Mapping[str, Any], pool: str) -> int | None:
+    """Return the number of simultaneous calls of a pool in a page of limits, or None without a valid number.
+
+    A pool is a group of calls with a common limit.
+    """
     pools = limits.get("pools")
-    said = pools.get(pool) if isinstance(pools, Mapping) else None
-    # A page may contain any value, and True is an int.
-    return min(said, _LARGEST_CAP) if type(said) is int and said >= 1 else None
+    published = pools.get(pool) if isinstance(pools, Mapping) else None
+    # A page may contain any value. `type` also excludes True, which is an int.
+    return min(published, _MAX_CAP) if type(published) is int and published >= 1 else None
 
 
-def published_paces(limits: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
-    """Return, by kind of work, the simultaneous calls of a service and its usual characters per second."""
+def read_published_paces(limits: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
+    """Return the simultaneous calls and the characters per second of a service, by kind of work.
+
+    A kind of work is a speech engine, translation or voice change. Invalid entries are left out.
+    """
     page, paces = limits.get("paces"), {}
     for work, pace in page.items() if isinstance(page, Mapping) else ():
-        # Skip invalid entries, because a page may contain any value.
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
             at_once, speed = int(pace["calls_at_once"]), float(pace["characters_per_second"])
             if at_once >= 1 and 0 < speed < math.inf:
-                paces[str(work)] = min(at_once, _LARGEST_CAP), speed
+                paces[str(work)] = min(at_once, _MAX_CAP), speed
     return paces
 
 
-def warnings_of(
+def collect_warnings(
     headers: MultiMapping[str], *further: str | None, clean: SecretMasker = str
 ) -> tuple[str, ...]:
-    """Return `further` and each warning header once, on one line, shortened, up to a limit of warnings.
+    """Return at most `MAX_WARNINGS` different warnings of an answer, each shortened and on one line.
 
-    Headers are percent-encoded UTF-8. A body warning that only repeats the headers is left out.
+    Parameters
+    ----------
+    headers
+        Headers of the answer. Warnings in headers are percent-encoded UTF-8.
+    further
+        Warnings from the body. A warning that only repeats the headers is left out.
+    clean
+        Function that masks secrets.
     """
     values = headers.getall(WARNING_HEADER, ())
     if not values and not any(further):
         return ()
-    said = [unquote(value) for value in values]
-    new = [text for text in further if text and not _only_repeats(text, said)]
-    found = [*new, *said]
-    lines = (one_line(warning, MAX_MESSAGE_CHARACTERS, clean) for warning in found if warning)
+    header_warnings = [unquote(value) for value in values]
+    new = [text for text in further if text and not _is_only_repeats(text, header_warnings)]
+    found = [*new, *header_warnings]
+    lines = (shorten_to_line(warning, MAX_MESSAGE_CHARACTERS, clean) for warning in found if warning)
     return tuple(dict.fromkeys(line for line in lines if line))[:MAX_WARNINGS]
 
 
-def _only_repeats(text: str, said: list[str]) -> bool:
-    for one in said:
+def _is_only_repeats(text: str, header_warnings: list[str]) -> bool:
+    for one in header_warnings:
         if one not in text:
             return False
         text = text.replace(one, "", 1)
-    return bool(said) and not text.strip(" ;,.|\n")
+    return bool(header_warnings) and not text.strip(" ;,.|\n")
 
 
-def one_line(text: str, max_characters: int, clean: SecretMasker = str) -> str:
-    """Return `text` masked, on one line, without control characters, with at most `max_characters`."""
-    text = clean(text[:MAX_LOOKED_AT])
+def shorten_to_line(text: str, max_characters: int, clean: SecretMasker = str) -> str:
+    """Return a text with masked secrets, on one line, shortened, and without control characters."""
+    text = clean(text[:MAX_READ_CHARACTERS])
     if len(text) <= max_characters and " " not in text and text.isprintable():
         return text
     words = " ".join(text[: 4 * max_characters].split())
@@ -294,31 +320,32 @@ def one_line(text: str, max_characters: int, clean: SecretMasker = str) -> str:
     return line if len(line) <= max_characters else line[: max_characters - 1] + "…"
 
 
-def tells_its_end(headers: MultiMapping[str]) -> bool:
-    """Return whether an early end would be noticed. It is not noticed if only closing ends the answer.
+def has_marked_end(headers: MultiMapping[str]) -> bool:
+    """Return whether the headers mark the end of the body. Otherwise nobody notices a truncated body.
 
     Examples
     --------
     >>> from multidict import CIMultiDict
-    >>> tells_its_end(CIMultiDict({"Transfer-Encoding": "chunked"})), tells_its_end(CIMultiDict())
+    >>> has_marked_end(CIMultiDict({"Transfer-Encoding": "chunked"})), has_marked_end(CIMultiDict())
     (True, False)
     """
-    # The last coding sets the end of the body. With codings other than chunked, the connection's end does.
+    # The last coding decides. Only "chunked" marks the end of the body. With another coding, the body ends
+    # when the connection is closed.
     coding = ",".join(headers.getall("Transfer-Encoding", ())).rpartition(",")[2].strip().lower()
     return coding == "chunked" if coding else "Content-Length" in headers
 
 
-def words_instead(headers: Mapping[str, str], clean: SecretMasker = str) -> str | None:
-    """Return a message if a good answer cannot be audio, by its content type. Else None.
+def describe_wrong_content(headers: Mapping[str, str], clean: SecretMasker = str) -> str | None:
+    """Return a message if the content type of a successful answer is not audio, else None.
 
-    This check exists because any bytes would pass as a raw format.
+    Without this check, any bytes would be accepted as audio in a raw format such as PCM.
 
     Examples
     --------
-    >>> words_instead({"Content-Type": "text/html"}), words_instead({"Content-Type": "audio/wav"})
+    >>> describe_wrong_content({"Content-Type": "text/html"}), describe_wrong_content({"Content-Type": "audio/wav"})
     ('the answer is not audio but text/html', None)
     """
-    kind = headers.get("Content-Type", "").strip().lower()
-    if not kind.startswith(_NO_AUDIO):
+    content_type = headers.get("Content-Type", "").strip().lower()
+    if not content_type.startswith(_NOT_AUDIO_TYPES):
         return None
-    return f"the answer is not audio but {one_line(kind, _MAX_KIND_CHARACTERS, clean)}"
+    return f"the answer is not audio but {shorten_to_line(content_type, _MAX_TYPE_CHARACTERS, clean)}"

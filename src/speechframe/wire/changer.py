@@ -1,33 +1,34 @@
-"""Bodies of the voice changer. A request is a multipart form, an answer is JSON (section 2.5)."""
+"""Encode the form of a voice changer request, and decode the JSON of its answer (section 2.5)."""
 
 from typing import Any
 
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
-from speechframe.wire.answers import MOST_VALUES
-from speechframe.wire.requests import FileForm, canonical, encode_form
-from speechframe.wire.speech import SpokenAnswer, SpokenFields, decode_spoken
+from speechframe.wire.answers import MAX_ANSWER_VALUES
+from speechframe.wire.requests import FileForm, encode_canonical_json, encode_form
+from speechframe.wire.speech import SpokenAnswer, SpokenFieldNames, decode_spoken
 
-_FILE = "file"
-_DELIVERY = "encode_output_as_base64"
-_NOT_CONTENT = frozenset({_FILE, _DELIVERY})
-_CONVERTED = SpokenFields(
+_FILE_FIELD = "file"
+_DELIVERY_FIELD = "encode_output_as_base64"
+_FIELDS_OUTSIDE_CONTENT = frozenset({_FILE_FIELD, _DELIVERY_FIELD})
+_CONVERT_FIELDS = SpokenFieldNames(
     "encoded_audio", "audio_file", "audio_length_in_seconds", "remaining_character_count"
 )
 
-_VALUES_AT_LEAST = 10_000
-"""Allowed number of JSON values. Six are used, but commas in a transcription count as separators too."""
-_LETTERS_AT_LEAST, _LETTERS_A_SECOND = MAX_TEXT_CHARACTERS, 100
-"""Allowed letters of a transcription, which the request may set. Fast speech has 25 letters a second."""
+_MIN_ALLOWED_VALUES = 10_000
+"""Allowed number of JSON values of an answer. Six are used, but commas in a transcription count too."""
+_MIN_ALLOWED_LETTERS, _ALLOWED_LETTERS_PER_S = MAX_TEXT_CHARACTERS, 100
+"""Allowed letters of a transcription, in any case and per second. Fast speech has 25 letters a second."""
 
 
 def encode_convert(
     request: ConvertRequest, clip_sha256: str, *, name: str, media_type: str, as_base64: bool
 ) -> tuple[bytes, FileForm]:
-    r"""Return the content of a request, and the form that sends it. Equal requests give equal bytes.
+    r"""Return the content of a request, and the multipart form. Equal requests give equal bytes.
 
-    Absent values and the document's defaults are left out. The boundary is a hash of the content, so a clip
-    cannot contain it by intention.
+    The content identifies the request, so that a repeat can be recognised. Absent values and the document's
+    defaults are left out. The boundary of the form is a hash of the content, so nobody can make a clip that
+    contains it.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ def encode_convert(
     name, media_type
         File name and media type of the clip in the form.
     as_base64
-        Delivery of the audio if the request does not set it. It is not part of the content.
+        Whether to request Base64 if the request does not decide. The content does not depend on this choice.
 
     Examples
     --------
@@ -52,17 +53,23 @@ def encode_convert(
     (4, b'--\r\n')
     """
     fields = request.model_dump(
-        mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude=set(_NOT_CONTENT)
+        mode="json",
+        by_alias=True,
+        exclude_none=True,
+        exclude_defaults=True,
+        exclude=set(_FIELDS_OUTSIDE_CONTENT),
     )
-    content = canonical(fields) + bytes.fromhex(clip_sha256)
+    content = encode_canonical_json(fields) + bytes.fromhex(clip_sha256)
     asks_base64 = as_base64 if request.encode_output_as_base64 is None else request.encode_output_as_base64
-    return content, encode_form({**fields, _DELIVERY: asks_base64}, content, (_FILE, name, media_type))
+    return content, encode_form(
+        {**fields, _DELIVERY_FIELD: asks_base64}, content, (_FILE_FIELD, name, media_type)
+    )
 
 
 def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> SpokenAnswer:
-    r"""Return the decoded content of an answer of the voice changer.
+    r"""Decode an answer of the voice changer.
 
-    Some faults only add a remark to ``notes``: a missing or unusable length or balance, a transcription that
+    Some faults only add a message to ``notes``: a missing or unusable length or balance, a transcription that
     is far too long for the clip, and invalid Unicode. Unknown fields are ignored.
 
     Parameters
@@ -71,7 +78,7 @@ def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> SpokenA
         Body of the answer, already decompressed.
     clip_seconds
         Length of the clip in seconds. It limits the transcription and the number of JSON values. With None,
-        a transcription may have any length.
+        a transcription of any length is accepted.
 
     Raises
     ------
@@ -86,20 +93,20 @@ def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> SpokenA
     ... ).audio_url
     '/v1/audio/7'
     """
-    most_values = MOST_VALUES
+    most_values = MAX_ANSWER_VALUES
     if clip_seconds is not None:
-        most_values = min(most_values, _VALUES_AT_LEAST + int(_LETTERS_A_SECOND * clip_seconds))
-    said, fields = decode_spoken(body, _CONVERTED, most_values)
-    said.transcription = _transcription(fields, clip_seconds, said.notes)
-    return said
+        most_values = min(most_values, _MIN_ALLOWED_VALUES + int(_ALLOWED_LETTERS_PER_S * clip_seconds))
+    answer, fields = decode_spoken(body, _CONVERT_FIELDS, most_values)
+    answer.transcription = _read_transcription(fields, clip_seconds, answer.notes)
+    return answer
 
 
-def _transcription(fields: dict[str, Any], clip_seconds: float | None, notes: list[str]) -> str | None:
+def _read_transcription(fields: dict[str, Any], clip_seconds: float | None, notes: list[str]) -> str | None:
     text: Any = fields.get("transcription")
     if not isinstance(text, str) or not text.strip():
         return None
-    # Limit the length, because the transcription is stored with the row.
-    if clip_seconds is None or len(text) <= _LETTERS_AT_LEAST + _LETTERS_A_SECOND * clip_seconds:
+    # A transcription is stored with its row, so limit its length.
+    if clip_seconds is None or len(text) <= _MIN_ALLOWED_LETTERS + _ALLOWED_LETTERS_PER_S * clip_seconds:
         return text
     notes.append(
         f"a transcription of {len(text):,} characters is too long for a clip of {clip_seconds:.1f} s and was "

@@ -1,17 +1,17 @@
 """The rules of WebSocket contexts on the client's side (sections 3, 6, 7.3 to 7.5), without I/O and clocks.
 
-`ClientContexts` stands for one socket, and survives its loss until the next connection. A user sees turns:
-text goes in, audio comes out, and the turn ends once. On the wire a turn is an attempt with its own id. So
-late messages of an abandoned attempt can be told apart. Decisions use codes, never the wording of messages:
+`ClientContexts` has the state of one socket, also between a lost connection and the next. A user works with
+turns. A turn is a text in one voice with its audio. The service receives each turn as an attempt, which is a
+context with its own id. A turn may need several attempts, and the ids separate their messages. The rules
+depend on codes and never on the text of messages:
 
-* At most as many contexts are active as there are slots. Other turns wait, and begin in their order.
-* If the service refuses a turn because too many are active, the turn waits for another to end, or for a
-moment.
-  Then it is sent again.
-* If a turn fails with INTERNAL_ERROR or loses its connection, it is sent again from its beginning. If some of
-  its audio has arrived, it fails instead, because users must not get half of it twice.
-* A turn fails if a piece of its audio cannot be read, or if it has words to pronounce and ends without audio.
-* Every attempt that was begun gets its `end` in any case.
+* The number of active contexts is at most the number of slots. Other turns wait, and begin in their order.
+* If the service refuses a turn because too many contexts are active, the turn waits until another turn ends,
+  or for some seconds. Then it is sent again.
+* If a turn fails with INTERNAL_ERROR or loses its connection, it is sent again from its beginning. If some
+  audio has arrived before, the turn fails instead, because users must not get the same audio twice.
+* A turn fails if a piece of its audio cannot be read, or if it has text to speak and ends without audio.
+* The client ends every attempt with an `end`, also if the attempt failed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,21 +22,22 @@ from typing import Any
 from speechframe.spec.chosen import MAX_FRAME_BYTES
 from speechframe.spec.codes import CloseCode, ErrorCode, WarningCode
 from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
-from speechframe.spec.texts import speaks
-from speechframe.wire.answers import MAX_TRACE_CHARACTERS, SecretMasker, one_line
-from speechframe.wire.frames import AudioReceived, ServerFrame, UnknownFrame, parse_server_frame
+from speechframe.spec.texts import has_speech
+from speechframe.wire.answers import MAX_TRACE_CHARACTERS, SecretMasker, shorten_to_line
+from speechframe.wire.frames import ReceivedAudio, ServerFrame, UnknownFrame, parse_server_frame
 from speechframe.wire.turns import SlotPool
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
-_FRAME_CHARACTERS = MAX_FRAME_BYTES // 8
-"""Characters of text in a frame. A character takes at most six bytes in JSON. The other fields are short."""
-_CLEAR = ClientFrame.model_validate({"clear": True})
-_END = ClientFrame.model_validate({"end": True})
+"""First and longest wait of a turn after a refusal. The wait doubles with each refusal."""
+_MAX_FRAME_CHARACTERS = MAX_FRAME_BYTES // 8
+"""Largest number of characters of text in a frame. A character takes at most six bytes in JSON."""
+_CLEAR_FRAME = ClientFrame.model_validate({"clear": True})
+_END_FRAME = ClientFrame.model_validate({"end": True})
 
 
 @dataclass(frozen=True, slots=True)
 class TurnAudio:
-    """Audio of a turn. WAV bytes that begin with RIFF begin with a header, and other WAV bytes have none."""
+    """A piece of audio of a turn. Audio in WAV has a header only if it begins with RIFF."""
 
     turn: int
     audio: bytes
@@ -52,11 +53,11 @@ class TurnEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """A turn gets no more audio.
+class TurnFailed:
+    """A turn has failed and gets no more audio.
 
-    `code` is the service's code, or empty if it sent none. None means that the connection was lost, or, with
-    `is_bad`, that the answer is unusable.
+    `code` is the error code of the service, or empty if the error had no code. It is None if the connection
+    was lost, or if the answer is unusable. `is_bad` is True only for an unusable answer.
     """
 
     turn: int
@@ -67,16 +68,16 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Retried:
-    """A turn without any audio yet is sent again from its beginning."""
+class TurnRetried:
+    """A turn will be sent again from its beginning. None of its audio has arrived yet."""
 
     turn: int
     code: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
-    """The service ignored or replaced something. `turn` is None if the warning belongs to no turn."""
+class WarningReceived:
+    """The service sent a warning. `turn` is None if the warning belongs to no turn."""
 
     turn: int | None
     code: WarningCode | str
@@ -85,23 +86,23 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class UnexpectedMessage:
-    """The service sent an unknown message, or one for no open turn. The caller only logs it."""
+    """The service sent an unknown message, or a message for no open turn. The caller should only log it."""
 
     turn: int | None
     words: str
 
 
-Event = TurnAudio | TurnEnded | Failed | Retried | Warned | UnexpectedMessage
+Event = TurnAudio | TurnEnded | TurnFailed | TurnRetried | WarningReceived | UnexpectedMessage
 
 
 @dataclass(eq=False, slots=True)
 class _Turn:
-    """A turn: frames to send, frames that were sent, and its state."""
+    """The state of a turn. `sent` is the number of `frames` that were sent in this attempt."""
 
     number: int
     opening: ClientFrame
     frames: list[ClientFrame] = field(default_factory=list)
-    """Frames to send, and sent frames that may be sent again. They have no id of an attempt."""
+    """Unsent frames, and sent frames that another attempt would send again. They have no context id."""
     sent: int = 0
     wire_id: str | None = None
     attempts: int = 0
@@ -109,7 +110,7 @@ class _Turn:
     has_slot: bool = False
     ended: bool = False
     heard: bool = False
-    """Whether some audio has arrived. Then the turn is never sent again."""
+    """Whether some audio has arrived. Such a turn is never sent again."""
     warned: str = ""
     """Last warning of this attempt."""
     not_before_s: float = -inf
@@ -119,10 +120,10 @@ class _Turn:
     @property
     def has_text(self) -> bool:
         """Whether there is unsent text."""
-        # This runs for every piece of audio, so skip the frames that were sent.
+        # Look only at unsent frames, because this property is read for every piece of audio.
         return any(self.frames[index].text is not None for index in range(self.sent, len(self.frames)))
 
-    def next_frame(self) -> ClientFrame:
+    def take_next_frame(self) -> ClientFrame:
         """Return the next frame and count it as sent."""
         frame = self.frames[self.sent]
         self.sent += 1
@@ -132,16 +133,16 @@ class _Turn:
 
 
 class ClientContexts:
-    """The turns of one socket, on the side of the client.
+    """The state and rules of the turns of one socket, on the client's side.
 
     Parameters
     ----------
     slots
-        Counter of active contexts. The sockets of a key share one counter.
+        Counter of active contexts. All sockets of a key share one counter.
     max_attempts
-        Largest number of attempts of a turn that fails, or that loses its connection without any audio.
+        Number of failed attempts after which a turn fails. Refusals of a full service do not count.
     patience_s
-        Seconds that a turn waits while the service reports too many active contexts.
+        Seconds after the first refusal of a turn. A refusal after this time fails the turn.
     clean
         Function that masks secrets in messages of the service.
 
@@ -153,10 +154,10 @@ class ClientContexts:
     >>> contexts.send(turn, "Hello.")
     >>> contexts.end(turn)
     []
-    >>> contexts.wants_connection
+    >>> contexts.needs_connection
     True
-    >>> contexts.connected()
-    >>> [frame.context_id for frame in contexts.frames(now_s=0.0)]
+    >>> contexts.record_connection()
+    >>> [frame.context_id for frame in contexts.take_frames(now_s=0.0)]
     ['1.1', '1.1', '1.1']
     """
 
@@ -170,20 +171,20 @@ class ClientContexts:
         self._numbers = 0
         self._turns: dict[int, _Turn] = {}
         self._by_wire_id: dict[str, _Turn] = {}
-        # Abandoned attempts that still need their end, each with whether it holds a slot until then.
+        # Ids of abandoned attempts whose end was not sent yet, and whether each of them still holds a slot.
         self._closing: list[tuple[str, bool]] = []
-        # Abandoned attempts of this connection that may still send messages.
+        # Ids of abandoned attempts for which messages may still arrive on this connection.
         self._abandoned: set[str] = set()
         self._connected = False
 
     @property
-    def wants_connection(self) -> bool:
+    def needs_connection(self) -> bool:
         """Whether there is text to send but no connection."""
         return not self._connected and any(turn.has_text for turn in self._turns.values())
 
     @property
     def open_turns(self) -> tuple[int, ...]:
-        """Numbers of the turns that are not over."""
+        """Numbers of the turns that have not ended."""
         return tuple(self._turns)
 
     def open(self, voice_config: VoiceConfig, settings: Mapping[str, Any] | None = None) -> int:
@@ -202,32 +203,34 @@ class ClientContexts:
         return self._numbers
 
     def send(self, turn: int, text: str) -> None:
-        """Add text to a turn. Text for a turn that is over is dropped, as the service would drop it.
+        """Add text to a turn. If the turn has ended, the text is dropped, as the service would drop it.
 
         Raises
         ------
         ValidationError
-            If the text cannot be sent. This check protects the other turns of the socket.
+            The text cannot be sent as JSON. Such a frame could harm the other turns of the socket.
         """
         found = self._turns.get(turn)
         if found is not None and not found.ended and text:
-            # Send a long text in several frames. The service's cuts do not depend on frames.
-            pieces = (text[at : at + _FRAME_CHARACTERS] for at in range(0, len(text), _FRAME_CHARACTERS))
+            # Send a long text in several frames, because the service cuts text independently of frames.
+            pieces = (
+                text[at : at + _MAX_FRAME_CHARACTERS] for at in range(0, len(text), _MAX_FRAME_CHARACTERS)
+            )
             found.frames += [ClientFrame.model_validate({"text": piece}) for piece in pieces]
 
     def clear(self, turn: int) -> list[Event]:
-        """Drop the text of a turn that is not spoken yet."""
+        """Drop the text of a turn whose synthesis has not begun, and return the events."""
         found = self._turns.get(turn)
         if found is None:
             return []
-        ending = [_END] if found.ended else []
-        # An end that was sent cannot be taken back. A clear drops the text that the service still holds.
-        found.frames = ([_CLEAR] if found.wire_id else []) + ending
+        ending = [_END_FRAME] if found.ended else []
+        # The service drops the text that it still holds. Keep the end of a turn that was ended.
+        found.frames = ([_CLEAR_FRAME] if found.wire_id else []) + ending
         found.sent = 0
         return [] if found.wire_id else self._finish_if_ended(found)
 
     def end(self, turn: int) -> list[Event]:
-        """Mark the end of the text of a turn."""
+        """Mark the end of the text of a turn, and return the events."""
         found = self._turns.get(turn)
         if found is None or found.ended:
             return []
@@ -235,27 +238,27 @@ class ClientContexts:
         if found.wire_id is None and not found.has_text:
             # The service does not have this turn, so there is nothing to wait for.
             return self._finish(found, TurnEnded(turn))
-        found.frames.append(_END)
+        found.frames.append(_END_FRAME)
         return []
 
-    def abandon(self, turn: int) -> None:
-        """Abandon a turn. If the service has it, the turn is cleared and ended there."""
+    def abandon_turn(self, turn: int) -> None:
+        """Abandon a turn. If an attempt of it was begun, the client clears and ends its context."""
         found = self._turns.get(turn)
         if found is not None:
             self._give_up(found)
             del self._turns[turn]
 
     def is_begun(self, turn: int) -> bool:
-        """Whether the service has the turn. Until then the turn waits for text, a slot or a connection."""
+        """Return whether an attempt was begun. Before, the turn waits for text, a slot or a connection."""
         found = self._turns.get(turn)
         return found is not None and found.wire_id is not None
 
-    def connected(self) -> None:
-        """Note that there is a connection."""
+    def record_connection(self) -> None:
+        """Record that the socket is connected."""
         self._connected = True
 
-    def disconnected(self, code: int | None) -> list[Event]:
-        """Note that the connection is closed, with or without a code, and return the events."""
+    def record_disconnection(self, code: int | None) -> list[Event]:
+        """Record that the connection is closed, and return the events. `code` is the close code, if any."""
         self._connected = False
         for _, has_slot in self._closing:
             if has_slot:
@@ -264,45 +267,44 @@ class ClientContexts:
         self._abandoned.clear()
         events: list[Event] = []
         for turn in list(self._turns.values()):
-            events += self._lose_connection(turn, code)
+            events += self._handle_lost_connection(turn, code)
         return events
 
-    def frames(self, *, now_s: float) -> Iterator[ClientFrame]:
-        """Yield the frames to send now, in order. A frame counts as sent when it is taken.
+    def take_frames(self, *, now_s: float) -> Iterator[ClientFrame]:
+        """Yield the frames to send now, in order. A yielded frame counts as sent.
 
-        Between two frames anything may happen. The frames of a turn that is abandoned then are not sent.
+        Other methods may be called between two frames. If a turn is abandoned then, its frames are not sent.
         """
         while self._connected and self._closing:
             wire_id, has_slot = self._closing.pop(0)
             if has_slot:
                 self._slots.free()
-            yield _address(_CLEAR, wire_id)
-            yield _address(_END, wire_id)
+            yield _set_context_id(_CLEAR_FRAME, wire_id)
+            yield _set_context_id(_END_FRAME, wire_id)
         for number in list(self._turns):
             turn = self._turns.get(number)
             if turn is None or not self._connected:
                 continue
             if turn.wire_id is None and self._begin_attempt(turn, now_s):
-                yield _address(turn.opening, turn.wire_id)
+                yield _set_context_id(turn.opening, turn.wire_id)
             while turn.wire_id is not None and turn.sent < len(turn.frames):
-                frame = turn.next_frame()
+                frame = turn.take_next_frame()
                 if frame.end:
-                    self._free(turn)
-                yield _address(frame, turn.wire_id)
+                    self._free_slot(turn)
+                yield _set_context_id(frame, turn.wire_id)
 
     def receive(self, message: str | bytes, *, now_s: float) -> list[Event]:
-        """Read a message of the service and return its events."""
+        """Process a message of the service, and return the events."""
         frame = parse_server_frame(message, self._clean)
-        said = frame.said if isinstance(frame, AudioReceived) else None
-        # First process an error or warning in the frame. If it ends the turn, the audio is not needed.
-        before = self._events_of(said, now_s) if said is not None else []
-        return before + self._events_of(frame, now_s)
+        notice = frame.said if isinstance(frame, ReceivedAudio) else None
+        # First process an error or warning in the frame. If it ends the turn, the audio is ignored.
+        events = self._process_frame(notice, now_s) if notice is not None else []
+        return events + self._process_frame(frame, now_s)
 
-    def _events_of(self, frame: ServerFrame, now_s: float) -> list[Event]:
+    def _process_frame(self, frame: ServerFrame, now_s: float) -> list[Event]:
         if frame.context_id in self._abandoned:
-            # This attempt was abandoned, so drop its message.
             is_fatal = isinstance(frame, ErrorFrame) and frame.fatal
-            if is_fatal or (isinstance(frame, FinalFrame | AudioReceived) and frame.final):
+            if is_fatal or (isinstance(frame, FinalFrame | ReceivedAudio) and frame.final):
                 self._abandoned.discard(frame.context_id)
             return []
         turn = self._by_wire_id.get(frame.context_id or "")
@@ -310,25 +312,27 @@ class ClientContexts:
         if isinstance(frame, WarningFrame):
             if turn is not None:
                 turn.warned = ": ".join(filter(None, (frame.warning_code, frame.warning)))
-            return [Warned(number, frame.warning_code, frame.warning)]
+            return [WarningReceived(number, frame.warning_code, frame.warning)]
         if isinstance(frame, ErrorFrame):
-            return self._error(turn, frame, now_s)
+            return self._process_error(turn, frame, now_s)
         if isinstance(frame, UnknownFrame):
             if turn is None or not frame.is_audio:
                 return [UnexpectedMessage(number, frame.why)]
             self._give_up(turn)
-            return self._finish(turn, Failed(turn.number, None, f"a piece is lost: {frame.why}", is_bad=True))
+            return self._finish(
+                turn, TurnFailed(turn.number, None, f"a piece is lost: {frame.why}", is_bad=True)
+            )
         if turn is None:
-            context_id = one_line(frame.context_id or "", MAX_TRACE_CHARACTERS, self._clean)
+            context_id = shorten_to_line(frame.context_id or "", MAX_TRACE_CHARACTERS, self._clean)
             return [UnexpectedMessage(None, f"a frame for the context {context_id!r}, which is not open")]
         heard: list[Event] = []
-        if isinstance(frame, AudioReceived) and frame.audio:
+        if isinstance(frame, ReceivedAudio) and frame.audio:
             turn.heard = True
             heard.append(TurnAudio(turn.number, frame.audio, frame.trace_id))
-        return heard + (self._final(turn, frame.trace_id) if frame.final else [])
+        return heard + (self._process_final_frame(turn, frame.trace_id) if frame.final else [])
 
     def _begin_attempt(self, turn: _Turn, now_s: float) -> bool:
-        """Begin an attempt if there is text and a free slot."""
+        """Begin an attempt if there is text, no wait, and a free slot. Return whether it began."""
         if not turn.has_text or now_s < turn.not_before_s or not self._slots.take():
             return False
         turn.attempts += 1
@@ -337,22 +341,22 @@ class ClientContexts:
         self._by_wire_id[turn.wire_id] = turn
         return True
 
-    def _final(self, turn: _Turn, trace_id: str | None) -> list[Event]:
+    def _process_final_frame(self, turn: _Turn, trace_id: str | None) -> list[Event]:
         if not turn.ended or turn.has_slot:
             return [UnexpectedMessage(turn.number, "a final frame before the turn was ended")]
-        if not turn.heard and speaks("".join(one.text or "" for one in turn.frames)):
+        if not turn.heard and has_speech("".join(one.text or "" for one in turn.frames)):
             why = f"; the service warned: {turn.warned}" if turn.warned else ""
             words = f"the answer holds no audio{why}"
-            return self._finish(turn, Failed(turn.number, None, words, trace_id, is_bad=True))
+            return self._finish(turn, TurnFailed(turn.number, None, words, trace_id, is_bad=True))
         return self._finish(turn, TurnEnded(turn.number, trace_id))
 
-    def _error(self, turn: _Turn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
+    def _process_error(self, turn: _Turn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
         code, words = frame.error_code, frame.error
         if turn is None:
             return [UnexpectedMessage(None, f"an error of no open context: {code} {words}")]
         if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.heard:
             return self._wait_after_refusal(turn, frame, now_s)
-        failed = Failed(turn.number, str(code), words, frame.trace_id)
+        failed = TurnFailed(turn.number, str(code), words, frame.trace_id)
         if code == ErrorCode.INTERNAL_ERROR and not turn.heard:
             self._give_up(turn)
             return self._count_failure(turn, failed)
@@ -366,72 +370,72 @@ class ClientContexts:
         self._give_up(turn)
         if now_s - turn.refused_since_s >= self._patience_s:
             code = ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED
-            return self._finish(turn, Failed(turn.number, str(code), frame.error, frame.trace_id))
+            return self._finish(turn, TurnFailed(turn.number, str(code), frame.error, frame.trace_id))
         # A refusal does not count as a failure of the turn.
         turn.not_before_s = now_s + turn.wait_s
         turn.wait_s = min(2 * turn.wait_s, _LONGEST_WAIT_S)
         return self._send_again(turn, str(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED))
 
-    def _lose_connection(self, turn: _Turn, code: int | None) -> list[Event]:
+    def _handle_lost_connection(self, turn: _Turn, code: int | None) -> list[Event]:
         if code == CloseCode.POLICY_VIOLATION:
-            return self._finish(turn, Failed(turn.number, None, CloseCode.POLICY_VIOLATION.cause))
+            return self._finish(turn, TurnFailed(turn.number, None, CloseCode.POLICY_VIOLATION.cause))
         if turn.wire_id is None:
             return []
         if turn.heard:
             words = "the connection was lost before all of the audio had come"
-            return self._finish(turn, Failed(turn.number, None, words))
-        self._detach(turn)
-        _rewind(turn)
-        return self._count_failure(turn, Failed(turn.number, None, "the connection was lost"))
+            return self._finish(turn, TurnFailed(turn.number, None, words))
+        self._detach_attempt(turn)
+        _mark_unsent(turn)
+        return self._count_failure(turn, TurnFailed(turn.number, None, "the connection was lost"))
 
-    def _count_failure(self, turn: _Turn, failed: Failed) -> list[Event]:
-        """Note that an attempt failed. Send the turn again, unless this was the last attempt."""
+    def _count_failure(self, turn: _Turn, failed: TurnFailed) -> list[Event]:
+        """Count a failed attempt. Send the turn again, unless this was the last allowed attempt."""
         turn.failures += 1
         if turn.has_text and turn.failures >= self._max_attempts:
             return self._finish(turn, failed)
         return self._send_again(turn, failed.code)
 
     def _send_again(self, turn: _Turn, code: str | None) -> list[Event]:
-        """Send a turn again. If all of its text was cleared, there is nothing to send."""
-        return [Retried(turn.number, code)] if turn.has_text else self._finish_if_ended(turn)
+        """Announce that a turn is sent again. If all text was cleared, only finish a turn that was ended."""
+        return [TurnRetried(turn.number, code)] if turn.has_text else self._finish_if_ended(turn)
 
     def _finish_if_ended(self, turn: _Turn) -> list[Event]:
         return self._finish(turn, TurnEnded(turn.number)) if turn.ended else []
 
     def _give_up(self, turn: _Turn) -> None:
-        """Abandon an attempt, which is then ended on the wire. Its text will be sent from the beginning."""
+        """Abandon an attempt. Its context will be ended, and the next attempt starts from the beginning."""
         if turn.wire_id is not None:
             self._closing.append((turn.wire_id, turn.has_slot))
             self._abandoned.add(turn.wire_id)
             turn.has_slot = False
-        self._detach(turn)
-        _rewind(turn)
+        self._detach_attempt(turn)
+        _mark_unsent(turn)
 
-    def _detach(self, turn: _Turn) -> None:
-        self._free(turn)
+    def _detach_attempt(self, turn: _Turn) -> None:
+        self._free_slot(turn)
         if turn.wire_id is not None:
             del self._by_wire_id[turn.wire_id]
             turn.wire_id = None
 
-    def _free(self, turn: _Turn) -> None:
+    def _free_slot(self, turn: _Turn) -> None:
         if turn.has_slot:
             turn.has_slot = False
             self._slots.free()
 
-    def _finish(self, turn: _Turn, event: TurnEnded | Failed) -> list[Event]:
-        self._detach(turn)
+    def _finish(self, turn: _Turn, event: TurnEnded | TurnFailed) -> list[Event]:
+        self._detach_attempt(turn)
         del self._turns[turn.number]
-        # A slot may be free now, so refused turns need not wait any longer.
+        # A slot may be free now, so end the wait of refused turns.
         for other in self._turns.values():
             other.not_before_s = -inf
         return [event]
 
 
-def _address(frame: ClientFrame, wire_id: str | None) -> ClientFrame:
+def _set_context_id(frame: ClientFrame, wire_id: str | None) -> ClientFrame:
     return frame.model_copy(update={"context_id": wire_id})
 
 
-def _rewind(turn: _Turn) -> None:
-    """Mark all frames of an attempt as unsent, except clears."""
+def _mark_unsent(turn: _Turn) -> None:
+    """Mark all frames of a turn as unsent, and remove its clears."""
     turn.sent = 0
     turn.frames = [one for one in turn.frames if not one.clear]

@@ -1,4 +1,4 @@
-"""Bodies of the dubbing calls (sections 2.8 to 2.11). A job is a form, answers are models of the document."""
+"""Encode the bodies of dubbing calls, and decode those of their answers (sections 2.8 to 2.11)."""
 
 import hashlib
 import hmac
@@ -9,25 +9,25 @@ from pydantic import ValidationError
 from speechframe.errors import BadAnswer
 from speechframe.spec.dubbing import JobCreateRequest, JobCreateWithProjectRequest
 from speechframe.spec.fields._model import DocumentModel
-from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, kind_of, loaded, one_line
-from speechframe.wire.requests import FileForm, canonical, encode_form
+from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, decode_json, name_kind, shorten_to_line
+from speechframe.wire.requests import FileForm, encode_canonical_json, encode_form
 
 __all__ = [
-    "decode",
-    "decode_list",
-    "decode_value",
+    "compute_webhook_signature",
+    "decode_model",
+    "decode_models",
     "encode_job",
     "encode_json",
-    "webhook_signature",
+    "validate_value",
 ]
 
 M = TypeVar("M", bound=DocumentModel)
 
-_FILE = "file"
-_FOR_PEOPLE = frozenset(
+_FILE_FIELD = "file"
+_TEXT_FIELDS = frozenset(
     {"status", "step", "error_message", "failure_reason", "failure_code", "warning", "warnings"}
 )
-"""Fields with texts for people. All other fields are data and stay unchanged."""
+"""Fields with texts for people, which are put on one line. All other fields stay unchanged."""
 
 
 def encode_job(
@@ -39,7 +39,8 @@ def encode_job(
 ) -> FileForm:
     """Return the form that creates a job. Equal requests give equal bytes.
 
-    The form has the hash, name and media type of a file. The request's own ``file`` is ignored.
+    The media file itself is sent later. Its SHA-256 hash is used for the boundary of the form. Its name and
+    media type are part of the form. Without a hash the form has no file. ``request.file`` is ignored.
 
     Examples
     --------
@@ -47,72 +48,72 @@ def encode_job(
     >>> form.head.count(b'name="target_locales"')
     2
     """
-    fields = request.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude={_FILE})
-    content = canonical(fields) + bytes.fromhex(medium_sha256)
-    return encode_form(fields, content, (_FILE, name, media_type) if medium_sha256 else None)
+    fields = request.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude={_FILE_FIELD})
+    content = encode_canonical_json(fields) + bytes.fromhex(medium_sha256)
+    return encode_form(fields, content, (_FILE_FIELD, name, media_type) if medium_sha256 else None)
 
 
 def encode_json(request: DocumentModel) -> bytes:
     """Return the JSON body of a request without absent values and defaults."""
-    return canonical(request.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
+    return encode_canonical_json(request.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
 
 
-def decode(model: type[M], body: bytes) -> M:
-    """Return an answer as its model, or raise BadAnswer.
+def decode_model(model: type[M], body: bytes) -> M:
+    """Return an answer as its model. Raise BadAnswer if a required field is missing or has a wrong type.
 
-    Unknown words are allowed, and so are optional fields with other kinds of value.
+    Unknown words of an enum are accepted. An optional field with a wrong type is left out.
 
     Examples
     --------
     >>> from speechframe.spec.dubbing import DubJobStatus
-    >>> decode(DubJobStatus, b'{"job_id": "j1", "status": "REVIEWING"}').status
+    >>> decode_model(DubJobStatus, b'{"job_id": "j1", "status": "REVIEWING"}').status
     'REVIEWING'
     """
-    return decode_value(model, loaded(body))
+    return validate_value(model, decode_json(body))
 
 
-def decode_list(model: type[M], body: bytes) -> list[M]:
-    """Return a listing as its models. Raise BadAnswer if the body is not a listing."""
-    value = loaded(body)
+def decode_models(model: type[M], body: bytes) -> list[M]:
+    """Return a JSON array as models. Raise BadAnswer if it is not an array, or if an item is unusable."""
+    value = decode_json(body)
     if not isinstance(value, list):
-        raise BadAnswer(f"the listing is not an array but {kind_of(value)}")
-    return [decode_value(model, item) for item in value]
+        raise BadAnswer(f"the listing is not an array but {name_kind(value)}")
+    return [validate_value(model, item) for item in value]
 
 
-def decode_value(model: type[M], value: object) -> M:
-    """Return a JSON value as a model, as :func:`decode` does. Texts for people are cleaned."""
-    value = _clean(value)
+def validate_value(model: type[M], value: object) -> M:
+    """Return a JSON value as a model, by the rules of :func:`decode_model`. Put texts for people on one line."""
+    value = _clean_texts(value)
     try:
         return model.model_validate(value)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
         wrong = {each["loc"][0] for each in found if each["loc"]}
     if not isinstance(value, dict):
-        raise BadAnswer(f"the answer is not a JSON object but {kind_of(value)}")
+        raise BadAnswer(f"the answer is not a JSON object but {name_kind(value)}")
     try:
-        # Leave out fields of another kind than in the document. They may be optional.
+        # Leave out the fields with a wrong type. This works if they are optional.
         return model.model_validate({name: held for name, held in value.items() if name not in wrong})
     except ValidationError:
         raise BadAnswer(f"the answer has an unusable {', '.join(map(str, wrong))}") from None
 
 
-def _clean(value: Any, name: str = "") -> Any:
-    """Return a JSON value with each text for people, at any depth, on one line without control characters."""
+def _clean_texts(value: Any, name: str = "") -> Any:
+    """Return a JSON value in which all texts for people, at any depth, are on one line and shortened."""
     if isinstance(value, str):
-        return one_line(value, MAX_MESSAGE_CHARACTERS) if name in _FOR_PEOPLE else value
+        return shorten_to_line(value, MAX_MESSAGE_CHARACTERS) if name in _TEXT_FIELDS else value
     if isinstance(value, list):
-        return [_clean(item, name) for item in value]
+        return [_clean_texts(item, name) for item in value]
     if isinstance(value, dict):
-        return {field: _clean(held, field) for field, held in value.items()}
+        return {field: _clean_texts(held, field) for field, held in value.items()}
     return value
 
 
-def webhook_signature(secret: str, body: bytes, timestamp: bytes) -> str:
-    """Return the signature of a webhook's body at a time (``spec.chosen``: webhook).
+def compute_webhook_signature(secret: str, body: bytes, timestamp: bytes) -> str:
+    """Return the hex signature of a webhook from its body and timestamp (chosen: webhook).
 
     Examples
     --------
-    >>> webhook_signature("secret", b"{}", b"1700000000000")[:16]
+    >>> compute_webhook_signature("secret", b"{}", b"1700000000000")[:16]
     '73d57f048467f1f5'
     """
     return hmac.new(secret.encode(), b"%b.%b" % (body, timestamp), hashlib.sha256).hexdigest()

@@ -1,10 +1,14 @@
-"""Decompression of bodies up to a limit, because a few kilobytes can hold gigabytes."""
+"""Decompression of bodies up to a limit, because a few kilobytes may decompress to gigabytes."""
 
 import zlib
 
-_GZIP = zlib.MAX_WBITS | 16
+_GZIP_WBITS = zlib.MAX_WBITS | 16
 # Old servers send deflate without the zlib header, which the standard requires.
-_KINDS = {"gzip": [_GZIP], "x-gzip": [_GZIP], "deflate": [zlib.MAX_WBITS, -zlib.MAX_WBITS]}
+_WBITS_BY_ENCODING = {
+    "gzip": [_GZIP_WBITS],
+    "x-gzip": [_GZIP_WBITS],
+    "deflate": [zlib.MAX_WBITS, -zlib.MAX_WBITS],
+}
 
 
 class TooLargeError(ValueError):
@@ -12,11 +16,11 @@ class TooLargeError(ValueError):
 
 
 class BadEncodingError(ValueError):
-    """The body does not have the encoding of its header, or has an encoding that was not requested."""
+    """The body is not encoded as its header states, or the encoding was not requested."""
 
 
-def unpack(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
-    """Return `body` without its Content-Encoding.
+def decompress(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
+    """Return the decompressed body.
 
     Parameters
     ----------
@@ -30,13 +34,13 @@ def unpack(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
     Raises
     ------
     TooLargeError
-        If the result would be larger than `max_bytes`. No more than that is ever in memory.
+        The result would be larger than `max_bytes`. The function stops before it uses more memory.
     BadEncodingError
-        If the encoding is unknown, doubled or broken.
+        The encoding is unknown or is a list, or the body is damaged.
 
     Examples
     --------
-    >>> unpack(zlib.compress(b"hello"), "deflate", max_bytes=100)
+    >>> decompress(zlib.compress(b"hello"), "deflate", max_bytes=100)
     b'hello'
     """
     if not content_encoding:
@@ -44,17 +48,17 @@ def unpack(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
     name = content_encoding.strip().lower()
     if name in {"", "identity"}:
         return body
-    if name not in _KINDS:
+    if name not in _WBITS_BY_ENCODING:
         raise BadEncodingError("the body has a Content-Encoding that was not requested")
-    for wbits in _KINDS[name]:
+    for wbits in _WBITS_BY_ENCODING[name]:
         try:
-            return _inflate(body, wbits, max_bytes)
+            return _decompress_stream(body, wbits, max_bytes)
         except zlib.error:
             continue
     raise BadEncodingError(f"the body is not {name}, although its Content-Encoding header has this value")
 
 
-def _inflate(body: bytes, wbits: int, max_bytes: int) -> bytes:
+def _decompress_stream(body: bytes, wbits: int, max_bytes: int) -> bytes:
     stream = zlib.decompressobj(wbits)
     data = stream.decompress(body, max_bytes + 1)
     if len(data) > max_bytes:

@@ -1,4 +1,4 @@
-"""Reading of the message, code and waiting time of an error answer in any known shape."""
+"""Reading of the message, code and waiting time of error answers with different shapes."""
 
 import re
 from collections.abc import Mapping
@@ -10,26 +10,30 @@ from typing import Any
 from speechframe.spec.chosen import TRACE_HEADER
 from speechframe.spec.codes import Status
 from speechframe.wire.answers import (
-    MAX_LOOKED_AT,
     MAX_MESSAGE_CHARACTERS,
+    MAX_READ_CHARACTERS,
     MAX_TRACE_CHARACTERS,
     NotJsonError,
     SecretMasker,
-    loads,
-    one_line,
+    load_json,
+    shorten_to_line,
 )
 
 MAX_BODY_CHARACTERS = 2000
+"""Largest number of kept characters of the body of an error answer."""
 MAX_CODE_CHARACTERS = 64
-NO_REASON = "the service gave no reason"
+"""Largest number of characters of an error code. A longer text is not a code."""
+NO_REASON_MESSAGE = "the service gave no reason"
+"""Message about an error answer without a message and with an unknown status."""
 
 _MESSAGE_FIELDS = ("error_message", "message", "errorMessage", "error", "detail", "title")
 _CODE_FIELDS = ("error_code", "errorCode", "code")
 _TRACE_FIELDS = ("trace_id", "traceId")
-_NUMBER = re.compile(r"[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20}", re.ASCII)
-_CODE = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_CODE_CHARACTERS}}}")
-# A script without an end tag matches to the end of the text. Otherwise every `<script` would scan to there.
-_TAG = re.compile(
+_NUMBER_PATTERN = re.compile(r"[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20}", re.ASCII)
+_CODE_PATTERN = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_CODE_CHARACTERS}}}")
+# A script without an end tag matches up to the end of the text. Otherwise each `<script` would start a search
+# to the end.
+_TAG_PATTERN = re.compile(
     r"<(?:script|style)\b.*?(?:</(?:script|style)\s*+>|\Z)|<[^<>]{0,500}>", re.IGNORECASE | re.DOTALL
 )
 
@@ -41,13 +45,13 @@ class ErrorBody:
     Parameters
     ----------
     message
-        Message of the service, shortened to one line. Never empty.
+        Message of the service on one line, shortened. Without it, the meaning of the status. Never empty.
     code
         Error code of the service, if it sent one. At most 64 letters, digits and ``_-.:``.
     trace_id
         Trace id of the answer, if the service sent one.
     text
-        Beginning of the body as text.
+        Beginning of the body as text, on one line.
     """
 
     message: str
@@ -59,16 +63,16 @@ class ErrorBody:
 def decode_error(
     status: int, body: bytes, headers: Mapping[str, str], clean: SecretMasker = str
 ) -> ErrorBody:
-    """Return the content of an error answer. Never raises.
+    """Return the content of an error answer. The function never raises an exception.
 
-    The document leaves the shape open. The function reads ``error_message``, ``message``, ``errorMessage``,
-    ``error`` (text, or an object with a message and a code), ``error_code``, ``errorCode``, ``code``, plain
-    text, and a page of HTML.
+    The document leaves the shape of the body open. The function reads ``error_message``, ``message``,
+    ``errorMessage``, ``error`` (text, or an object with a message and a code), ``error_code``, ``errorCode``,
+    ``code``, plain text, and a page of HTML.
 
     Parameters
     ----------
     status, body, headers
-        Parts of the answer.
+        Status, body and headers of the answer.
     clean
         Function that masks secrets.
 
@@ -77,55 +81,56 @@ def decode_error(
     >>> decode_error(400, b'{"error_message": "no such voice", "error_code": "INVALID_REQUEST"}', {}).message
     'no such voice'
     """
-    text = clean(body[:MAX_LOOKED_AT].decode("utf-8", "replace"))[: 4 * MAX_BODY_CHARACTERS]
-    fields = _fields(body)
-    # Our services send the header with every answer. A proxy may have replaced the body.
-    header = _first(headers, (TRACE_HEADER,), MAX_TRACE_CHARACTERS, clean)
-    trace_id = header or _first(fields, _TRACE_FIELDS, MAX_TRACE_CHARACTERS, clean)
+    text = clean(body[:MAX_READ_CHARACTERS].decode("utf-8", "replace"))[: 4 * MAX_BODY_CHARACTERS]
+    fields = _read_fields(body)
+    # Prefer the header, because a proxy may have replaced the body.
+    header = _find_first_text(headers, (TRACE_HEADER,), MAX_TRACE_CHARACTERS, clean)
+    trace_id = header or _find_first_text(fields, _TRACE_FIELDS, MAX_TRACE_CHARACTERS, clean)
     return ErrorBody(
-        message=_first(fields, _MESSAGE_FIELDS, MAX_MESSAGE_CHARACTERS, clean) or _words(text, status),
-        code=_code(fields, clean),
+        message=_find_first_text(fields, _MESSAGE_FIELDS, MAX_MESSAGE_CHARACTERS, clean)
+        or _make_message(text, status),
+        code=_find_code(fields, clean),
         trace_id=trace_id,
-        text=one_line(text, MAX_BODY_CHARACTERS),
+        text=shorten_to_line(text, MAX_BODY_CHARACTERS),
     )
 
 
-def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) -> float | None:
-    """Return the waiting time of an answer in seconds, or None without a usable one.
+def read_retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) -> float | None:
+    """Return the waiting time that an answer requests in seconds, or None without a valid time.
 
     ``retry-after-ms`` overrides ``Retry-After``, which contains seconds (also fractions) or an HTTP date.
-    A date counts from the answer's own ``Date`` header, so a wrong clock on either side does not matter.
-    A past date gives 0. Invalid, negative and infinite values give None. A huge value is returned unchanged,
-    because the caller decides how long it waits.
+    The function subtracts the ``Date`` header of the answer from an HTTP date, so that a wrong clock does not
+    matter. Without this header, the date counts from `now` (default: the current time). A past date gives 0.
+    Invalid and negative values give None. A huge value is returned unchanged, because the caller limits it.
 
     Examples
     --------
-    >>> retry_after_s({"Retry-After": "1.5"}), retry_after_s({"Retry-After": "-1"})
+    >>> read_retry_after_s({"Retry-After": "1.5"}), read_retry_after_s({"Retry-After": "-1"})
     (1.5, None)
     """
-    told_ms = headers.get("Retry-After-Ms")
-    milliseconds = None if told_ms is None else _number(told_ms)
+    milliseconds_text = headers.get("Retry-After-Ms")
+    milliseconds = None if milliseconds_text is None else _read_number(milliseconds_text)
     if milliseconds is not None:
         return milliseconds / 1000
     value = headers.get("Retry-After")
     if value is None:
         return None
-    seconds = _number(value)
+    seconds = _read_number(value)
     if seconds is not None:
         return seconds
-    then = _date(value)
+    then = _read_date(value)
     if then is None:
         return None
-    start = _date(headers.get("Date") or "") or now or datetime.now(UTC)
+    start = _read_date(headers.get("Date") or "") or now or datetime.now(UTC)
     return max(0.0, (then - start).total_seconds())
 
 
-def _number(value: str) -> float | None:
+def _read_number(value: str) -> float | None:
     stripped = value.strip()
-    return float(stripped) if _NUMBER.fullmatch(stripped) else None
+    return float(stripped) if _NUMBER_PATTERN.fullmatch(stripped) else None
 
 
-def _date(value: str) -> datetime | None:
+def _read_date(value: str) -> datetime | None:
     try:
         then = parsedate_to_datetime(value[:64])
     except (ValueError, TypeError, IndexError, OverflowError):
@@ -133,9 +138,9 @@ def _date(value: str) -> datetime | None:
     return then if then.tzinfo is not None else then.replace(tzinfo=UTC)
 
 
-def _fields(body: bytes) -> dict[str, Any]:
+def _read_fields(body: bytes) -> dict[str, Any]:
     try:
-        value, _ = loads(body)
+        value, _ = load_json(body)
     except NotJsonError:
         return {}
     if isinstance(value, list) and value:
@@ -143,34 +148,36 @@ def _fields(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         return {"message": value} if isinstance(value, str) else {}
     inner = value.get("error")
-    # Outer fields win, because `error` may be an object with the same names.
+    # `error` may be an object with the same names. Its fields must not replace the outer fields.
     return {**inner, **value, "error": inner.get("message")} if isinstance(inner, dict) else value
 
 
-def _first(
+def _find_first_text(
     fields: Mapping[str, Any], names: tuple[str, ...], max_characters: int, clean: SecretMasker
 ) -> str | None:
     for name in names:
         value = fields.get(name)
         if isinstance(value, (str, int)) and not isinstance(value, bool):
-            line = one_line(str(value), max_characters, clean)
+            line = shorten_to_line(str(value), max_characters, clean)
             if line:
                 return line
     return None
 
 
-def _code(fields: Mapping[str, Any], clean: SecretMasker) -> str | None:
-    # Codes go into the ledger, which must not hold texts. A service may repeat a text as a code.
-    said = (code_of(_first(fields, (name,), MAX_CODE_CHARACTERS + 1, clean)) for name in _CODE_FIELDS)
-    return next((code for code in said if code is not None), None)
+def _find_code(fields: Mapping[str, Any], clean: SecretMasker) -> str | None:
+    # Accept only short codes, because codes are stored in the ledger, which must not contain texts of users.
+    codes = (
+        check_code(_find_first_text(fields, (name,), MAX_CODE_CHARACTERS + 1, clean)) for name in _CODE_FIELDS
+    )
+    return next((code for code in codes if code is not None), None)
 
 
-def code_of(value: str | None) -> str | None:
-    """Return the code if it has at most 64 letters, digits and ``_-.:``. Return None for other text."""
-    return value if value is not None and _CODE.fullmatch(value) else None
+def check_code(value: str | None) -> str | None:
+    """Return `value` if it has 1 to 64 letters, digits and ``_-.:``, else None."""
+    return value if value is not None and _CODE_PATTERN.fullmatch(value) else None
 
 
-def _words(text: str, status: int) -> str:
-    words = one_line(_TAG.sub(" ", text) if "<" in text else text, MAX_MESSAGE_CHARACTERS)
-    known = Status.of(status)
-    return words or (known.meaning if known is not None else NO_REASON)
+def _make_message(text: str, status: int) -> str:
+    words = shorten_to_line(_TAG_PATTERN.sub(" ", text) if "<" in text else text, MAX_MESSAGE_CHARACTERS)
+    known = Status.from_number(status)
+    return words or (known.meaning if known is not None else NO_REASON_MESSAGE)

@@ -1,8 +1,8 @@
-"""Conversion of WebSocket messages to frames and back (section 6), for both sides.
+"""Conversion of WebSocket messages to frames and back (section 6), for client and service.
 
-A wrong field in a client's frame is left out with a warning, and the rest of the frame counts (section 7.4).
-Only a message that is not a single JSON object is an error (section 7.3). Unknown frames of a server are
-returned as `UnknownFrame` and raise nothing.
+An invalid field in a client's frame is ignored with a warning, and the other fields are used (section 7.4).
+Only a message that is not a single JSON object is an error (section 7.3). Unknown messages of a service are
+returned as `UnknownFrame` and raise no exception.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from speechframe.spec.check import shown
+from speechframe.spec.check import shorten_value
 from speechframe.spec.chosen import MAX_CONTEXT_ID_CHARACTERS, MAX_FRAME_BYTES
 from speechframe.spec.codes import WarningCode
 from speechframe.spec.fields._json import read_json
@@ -34,15 +34,16 @@ from speechframe.wire.answers import (
     NotJsonError,
     SecretMasker,
     decode_base64,
-    loads,
-    one_line,
+    load_json,
+    shorten_to_line,
 )
-from speechframe.wire.errors import MAX_CODE_CHARACTERS, code_of
+from speechframe.wire.errors import MAX_CODE_CHARACTERS, check_code
 
-_MAX_WORDS = 500
-_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,20}(?:\.0{0,20})?\s*", re.ASCII)
-_BUFFERS = ("min_buffer_size", "max_buffer_delay_in_ms")
-_WARNINGS = {
+_MAX_ERROR_CHARACTERS = 500
+"""Largest number of characters of an error message to the client."""
+_NUMBER_PATTERN = re.compile(r"\s*[+-]?[0-9]{1,20}(?:\.0{0,20})?\s*", re.ASCII)
+_BUFFER_FIELDS = ("min_buffer_size", "max_buffer_delay_in_ms")
+_WARNINGS_BY_FIELD = {
     "min_buffer_size": (WarningCode.INVALID_BUFFER_SIZE, f"a whole number from {BUFFER_SIZE}"),
     "max_buffer_delay_in_ms": (
         WarningCode.INVALID_BUFFER_DELAY,
@@ -50,7 +51,7 @@ _WARNINGS = {
     ),
     "predictive_chunking": (WarningCode.INVALID_PREDICTIVE_CHUNKING, " or ".join(PredictiveChunking)),
 }
-_ALLOWED = {
+_ALLOWED_BY_FIELD = {
     "voice_config": "an object",
     "text": "text",
     "context_id": f"text of at most {MAX_CONTEXT_ID_CHARACTERS} characters",
@@ -61,7 +62,7 @@ _VOICE_ID_NAMES = frozenset({"voiceId", "voice_id"})
 
 @dataclass(frozen=True, slots=True)
 class FrameWarning:
-    """A part of a frame that was ignored: the code, and words for people."""
+    """A warning about an ignored part of a frame. `words` is the text for people."""
 
     code: WarningCode
     words: str
@@ -74,11 +75,11 @@ class ParsedFrame:
     Attributes
     ----------
     frame
-        The readable fields. None if the message was not a single JSON object. `error` then has the reason.
+        The frame with its valid fields. None if the message is not a single JSON object.
     warnings
-        Fields that were ignored, in the order of the frame.
+        A warning for each ignored field.
     error
-        Message for INVALID_JSON.
+        Reason why there is no frame, as the message for INVALID_JSON. Otherwise None.
     """
 
     frame: ClientFrame | None
@@ -87,11 +88,11 @@ class ParsedFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class AudioReceived:
-    """An audio frame as the client reads it: the bytes and their context.
+class ReceivedAudio:
+    """An audio frame with decoded audio.
 
-    `final` is True if the service sends the last audio and the final frame as one. `said` is an error or
-    warning in the same frame.
+    `final` is True if the frame is also the final frame of its context. `said` is an error or warning in the
+    same frame.
     """
 
     audio: bytes
@@ -103,23 +104,26 @@ class AudioReceived:
 
 @dataclass(frozen=True, slots=True)
 class UnknownFrame:
-    """A message of the server that is not a known frame, in words. If `is_audio`, its audio is lost."""
+    """A message of the service that is not a valid frame. `why` is the reason.
+
+    `is_audio` is True if the message has audio that cannot be decoded.
+    """
 
     why: str
     context_id: str | None = None
     is_audio: bool = False
 
 
-ServerFrame = AudioReceived | FinalFrame | ErrorFrame | WarningFrame | UnknownFrame
+ServerFrame = ReceivedAudio | FinalFrame | ErrorFrame | WarningFrame | UnknownFrame
 
 
 def parse_client_frame(message: str | bytes) -> ParsedFrame:
-    """Return the frame in a client's WebSocket message, with warnings for all parts that are ignored.
+    """Return the frame in a client's WebSocket message, with warnings about all ignored parts.
 
     Parameters
     ----------
     message
-        Text of the message. Bytes are a binary message, which is never a frame.
+        Text of the message. Bytes are a binary message, which is an error.
 
     Examples
     --------
@@ -129,13 +133,15 @@ def parse_client_frame(message: str | bytes) -> ParsedFrame:
     'the message is not a single JSON object: Extra data'
     """
     try:
-        fields = _object(message)
+        fields = _read_object(message)
     except ValueError as error:
-        return ParsedFrame(None, error=str(error)[:_MAX_WORDS])
+        return ParsedFrame(None, error=str(error)[:_MAX_ERROR_CHARACTERS])
     given = {name: value for name, value in fields.items() if value is not None}
-    warnings = [_warning("context_id", given.pop("context_id"))] if _has_long_id(given) else []
-    warnings += [_warning(name, given.pop(name)) for name in _BUFFERS if not _is_number(given.get(name, 0))]
-    warnings += _remove_wrong(given)
+    warnings = [_make_warning("context_id", given.pop("context_id"))] if _has_long_id(given) else []
+    warnings += [
+        _make_warning(name, given.pop(name)) for name in _BUFFER_FIELDS if not _is_number(given.get(name, 0))
+    ]
+    warnings += _remove_wrong_fields(given)
     if given.get("clear", False) is not False and "text" in given:
         del given["text"]
         words = "text beside clear is dropped; send it in the next frame"
@@ -144,7 +150,10 @@ def parse_client_frame(message: str | bytes) -> ParsedFrame:
 
 
 def encode_frame(frame: ClientFrame | AudioFrame | FinalFrame | ErrorFrame | WarningFrame) -> str:
-    """Return the text of a frame of either side. Fields that are not set are not sent.
+    """Return the JSON text of a frame of the client or of the service.
+
+    A frame of the client contains only the fields that were set. A frame of the service also contains
+    defaults. Fields with None are left out.
 
     Examples
     --------
@@ -155,21 +164,21 @@ def encode_frame(frame: ClientFrame | AudioFrame | FinalFrame | ErrorFrame | War
     """
     if isinstance(frame, ClientFrame):
         return frame.model_dump_json(exclude_unset=True, exclude_none=True)
-    # Send defaults too. Every frame of the server has a trace_id, and an error states whether it is fatal.
+    # Send defaults too, so that an error frame always contains `fatal`.
     return frame.model_dump_json(exclude_none=True)
 
 
-def audio_frame(audio: bytes, *, context_id: str | None, trace_id: str) -> AudioFrame:
+def make_audio_frame(audio: bytes, *, context_id: str | None, trace_id: str) -> AudioFrame:
     """Return a frame with a piece of audio."""
     text = b2a_base64(audio, newline=False).decode("ascii")
     return AudioFrame(audio=text, context_id=context_id, trace_id=trace_id)
 
 
 def parse_server_frame(message: str | bytes, clean: SecretMasker = str) -> ServerFrame:
-    r"""Return the frame in a server's WebSocket message. New or broken messages become an `UnknownFrame`.
+    r"""Return the frame in a WebSocket message of the service. Invalid messages become an `UnknownFrame`.
 
-    Unknown codes stay text, missing fields are None, and extra fields are ignored. Words, codes and trace ids
-    are masked, put on one line and shortened, as in HTTP answers.
+    Unknown codes stay text. A missing id is None, and a missing text is empty. Other fields are ignored.
+    Texts, codes and trace ids are masked, put on one line and shortened.
 
     Parameters
     ----------
@@ -186,54 +195,55 @@ def parse_server_frame(message: str | bytes, clean: SecretMasker = str) -> Serve
     'NEW'
     """
     try:
-        fields, _ = loads(message if isinstance(message, bytes) else message.encode("utf-8", "replace"))
+        fields, _ = load_json(message if isinstance(message, bytes) else message.encode("utf-8", "replace"))
     except NotJsonError as error:
         return UnknownFrame(f"not JSON: {error}")
     if not isinstance(fields, dict):
         return UnknownFrame("not a JSON object")
-    context_id = _text(fields.get("context_id"))
-    trace_id = _line(fields.get("trace_id"), MAX_TRACE_CHARACTERS, clean) or None
-    about: dict[str, Any] = {"context_id": context_id, "trace_id": trace_id}
-    said = _error_or_warning(fields, about, clean)
+    context_id = _read_text(fields.get("context_id"))
+    trace_id = _read_line(fields.get("trace_id"), MAX_TRACE_CHARACTERS, clean) or None
+    ids: dict[str, Any] = {"context_id": context_id, "trace_id": trace_id}
+    notice = _read_error_or_warning(fields, ids, clean)
     audio, final = fields.get("audio"), fields.get("final")
-    if said is not None and not (audio or final):
-        return said
+    if notice is not None and not (audio or final):
+        return notice
     if audio is not None:
         data = decode_base64(audio.encode("utf-8", "replace")) if isinstance(audio, str) else None
         if data is not None:
-            return AudioReceived(data, context_id, trace_id, final is True, said)
+            return ReceivedAudio(data, context_id, trace_id, final is True, notice)
         lost = UnknownFrame("audio is not Base64", context_id, is_audio=True)
-        return said if isinstance(said, ErrorFrame) and said.fatal else lost
+        return notice if isinstance(notice, ErrorFrame) and notice.fatal else lost
     if final:
-        return FinalFrame(**about) if said is None else AudioReceived(b"", context_id, trace_id, True, said)
+        return FinalFrame(**ids) if notice is None else ReceivedAudio(b"", context_id, trace_id, True, notice)
     return UnknownFrame("not a known frame", context_id)
 
 
-def _error_or_warning(
+def _read_error_or_warning(
     fields: Mapping[str, Any], about: Mapping[str, Any], clean: SecretMasker
 ) -> ErrorFrame | WarningFrame | None:
-    """Return the error or warning in a frame, which may have other fields too."""
+    """Return the error or warning in a frame that may have audio too. Return None if there is neither."""
     # Some services send all fields in every frame, most of them null or empty.
     if fields.get("error") or fields.get("error_code") or fields.get("fatal") is True:
         return ErrorFrame(
-            error=_line(fields.get("error"), MAX_MESSAGE_CHARACTERS, clean),
-            error_code=_code(fields.get("error_code"), clean),
-            # Only a certainly fatal error ends a context. A client that continues by mistake notices, but one
-            # that stops by mistake does not. Nothing follows a final frame, so its error is fatal too.
+            error=_read_line(fields.get("error"), MAX_MESSAGE_CHARACTERS, clean),
+            error_code=_read_code(fields.get("error_code"), clean),
+            # Only a clearly fatal error ends a context. If the client continued by mistake, later messages
+            # would show it, but a mistaken stop would stay unnoticed. An error in a final frame is fatal,
+            # because no frame follows.
             fatal=fields.get("fatal") is True or bool(fields.get("final")),
             **about,
         )
     if fields.get("warning") or fields.get("warning_code"):
         return WarningFrame(
-            warning=_line(fields.get("warning"), MAX_MESSAGE_CHARACTERS, clean),
-            warning_code=_code(fields.get("warning_code"), clean),
+            warning=_read_line(fields.get("warning"), MAX_MESSAGE_CHARACTERS, clean),
+            warning_code=_read_code(fields.get("warning_code"), clean),
             **about,
         )
     return None
 
 
-def _object(message: str | bytes) -> dict[str, Any]:
-    """Return the fields of a message, or raise ValueError with words for the client."""
+def _read_object(message: str | bytes) -> dict[str, Any]:
+    """Return the fields of a message. If it is invalid, raise ValueError with a message for the client."""
     if isinstance(message, bytes | bytearray | memoryview):
         raise ValueError("the message is binary; send JSON as text")  # noqa: TRY004 - sent to the client
     if len(message) > MAX_FRAME_BYTES or len(message.encode("utf-8", "replace")) > MAX_FRAME_BYTES:
@@ -250,33 +260,37 @@ def _object(message: str | bytes) -> dict[str, Any]:
 
 
 def _has_long_id(given: Mapping[str, Any]) -> bool:
-    # The id is sent back with every piece of audio, so a long one is refused.
+    # Every frame of audio repeats the id, so a long id is ignored.
     context_id = given.get("context_id")
     return isinstance(context_id, str) and len(context_id) > MAX_CONTEXT_ID_CHARACTERS
 
 
 def _is_number(value: Any) -> bool:
-    # Accept numbers as in JSON. Python's int() would also accept "1_0".
-    return _NUMBER.fullmatch(value) is not None if isinstance(value, str) else isinstance(value, int | float)
+    # Check the text here, because int() would also accept "1_0".
+    return (
+        _NUMBER_PATTERN.fullmatch(value) is not None
+        if isinstance(value, str)
+        else isinstance(value, int | float)
+    )
 
 
-def _remove_wrong(given: dict[str, Any]) -> list[FrameWarning]:
-    """Remove the wrong fields from a frame and from its voice_config, and return a warning for each."""
+def _remove_wrong_fields(given: dict[str, Any]) -> list[FrameWarning]:
+    """Remove the invalid fields from a frame and from its voice_config, and return a warning for each."""
     warnings = []
     config = given.get("voice_config")
     if isinstance(config, dict):
-        given["voice_config"] = config = _one_voice_id(config)
-        for name in _wrong(VoiceConfig, config):
+        given["voice_config"] = config = _merge_voice_ids(config)
+        for name in _find_wrong_fields(VoiceConfig, config):
             value = config.pop(name)
-            words = (
-                f"voice_config.{name} has a value of a wrong type or range ({shown(value)}) and is ignored"
-            )
+            words = f"voice_config.{name} has a value of a wrong type or range ({shorten_value(value)}) and is ignored"
             warnings.append(FrameWarning(WarningCode.INVALID_FIELD_TYPE, words))
-    return warnings + [_warning(name, given.pop(name)) for name in _wrong(ClientFrame, given)]
+    return warnings + [
+        _make_warning(name, given.pop(name)) for name in _find_wrong_fields(ClientFrame, given)
+    ]
 
 
-def _one_voice_id(config: Mapping[str, Any]) -> dict[str, Any]:
-    # Both spellings are accepted. If both are present, that of the document counts.
+def _merge_voice_ids(config: Mapping[str, Any]) -> dict[str, Any]:
+    # Both spellings of voiceId are accepted. If both are present, only the spelling of the document counts.
     both = config.keys() >= _VOICE_ID_NAMES
     return {
         name: value
@@ -285,7 +299,7 @@ def _one_voice_id(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _wrong(model: type[VoiceConfig | ClientFrame], given: Mapping[str, Any]) -> list[str]:
+def _find_wrong_fields(model: type[VoiceConfig | ClientFrame], given: Mapping[str, Any]) -> list[str]:
     try:
         model.model_validate(given)
     except ValidationError as error:
@@ -294,18 +308,20 @@ def _wrong(model: type[VoiceConfig | ClientFrame], given: Mapping[str, Any]) -> 
     return []
 
 
-def _warning(name: str, value: Any) -> FrameWarning:
-    code, allowed = _WARNINGS.get(name, (WarningCode.INVALID_FIELD_TYPE, _ALLOWED.get(name, "")))
-    return FrameWarning(code, f"{name} is ignored (got {shown(value)}); allowed: {allowed}")
+def _make_warning(name: str, value: Any) -> FrameWarning:
+    code, allowed = _WARNINGS_BY_FIELD.get(
+        name, (WarningCode.INVALID_FIELD_TYPE, _ALLOWED_BY_FIELD.get(name, ""))
+    )
+    return FrameWarning(code, f"{name} is ignored (got {shorten_value(value)}); allowed: {allowed}")
 
 
-def _text(value: Any) -> str | None:
+def _read_text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _line(value: Any, max_characters: int, clean: SecretMasker) -> str:
-    return one_line(_text(value) or "", max_characters, clean)
+def _read_line(value: Any, max_characters: int, clean: SecretMasker) -> str:
+    return shorten_to_line(_read_text(value) or "", max_characters, clean)
 
 
-def _code(value: Any, clean: SecretMasker) -> str:
-    return code_of(_line(value, MAX_CODE_CHARACTERS + 1, clean)) or ""
+def _read_code(value: Any, clean: SecretMasker) -> str:
+    return check_code(_read_line(value, MAX_CODE_CHARACTERS + 1, clean)) or ""

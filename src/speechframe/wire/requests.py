@@ -1,4 +1,4 @@
-"""Requests as bytes: JSON, and forms for a file. The file itself is sent in pieces."""
+"""Encoding of requests as JSON or as multipart forms. The caller sends the file of a form itself."""
 
 import json
 from collections.abc import Mapping
@@ -8,16 +8,15 @@ from typing import Any
 
 from speechframe.spec.fields._model import DocumentModel
 
-# Do not use the faster writer, because request keys contain these bytes and must not depend on installed
-# extras.
+# Do not use orjson. Keys of requests depend on these bytes, which must not depend on the installed packages.
 _encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
 class FileForm:
-    """A form for one file: the bytes before and after the file. `content_type` contains the boundary.
+    """A multipart form, as the bytes before (`head`) and after (`tail`) its file.
 
-    A field may be a secret, so a repr does not show the fields.
+    `content_type` is the header with the boundary. The repr omits the bytes, because a field may be a secret.
     """
 
     content_type: str
@@ -28,17 +27,17 @@ class FileForm:
 def encode_form(
     fields: Mapping[str, Any], content: bytes, file: tuple[str, str, str] | None = None
 ) -> FileForm:
-    r"""Return a form. Equal fields and files give equal bytes.
+    r"""Return a multipart form. Equal arguments give equal bytes.
 
     Parameters
     ----------
     fields
-        Names with their values. A list becomes a repeated field.
+        Values by name. A list becomes a repeated field.
     content
-        Content of the request with the hash of the file. The boundary is a hash of it, so a file cannot
-        contain the boundary by intention.
+        Bytes that identify the request, including the hash of the file. The boundary is a hash of `content`,
+        so nobody can make a file that contains the boundary.
     file
-        Field, file name and media type of the file. None for a form without a file.
+        Field name, file name and media type of the file. None (the default) for a form without a file.
 
     Examples
     --------
@@ -48,7 +47,7 @@ def encode_form(
     """
     boundary = f"speechframe-{sha256(content).hexdigest()[:32]}"
     parts = [
-        _part(boundary, f'name="{name}"', _field_bytes(value))
+        _encode_part(boundary, f'name="{name}"', _encode_field(value))
         for name, values in sorted(fields.items())
         for value in (values if isinstance(values, list) else [values])
     ]
@@ -57,7 +56,7 @@ def encode_form(
         # Put the file last, so that a service can check the fields before the file arrives.
         name, file_name, media_type = file
         opening = f'name="{name}"; filename="{file_name}"\r\nContent-Type: {media_type}'
-        parts.append(_part(boundary, opening, b"").removesuffix(b"\r\n"))
+        parts.append(_encode_part(boundary, opening, b"").removesuffix(b"\r\n"))
         end = b"\r\n" + end
     return FileForm(f"multipart/form-data; boundary={boundary}", b"".join(parts), end)
 
@@ -73,24 +72,24 @@ def encode_request(request: DocumentModel) -> bytes:
     >>> encode_request(GenerateRequest(text="Grüße", voice_id="greta", variation=1, sample_rate=8000))
     b'{"sampleRate":8000.0,"text":"Gr\xc3\xbc\xc3\x9fe","voiceId":"greta"}'
     """
-    return canonical(fields_of(request))
+    return encode_canonical_json(get_set_fields(request))
 
 
-def fields_of(request: DocumentModel) -> dict[str, Any]:
-    """Return the fields of a request to send, by their names on the wire."""
+def get_set_fields(request: DocumentModel) -> dict[str, Any]:
+    """Return the values of a request by wire name. Absent values and the document's defaults are left out."""
     return request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
 
 
-def canonical(fields: Any) -> bytes:
-    """Return values as JSON. Equal values give equal JSON."""
+def encode_canonical_json(fields: Any) -> bytes:
+    """Return values as JSON bytes. Equal values give equal bytes."""
     return _encoder.encode(fields).encode()
 
 
-def _part(boundary: str, disposition: str, value: bytes) -> bytes:
+def _encode_part(boundary: str, disposition: str, value: bytes) -> bytes:
     head = f"--{boundary}\r\nContent-Disposition: form-data; {disposition}\r\n\r\n"
     return head.encode() + value + b"\r\n"
 
 
-def _field_bytes(value: Any) -> bytes:
-    # Write values as JSON does: 24000.0, true, and an object as text. Text stays as it is.
+def _encode_field(value: Any) -> bytes:
+    # Write values as in JSON, such as 24000.0 and true. Strings have no quotes.
     return (value if isinstance(value, str) else _encoder.encode(value)).encode()

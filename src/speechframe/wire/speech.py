@@ -1,4 +1,4 @@
-"""Encode the JSON bodies of speech requests and decode those of answers (sections 2.1 to 2.5 and 2.7)."""
+"""Encode the JSON bodies of speech requests, and decode those of answers (sections 2.1 to 2.5 and 2.7)."""
 
 import re
 import secrets
@@ -12,38 +12,40 @@ from speechframe.errors import BadAnswer
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.speech import GenerateRequest, Voice
 from speechframe.wire.answers import (
-    MOST_VALUES,
-    REPAIRED,
+    MAX_ANSWER_VALUES,
+    REPAIRED_TEXT_NOTE,
     NotJsonError,
     TooManyValuesError,
-    amount,
-    balance_in,
+    check_amount,
     decode_base64,
+    decode_json,
     decode_object,
-    kind_of,
-    loaded,
-    loads,
-    shown_value,
-    whole_number,
+    describe_value,
+    find_balance,
+    load_json,
+    name_kind,
+    read_whole_number,
 )
-from speechframe.wire.requests import canonical, fields_of
+from speechframe.wire.requests import encode_canonical_json, get_set_fields
 
-_DELIVERY = "encodeAsBase64"
-# Replaces the audio while the rest is parsed. It is random, so that no body can contain it on purpose.
-_PLACE = secrets.token_hex(16)
-_COLON = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*"')
+_DELIVERY_FIELD = "encodeAsBase64"
+# Placeholder of the audio while the rest of a body is parsed. It is random, so that no service can send it.
+_AUDIO_PLACEHOLDER = secrets.token_hex(16)
+_COLON_PATTERN = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*"')
 _MAX_MS, _MAX_SECONDS = 2**31 - 1, 10**9
-_WORD = itemgetter(0)  # the word in a tuple of word, start and end
-_WORDS_AT_LEAST, _WORDS_A_CHARACTER = 100, 4
-_LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 20
-_VALUES_AT_LEAST, _VALUES_A_CHARACTER = 250_000, 50
-"""Limits of JSON values in an answer. A word takes five values.
+_GET_WORD = itemgetter(0)  # the word in a tuple of word, start and end
+_MIN_ALLOWED_WORDS, _WORDS_PER_CHARACTER = 100, 4
+"""Allowed number of words in an answer: a constant, and a number per character of the text."""
+_MIN_ALLOWED_LETTERS, _LETTERS_PER_CHARACTER = 1000, 20
+"""Allowed letters of all words in an answer: a constant, and a number per character of the text."""
+_MIN_ALLOWED_VALUES, _VALUES_PER_CHARACTER = 250_000, 50
+"""Allowed number of JSON values in an answer: a constant, and a number per character of the text.
 
-An answer with tens of thousands of words too many still gives its audio. Only its words are left out.
+A word takes five values. An answer with up to 50,000 words too many still gives its audio, without the words.
 """
 
 
-class SpokenFields(NamedTuple):
+class SpokenFieldNames(NamedTuple):
     """Names of the fields in an answer with audio."""
 
     audio: str
@@ -52,7 +54,9 @@ class SpokenFields(NamedTuple):
     balance: str
 
 
-_GENERATED = SpokenFields("encodedAudio", "audioFile", "audioLengthInSeconds", "remainingCharacterCount")
+_GENERATE_FIELDS = SpokenFieldNames(
+    "encodedAudio", "audioFile", "audioLengthInSeconds", "remainingCharacterCount"
+)
 
 
 @dataclass(slots=True)
@@ -62,17 +66,17 @@ class SpokenAnswer:
     Parameters
     ----------
     audio
-        Decoded bytes. None if the answer gives only `audio_url`.
+        Decoded audio file. None if the answer has only `audio_url`.
     audio_url
         URL of the audio, or its path on the service. None if empty.
     audio_seconds
-        Length in seconds as the answer states it. None if the value is not a length.
+        Length of the audio in seconds in the answer. None if it is missing or not a possible length.
     remaining_characters
-        Balance after the call. None if the value is not an integer.
+        Balance of the key after the call, in characters. None if it is missing or not a valid number.
     warning
-        Warning text of the service.
+        Warning of the service, or None.
     notes
-        Remarks on faults that do not prevent the use of the answer.
+        Messages about faults of the answer that do not make it unusable.
     words
         Each word with its start and end, in milliseconds from the start of the audio.
     transcription
@@ -92,32 +96,33 @@ class SpokenAnswer:
 def encode_content(request: GenerateRequest, *, as_base64: bool) -> tuple[bytes, bytes]:
     """Return the content of a request and its HTTP body, both as canonical JSON.
 
-    The content leaves out the way of delivery, because the same speech may be delivered in two ways.
+    The content identifies the speech, so that a repeat can be recognised. It does not include the choice
+    between Base64 and URL.
 
     Parameters
     ----------
     request
         The request.
     as_base64
-        Way of delivery if the request does not set one. True asks for Base64 in the answer.
+        Whether to request the audio as Base64, if the request does not decide.
 
     Examples
     --------
     >>> encode_content(GenerateRequest(text="Hi", voice_id="nora"), as_base64=True)
     (b'{"text":"Hi","voiceId":"nora"}', b'{"encodeAsBase64":true,"text":"Hi","voiceId":"nora"}')
     """
-    fields = fields_of(request)
-    delivery = fields.pop(_DELIVERY, as_base64)
-    return canonical(fields), canonical({**fields, _DELIVERY: delivery})
+    fields = get_set_fields(request)
+    delivery = fields.pop(_DELIVERY_FIELD, as_base64)
+    return encode_canonical_json(fields), encode_canonical_json({**fields, _DELIVERY_FIELD: delivery})
 
 
 def decode_generate(body: bytes, *, characters: int | None = None) -> SpokenAnswer:
-    r"""Return the decoded content of a generate answer.
+    r"""Decode an answer of generate.
 
-    The function cuts out the Base64 value before it parses the rest, because this is much faster. A body
-    with an unclear place of the audio is parsed as a whole. The result is the same.
+    The function cuts out the Base64 audio before it parses the rest, because this is much faster. If it
+    cannot find the audio safely, it parses the whole body. The result is the same.
 
-    Some faults only add a remark to ``notes``: a missing or unusable length, balance or word list, single
+    Some faults only add a message to ``notes``: a missing or unusable length, balance or word list, single
     unusable words, words that run backwards, far too many words for the text, invalid Unicode. Unknown
     fields are ignored.
 
@@ -126,8 +131,8 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> SpokenAnsw
     body
         Body of the answer, already decompressed.
     characters
-        Length of the spoken text. It limits the number of words and of JSON values. None accepts any number
-        of words.
+        Number of characters of the text, which limits the number of words and of JSON values. None (the
+        default) accepts any number of words.
 
     Raises
     ------
@@ -144,39 +149,42 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> SpokenAnsw
     >>> said.audio, said.audio_seconds, said.words
     (b'\x00\x00', 0.5, [('Hi', 0, 400)])
     """
-    most_values = MOST_VALUES
+    most_values = MAX_ANSWER_VALUES
     if characters is not None:
-        most_values = min(most_values, _VALUES_AT_LEAST + _VALUES_A_CHARACTER * characters)
-    said, fields = decode_spoken(body, _GENERATED, most_values)
-    said.words = _words(fields.get("wordDurations"), said.notes, characters)
-    return said
+        most_values = min(most_values, _MIN_ALLOWED_VALUES + _VALUES_PER_CHARACTER * characters)
+    answer, fields = decode_spoken(body, _GENERATE_FIELDS, most_values)
+    answer.words = _read_words(fields.get("wordDurations"), answer.notes, characters)
+    return answer
 
 
-def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[SpokenAnswer, dict[str, Any]]:
-    """Return the common content of an answer with audio, and all of its fields. See :func:`decode_generate`.
+def decode_spoken(
+    body: bytes, names: SpokenFieldNames, most_values: int
+) -> tuple[SpokenAnswer, dict[str, Any]]:
+    """Decode the fields that all answers with audio share, and return them with all fields of the answer.
 
-    `most_values` is the largest number of JSON values in the answer.
+    `names` has the names of these fields. `most_values` is the allowed number of JSON values. Faults are
+    handled as in :func:`decode_generate`.
     """
     try:
-        cut = _without_audio(body, names.audio, most_values)
-        fields, audio, repaired = cut or _whole(body, names, most_values)
+        cut = _cut_out_audio(body, names.audio, most_values)
+        fields, audio, repaired = cut or _decode_whole(body, names, most_values)
     except TooManyValuesError as error:
         raise BadAnswer(
             f"the answer has {error} of JSON, far more than a list of words can have",
-            remaining_characters=balance_in(body),
+            remaining_characters=find_balance(body),
         ) from None
-    notes = [REPAIRED] if repaired else []
-    remaining = whole_number(fields, names.balance)
+    notes = [REPAIRED_TEXT_NOTE] if repaired else []
+    remaining = read_whole_number(fields, names.balance)
     url, warning = fields.get(names.url), fields.get("warning")
     if not isinstance(url, str) or not url.strip():
         url = None
     if audio is None and url is None:
         words = f"the answer has neither {names.url} nor {names.audio}"
         raise BadAnswer(words, remaining_characters=remaining)
-    seconds = amount(fields.get(names.seconds), _MAX_SECONDS)
+    seconds = check_amount(fields.get(names.seconds), _MAX_SECONDS)
     if seconds is None:
-        # Keep the audio despite an unusable length, because it is paid for and can be measured.
-        odd = shown_value(fields.get(names.seconds))
+        # Use the audio despite an unusable length, because it is paid for and its length can be measured.
+        odd = describe_value(fields.get(names.seconds))
         notes.append(f"{names.seconds} is {odd}; the audio was measured instead")
     else:
         seconds = float(seconds)
@@ -186,15 +194,15 @@ def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[S
     return SpokenAnswer(audio, url, seconds, remaining, warning, notes), fields
 
 
-def _without_audio(body: bytes, field: str, most_values: int) -> tuple[dict[str, Any], bytes, bool] | None:
-    """Return fields, audio and whether text was repaired. None means that the audio is not easy to find."""
+def _cut_out_audio(body: bytes, field: str, most_values: int) -> tuple[dict[str, Any], bytes, bool] | None:
+    """Return fields, audio and whether text was repaired, or None if the audio cannot be cut out safely."""
     name = b'"%b"' % field.encode()
     key = body.find(name)
-    colon = _COLON.match(body, key + len(name)) if key >= 0 else None
+    colon = _COLON_PATTERN.match(body, key + len(name)) if key >= 0 else None
     if colon is None:
         return None
     start, end = colon.end(), body.find(b'"', colon.end())
-    # Search for a second key only behind the value, because the value contains no quotes.
+    # A second field with this name must not exist. The value has no quotes, so search only after it.
     if end <= start or body.find(name, end) >= 0:
         return None
     audio = decode_base64(memoryview(body)[start:end])
@@ -204,51 +212,53 @@ def _without_audio(body: bytes, field: str, most_values: int) -> tuple[dict[str,
     if audio is None:
         return None
     try:
-        rest = b"".join((body[:start], _PLACE.encode(), body[end:]))
-        fields, repaired = loads(rest, most_values=most_values)
+        rest = b"".join((body[:start], _AUDIO_PLACEHOLDER.encode(), body[end:]))
+        fields, repaired = load_json(rest, most_values=most_values)
     except TooManyValuesError:
         raise
     except NotJsonError:
         return None
-    # If the parser does not find the placeholder in this field, the value belonged to another field.
-    found = isinstance(fields, dict) and fields.get(field) == _PLACE
+    # If the field does not have the placeholder, the value belonged to another field.
+    found = isinstance(fields, dict) and fields.get(field) == _AUDIO_PLACEHOLDER
     return (fields, audio, repaired) if found else None
 
 
-def _whole(body: bytes, names: SpokenFields, most_values: int) -> tuple[dict[str, Any], bytes | None, bool]:
+def _decode_whole(
+    body: bytes, names: SpokenFieldNames, most_values: int
+) -> tuple[dict[str, Any], bytes | None, bool]:
     try:
-        fields, repaired = loads(body, most_values=most_values)
+        fields, repaired = load_json(body, most_values=most_values)
     except TooManyValuesError:
         raise
     except NotJsonError as error:
-        raise BadAnswer(f"the answer is not JSON: {error}", remaining_characters=balance_in(body)) from None
+        raise BadAnswer(f"the answer is not JSON: {error}", remaining_characters=find_balance(body)) from None
     if not isinstance(fields, dict):
-        raise BadAnswer(f"the answer is not a JSON object but {kind_of(fields)}")
+        raise BadAnswer(f"the answer is not a JSON object but {name_kind(fields)}")
     encoded = fields.get(names.audio)
     if encoded is None or encoded == "":
         return fields, None, repaired
     audio = decode_base64(encoded.encode()) if isinstance(encoded, str) else None
     if audio is None:
-        balance = whole_number(fields, names.balance)
+        balance = read_whole_number(fields, names.balance)
         raise BadAnswer(f"{names.audio} is not Base64", remaining_characters=balance)
     return fields, audio, repaired
 
 
 def decode_voices(body: bytes) -> list[Voice]:
-    """Return the voices of a listing, even if single fields are invalid.
-
-    Fields with invalid values are left out. Voices without an id are left out.
+    """Return the voices of a listing. Invalid fields, and voices without an id, are left out.
 
     Raises
     ------
     BadAnswer
         The body is not a JSON array.
     """
-    value = loaded(body)
+    value = decode_json(body)
     if not isinstance(value, list):
-        raise BadAnswer(f"the voice listing is not an array but {kind_of(value)}")
+        raise BadAnswer(f"the voice listing is not an array but {name_kind(value)}")
     return [
-        voice for item in value if isinstance(item, dict) and (voice := _lenient(Voice, item)) is not None
+        voice
+        for item in value
+        if isinstance(item, dict) and (voice := _validate_leniently(Voice, item)) is not None
     ]
 
 
@@ -264,19 +274,19 @@ def decode_token(body: bytes) -> AuthToken:
     try:
         return AuthToken.model_validate(fields)
     except ValidationError as error:
-        # The message of pydantic would contain the token.
+        # Do not use the message of pydantic, because it could contain the token.
         names = ", ".join(str(e["loc"][0]) for e in error.errors(include_input=False))
         raise BadAnswer(f"the token answer has an unusable value of {names}") from None
 
 
-def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[str, int, int]]:
+def _read_words(value: Any, notes: list[str], characters: int | None) -> list[tuple[str, int, int]]:
     if not isinstance(value, list):
         notes.append("the answer gives no wordDurations")
         return []
     words: list[tuple[str, int, int]] = []
     previous_ms, is_plain = 0, True
     try:
-        # Fast path for valid words in order, which is the usual case. It calls no function for a word.
+        # The usual case of valid words in order is fast, because the loop calls no functions of ours.
         for item in value:
             word, start_ms, end_ms = item["word"], item["startMs"], item["endMs"]
             is_plain = type(word) is str and type(start_ms) is int and type(end_ms) is int
@@ -288,11 +298,11 @@ def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[s
     except (KeyError, TypeError):
         is_plain = False
     if not is_plain:
-        words = _odd_words(value, notes)
-    # Otherwise the row of a short text could store a million words, or a word of one megabyte.
+        words = _read_odd_words(value, notes)
+    # Words are stored with their row, so limit their number and their letters.
     if characters is not None and (
-        len(words) > _WORDS_AT_LEAST + _WORDS_A_CHARACTER * characters
-        or sum(map(len, map(_WORD, words))) > _LETTERS_AT_LEAST + _LETTERS_A_CHARACTER * characters
+        len(words) > _MIN_ALLOWED_WORDS + _WORDS_PER_CHARACTER * characters
+        or sum(map(len, map(_GET_WORD, words))) > _MIN_ALLOWED_LETTERS + _LETTERS_PER_CHARACTER * characters
     ):
         note = f"{len(words):,} wordDurations are too many or too long for {characters:,} characters of text"
         notes.append(f"{note} and were left out")
@@ -300,8 +310,8 @@ def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[s
     return words
 
 
-def _odd_words(value: list[Any], notes: list[str]) -> list[tuple[str, int, int]]:
-    words = [word for item in value if (word := _word(item)) is not None]
+def _read_odd_words(value: list[Any], notes: list[str]) -> list[tuple[str, int, int]]:
+    words = [word for item in value if (word := _read_word(item)) is not None]
     if len(words) < len(value):
         notes.append(
             f"{len(value) - len(words)} of {len(value)} wordDurations are unusable and were left out"
@@ -315,23 +325,23 @@ def _odd_words(value: list[Any], notes: list[str]) -> list[tuple[str, int, int]]
     return words
 
 
-def _word(item: Any) -> tuple[str, int, int] | None:
+def _read_word(item: Any) -> tuple[str, int, int] | None:
     if not isinstance(item, dict):
         return None
     word = item.get("word")
-    start_ms, end_ms = _milliseconds(item.get("startMs")), _milliseconds(item.get("endMs"))
+    start_ms, end_ms = _read_milliseconds(item.get("startMs")), _read_milliseconds(item.get("endMs"))
     if not isinstance(word, str) or start_ms is None or end_ms is None:
         return None
     return word, start_ms, end_ms
 
 
-def _milliseconds(value: Any) -> int | None:
-    # Keep a word that starts before the audio. The truth checks report it.
-    milliseconds = amount(value, _MAX_MS, least=-_MAX_MS)
+def _read_milliseconds(value: Any) -> int | None:
+    # Accept a word that starts before the audio, because later checks of the audio report it.
+    milliseconds = check_amount(value, _MAX_MS, least=-_MAX_MS)
     return None if milliseconds is None else round(milliseconds)
 
 
-def _lenient(model: type[Voice], fields: dict[str, Any]) -> Voice | None:
+def _validate_leniently(model: type[Voice], fields: dict[str, Any]) -> Voice | None:
     try:
         return model.model_validate(fields)
     except ValidationError as error:

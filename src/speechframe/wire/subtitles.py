@@ -1,7 +1,7 @@
-"""Reading of SRT and WebVTT as players do it: read every usable cue, and report the other lines.
+"""Reading of SRT and WebVTT. Like players, it accepts invalid files. It reports each line that it cannot use.
 
-A line of times always begins a cue. The lines after it are the cue's text, until the next line of times. The
-number or name before a line of times is left out. So are the header, notes and styles of WebVTT.
+A line of times always begins a cue. The following lines are the text of the cue, until the next line of
+times. The number or name before a line of times is ignored. So are the header, notes and styles of WebVTT.
 """
 
 import html
@@ -11,30 +11,31 @@ from dataclasses import dataclass, field
 
 from speechframe.wire.cues import Cue
 
-__all__ = ["Line", "Subtitles", "TimedLines", "lines_named", "plain_cues", "read"]
+__all__ = ["CueLine", "Subtitles", "TimedLines", "convert_to_cues", "name_lines", "read_subtitles"]
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
-# Each pattern is possessive, and neighbouring parts share no characters. So it takes linear time on any text.
-_TIME = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})(?:[.,:](\d{1,3})\d{0,9})?(?=\s|$)")
-_CLOCK = re.compile(r"\d:\d\d")
-_VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?\s++([^\s<>][^<>]{0,199})>")
-_TAG = re.compile(
+# Repetitions are possessive, and neighbouring parts share no characters, so that matching takes linear time.
+_TIME_PATTERN = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})(?:[.,:](\d{1,3})\d{0,9})?(?=\s|$)")
+_CLOCK_PATTERN = re.compile(r"\d:\d\d")
+_VOICE_TAG = re.compile(r"<v(?:\.[^\s<>]*+)?\s++([^\s<>][^<>]{0,199})>")
+_TAG_PATTERN = re.compile(
     r"</?(?:[biu]|font|c|v|lang|ruby|rt|\d[\d:]*+)(?:[\s.][^<>]*+)?>|\{\\[^{}]*+\}", re.IGNORECASE
 )
-_NO_CUE = re.compile(r"NOTE(?:\s|$)|(?:STYLE|REGION)$")
-_SHOWN_LINES = 5
+_BLOCK_WITHOUT_CUE = re.compile(r"NOTE(?:\s|$)|(?:STYLE|REGION)$")
+_MAX_SHOWN_LINES = 5
+"""Largest number of line numbers in a message."""
 
-_NO_CUES = "there are no cues with text; SRT or WebVTT is needed"
-_UNREADABLE = "this cue is skipped, because it needs times such as 00:00:01,000 --> 00:00:02,500"
-_BACKWARD = "this cue is skipped, because it ends before it begins"
-_STRAY_NUMBER = "this number is skipped, because it belongs to no cue"
-_STRAY_TEXT = "this text is skipped, because it stands in front of the first cue"
-_BEHIND_BLANK = "this text after a blank line is read as part of the cue before it"
+_NO_CUES_FAULT = "there are no cues with text; SRT or WebVTT is needed"
+_UNREADABLE_FAULT = "this cue is skipped, because it needs times such as 00:00:01,000 --> 00:00:02,500"
+_BACKWARD_FAULT = "this cue is skipped, because it ends before it begins"
+_STRAY_NUMBER_FAULT = "this number is skipped, because it belongs to no cue"
+_STRAY_TEXT_FAULT = "this text is skipped, because it stands in front of the first cue"
+_TEXT_AFTER_BLANK_FAULT = "this text after a blank line is read as part of the cue before it"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a cue without tags, with its number in the file and the speaker of its voice tag."""
+class CueLine:
+    """A line of a cue without tags. `number` counts the lines of the file. `voice` is from its voice tag."""
 
     number: int
     text: str
@@ -47,12 +48,12 @@ class TimedLines:
 
     start_ms: int
     end_ms: int
-    lines: list[Line] = field(default_factory=list)
+    lines: list[CueLine] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Subtitles:
-    """The cues of a file that have text, in the order of their starts, and warnings about other lines."""
+    """The cues of a file that have text, in the order of their starts, and warnings about faulty lines."""
 
     cues: tuple[TimedLines, ...]
     warnings: tuple[str, ...]
@@ -60,7 +61,7 @@ class Subtitles:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A line of the file that is not blank, and whether it is the first one after a blank line."""
+    """A line of the file that is not blank. `begins_block` is True for the first line after a blank line."""
 
     number: int
     text: str
@@ -72,31 +73,31 @@ class _Row:
 
     @property
     def is_times(self) -> bool:
-        """Whether this looks like a line of times, readable or not."""
+        """Whether the line looks like a line of times, even if the times are invalid."""
         before, arrow, after = self.text.partition("->")
         touches = before.rstrip("- ")[-1:].isdecimal() or after.lstrip()[:1].isdecimal()
-        return bool(arrow) and touches and (before.endswith("-") or bool(_CLOCK.search(self.text)))
+        return bool(arrow) and touches and (before.endswith("-") or bool(_CLOCK_PATTERN.search(self.text)))
 
 
-def read(text: str) -> Subtitles:
-    r"""Return the cues of SRT or WebVTT.
+def read_subtitles(text: str) -> Subtitles:
+    r"""Return the cues of a text in SRT or WebVTT, and warnings about faulty lines.
 
     Raises
     ------
     ValueError
-        If no cue can be read. The message contains the line.
+        No cue with text can be read. The message contains the number of the faulty line.
 
     Examples
     --------
-    >>> read("00:01 --> 00:02\nGood <i>morning</i>.\n2\n00:03 --> 00:04\nHi!").cues[1]
+    >>> read_subtitles("00:01 --> 00:02\nGood <i>morning</i>.\n2\n00:03 --> 00:04\nHi!").cues[1]
     TimedLines(start_ms=3000, end_ms=4000, lines=[Line(number=5, text='Hi!', voice='')])
     """
     text = text.removeprefix("\ufeff")
     is_webvtt = text.startswith("WEBVTT")
-    rows, cues, faults = list(_rows(text)), list[TimedLines](), dict[str, list[int]]()
+    rows, cues, faults = list(_split_rows(text)), list[TimedLines](), dict[str, list[int]]()
     cue: TimedLines | None = None
     is_skipped = False
-    is_left_out = is_webvtt  # the head
+    is_left_out = is_webvtt  # the header
     for row, following in zip(rows, [*rows[1:], None], strict=False):
         fault = None
         is_left_out &= not row.begins_block or row is rows[0]
@@ -104,34 +105,34 @@ def read(text: str) -> Subtitles:
             cue, fault = _read_times(row.text)
             is_skipped, is_left_out = cue is None, False
             cues += [] if cue is None else [cue]
-        elif is_left_out or _is_name_of(row, following, is_webvtt=is_webvtt):
+        elif is_left_out or _is_cue_name(row, following, is_webvtt=is_webvtt):
             continue
-        elif is_webvtt and row.begins_block and _NO_CUE.match(row.text):
+        elif is_webvtt and row.begins_block and _BLOCK_WITHOUT_CUE.match(row.text):
             is_left_out = True
         elif cue is None:
-            fault = None if is_skipped else _STRAY_NUMBER if row.is_number else _STRAY_TEXT
+            fault = None if is_skipped else _STRAY_NUMBER_FAULT if row.is_number else _STRAY_TEXT_FAULT
         elif row.is_number and _is_alone(row, following) and cue.lines:
-            fault = _STRAY_NUMBER
+            fault = _STRAY_NUMBER_FAULT
         else:
-            fault = _BEHIND_BLANK if row.begins_block and cue.lines else None
-            cue.lines.append(_line(row))
+            fault = _TEXT_AFTER_BLANK_FAULT if row.begins_block and cue.lines else None
+            cue.lines.append(_read_line(row))
         if fault is not None:
             faults.setdefault(fault, []).append(row.number)
-    return _with_text(cues, faults)
+    return _select_cues_with_text(cues, faults)
 
 
-def _with_text(cues: Sequence[TimedLines], faults: Mapping[str, Sequence[int]]) -> Subtitles:
-    """Return the cues with text. If none has text, raise the fault of the times or another one."""
+def _select_cues_with_text(cues: Sequence[TimedLines], faults: Mapping[str, Sequence[int]]) -> Subtitles:
+    """Return the cues with text and the warnings. Raise ValueError if no cue has text."""
     found = [cue for cue in cues if any(line.text for line in cue.lines)]
     if not found:
-        why = next((why for why in (_UNREADABLE, _BACKWARD) if why in faults), _NO_CUES)
+        why = next((why for why in (_UNREADABLE_FAULT, _BACKWARD_FAULT) if why in faults), _NO_CUES_FAULT)
         raise ValueError(f"line {faults.get(why, (1,))[0]}: {why}")
     found.sort(key=lambda cue: cue.start_ms)
-    return Subtitles(tuple(found), tuple(f"{lines_named(lines)}: {why}" for why, lines in faults.items()))
+    return Subtitles(tuple(found), tuple(f"{name_lines(lines)}: {why}" for why, lines in faults.items()))
 
 
-def plain_cues(subtitles: Subtitles) -> list[Cue]:
-    """Return the cues as players show them. The speaker is that of the first voice tag."""
+def convert_to_cues(subtitles: Subtitles) -> list[Cue]:
+    """Return the cues as texts of one or more lines. The speaker is that of the first voice tag."""
     return [
         Cue(
             cue.start_ms,
@@ -143,21 +144,21 @@ def plain_cues(subtitles: Subtitles) -> list[Cue]:
     ]
 
 
-def lines_named(numbers: Sequence[int]) -> str:
-    """Return words for the numbers of lines. If there are many, only the first are listed.
+def name_lines(numbers: Sequence[int]) -> str:
+    """Return line numbers as text. If there are more than five, only the first five are listed.
 
     Examples
     --------
-    >>> lines_named([3]), lines_named([3, 5, 8]), lines_named(range(1, 100))
+    >>> name_lines([3]), name_lines([3, 5, 8]), name_lines(range(1, 100))
     ('line 3', 'lines 3, 5, 8', 'lines 1, 2, 3, 4, 5 and 94 others')
     """
-    shown = ", ".join(map(str, numbers[:_SHOWN_LINES]))
-    others = len(numbers) - _SHOWN_LINES
+    shown = ", ".join(map(str, numbers[:_MAX_SHOWN_LINES]))
+    others = len(numbers) - _MAX_SHOWN_LINES
     rest = "" if others <= 0 else " and 1 other" if others == 1 else f" and {others:,} others"
     return f"line{'' if len(numbers) == 1 else 's'} {shown}{rest}"
 
 
-def _rows(text: str) -> Iterator[_Row]:
+def _split_rows(text: str) -> Iterator[_Row]:
     begins_block = True
     for number, line in enumerate(_LINE_END.split(text), 1):
         if stripped := line.strip():
@@ -165,8 +166,8 @@ def _rows(text: str) -> Iterator[_Row]:
         begins_block = not stripped
 
 
-def _is_name_of(row: _Row, following: _Row | None, *, is_webvtt: bool) -> bool:
-    """Return True for the number or, in WebVTT, the name of the cue that follows."""
+def _is_cue_name(row: _Row, following: _Row | None, *, is_webvtt: bool) -> bool:
+    """Return whether a row is the number, or in WebVTT the name, of the following cue."""
     if following is None or not following.is_times:
         return False
     if row.is_number:
@@ -179,21 +180,21 @@ def _is_alone(row: _Row, following: _Row | None) -> bool:
 
 
 def _read_times(line: str) -> tuple[TimedLines | None, str | None]:
-    """Return an empty cue with the times of a line, or None and why the line cannot be used."""
+    """Return an empty cue with the times of a line and None, or None and the fault of the line."""
     before, _, after = line.partition("->")
-    start, end = _TIME.fullmatch(before.rstrip("- ")), _TIME.match(after.lstrip())
+    start, end = _TIME_PATTERN.fullmatch(before.rstrip("- ")), _TIME_PATTERN.match(after.lstrip())
     if start is None or end is None:
-        return None, _UNREADABLE
-    start_ms, end_ms = map(_ms, (start, end))
-    return (TimedLines(start_ms, end_ms), None) if start_ms < end_ms else (None, _BACKWARD)
+        return None, _UNREADABLE_FAULT
+    start_ms, end_ms = map(_read_ms, (start, end))
+    return (TimedLines(start_ms, end_ms), None) if start_ms < end_ms else (None, _BACKWARD_FAULT)
 
 
-def _ms(time: re.Match[str]) -> int:
+def _read_ms(time: re.Match[str]) -> int:
     hours, minutes, seconds, part = time.groups("0")
     return ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1000 + int(part.ljust(3, "0"))
 
 
-def _line(row: _Row) -> Line:
-    voice = _VOICE.search(row.text)
-    text = html.unescape(_TAG.sub("", row.text)).strip()
-    return Line(row.number, text, html.unescape(voice[1]).strip() if voice else "")
+def _read_line(row: _Row) -> CueLine:
+    voice = _VOICE_TAG.search(row.text)
+    text = html.unescape(_TAG_PATTERN.sub("", row.text)).strip()
+    return CueLine(row.number, text, html.unescape(voice[1]).strip() if voice else "")

@@ -1,4 +1,4 @@
-"""Reading of answers to translation calls (section 2.6)."""
+"""Decode the answers to translation calls (section 2.6)."""
 
 import unicodedata
 from collections import defaultdict
@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from speechframe.errors import BadAnswer
-from speechframe.wire.answers import REPAIRED, NotJsonError, amount, loads, odd_amount
+from speechframe.wire.answers import (
+    REPAIRED_TEXT_NOTE,
+    NotJsonError,
+    check_amount,
+    load_json,
+    make_amount_warning,
+)
 
-_LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 50
-_SHOWN = 40
+_MIN_ALLOWED_LETTERS, _LETTERS_PER_CHARACTER = 1000, 50
+"""Allowed length of a translation: a constant, and a number of letters per character of the source text."""
+_MAX_TARGET_CHARACTERS = 40
+"""Largest number of characters of a target language in an answer. A longer value is ignored."""
 _PLAIN_QUOTES = str.maketrans(dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u00b4`", "'"))
 _PLAIN_QUOTES |= str.maketrans(dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'))
 
@@ -22,13 +30,13 @@ class Translations:
     Attributes
     ----------
     texts
-        Results in the order of the request's texts.
+        A translation for each text of the request, in order. A BadAnswer for a text without a usable one.
     target
-        Target language in the answer, if it has one.
+        Target language in the answer, or None.
     credits_used
-        Price in credits in the answer, if it has one.
+        Price in credits in the answer, or None.
     notes
-        Remarks on faults that do not prevent the use of the answer.
+        Messages about faults of the answer that do not make it unusable.
     """
 
     texts: tuple[str | BadAnswer, ...]
@@ -37,24 +45,25 @@ class Translations:
     notes: tuple[str, ...] = ()
 
 
-def longest_translation(text: str) -> int:
-    """Return the largest believable number of characters in a translation of `text`.
+def get_max_translation_characters(text: str) -> int:
+    """Return the allowed number of characters in a translation of `text`.
 
     Examples
     --------
-    >>> longest_translation("Hello")
+    >>> get_max_translation_characters("Hello")
     1250
     """
-    return _LETTERS_AT_LEAST + _LETTERS_A_CHARACTER * len(text)
+    return _MIN_ALLOWED_LETTERS + _LETTERS_PER_CHARACTER * len(text)
 
 
 def decode_translate(body: bytes, texts: Sequence[str]) -> Translations:
-    r"""Return the translation of each text, paired by ``source_text``. One bad entry costs only one text.
+    r"""Return the translation of each text. Entries of the answer and texts are paired by ``source_text``.
 
-    If an entry differs from a text only in quotes, spaces or composed accents, it can still be paired.
-    Entries without ``source_text`` are paired by position, if there are as many entries as texts.
+    The comparison ignores differences of quotes, spaces and composed accents. Entries without ``source_text``
+    are paired by position, if there are as many entries as texts. A text without a usable entry gets a
+    BadAnswer, and the other texts keep their translations.
 
-    Missing or unusable metadata and invalid Unicode only add a remark to ``notes``. Unknown fields are
+    Missing or unusable metadata and invalid Unicode only add a message to ``notes``. Unknown fields are
     ignored.
 
     Parameters
@@ -67,7 +76,7 @@ def decode_translate(body: bytes, texts: Sequence[str]) -> Translations:
     Raises
     ------
     BadAnswer
-        If the body is not a JSON object, has no list of translations, or has no usable translation at all.
+        The body is not a JSON object, has no list of translations, or has no usable translation.
 
     Examples
     --------
@@ -75,44 +84,44 @@ def decode_translate(body: bytes, texts: Sequence[str]) -> Translations:
     >>> decode_translate(body, ["a", "b"]).texts
     (BadAnswer('the answer has no translated_text for this text'), 'B')
     """
-    found, target, credits_used, notes = _read(body)
+    found, target, credits_used, notes = _read_answer(body)
     entries = [entry if isinstance(entry, dict) else {} for entry in found]
     sources = [entry.get("source_text") for entry in entries]
     free: dict[Any, list[int]] = defaultdict(list)
     for place, source in enumerate(sources):
         if isinstance(source, str):
-            free[_plain(source)].append(place)
+            free[_normalise_text(source)].append(place)
         elif len(entries) == len(texts):
             free[place].append(place)
     paired: list[str | BadAnswer] = []
     for place, text in enumerate(texts):
-        places = free[_plain(text)] or free[place]
+        places = free[_normalise_text(text)] or free[place]
         if not places:
             paired.append(BadAnswer("the answer has no translation of this text"))
             continue
         chosen = min(places, key=lambda other: sources[other] != text)
         places.remove(chosen)
-        paired.append(_usable(entries[chosen].get("translated_text"), text))
+        paired.append(_check_translation(entries[chosen].get("translated_text"), text))
     wrong = [one for one in paired if isinstance(one, BadAnswer)]
     if wrong and len(wrong) == len(paired):
         raise wrong[0]
     return Translations(tuple(paired), target, credits_used, notes)
 
 
-def _usable(translated: Any, text: str) -> str | BadAnswer:
+def _check_translation(translated: Any, text: str) -> str | BadAnswer:
     if not isinstance(translated, str):
         return BadAnswer("the answer has no translated_text for this text")
-    if len(translated) > longest_translation(text):
+    if len(translated) > get_max_translation_characters(text):
         return BadAnswer(
             f"the translation has {len(translated):,} characters for a text of {len(text):,} characters"
         )
     return translated
 
 
-def _read(body: bytes) -> tuple[list[Any], str | None, float | None, tuple[str, ...]]:
-    """Return the entries of an answer, its target, its credits and the notes."""
+def _read_answer(body: bytes) -> tuple[list[Any], str | None, float | None, tuple[str, ...]]:
+    """Return the entries, target language, credits and notes of an answer."""
     try:
-        fields, repaired = loads(body)
+        fields, repaired = load_json(body)
     except NotJsonError as error:
         raise BadAnswer(f"the answer is not JSON: {error}") from None
     if not isinstance(fields, dict):
@@ -120,29 +129,29 @@ def _read(body: bytes) -> tuple[list[Any], str | None, float | None, tuple[str, 
     found = fields.get("translations")
     if not isinstance(found, list):
         raise BadAnswer("the answer has no list of translations")
-    notes = [REPAIRED] if repaired else []
-    target, credits_used = _metadata(fields.get("metadata"), notes)
+    notes = [REPAIRED_TEXT_NOTE] if repaired else []
+    target, credits_used = _read_metadata(fields.get("metadata"), notes)
     return found, target, credits_used, tuple(notes)
 
 
-def _plain(value: Any) -> Any:
-    # Some services change spaces, quotes and the composition of accents.
+def _normalise_text(value: Any) -> Any:
+    # Some services change spaces, quotes and the composition of accents in the source text.
     if not isinstance(value, str):
         return value
     return " ".join(unicodedata.normalize("NFC", value).translate(_PLAIN_QUOTES).split())
 
 
-def _metadata(value: Any, notes: list[str]) -> tuple[str | None, float | None]:
+def _read_metadata(value: Any, notes: list[str]) -> tuple[str | None, float | None]:
     if not isinstance(value, Mapping):
         notes.append("the answer has no metadata")
         return None, None
     target: Any = value.get("target_language")
-    said = value.get("credits_used")
-    used = amount(said)
-    if said is None:
+    reported_credits = value.get("credits_used")
+    used = check_amount(reported_credits)
+    if reported_credits is None:
         notes.append("the answer does not contain the credits that were used")
     elif used is None:
-        notes.append(odd_amount("credits_used", said))
-    # Keep a text completely or not at all, because half a key cannot be masked.
-    is_short = isinstance(target, str) and len(target) <= _SHOWN
+        notes.append(make_amount_warning("credits_used", reported_credits))
+    # Keep the value completely or not at all, because a part of a key cannot be masked.
+    is_short = isinstance(target, str) and len(target) <= _MAX_TARGET_CHARACTERS
     return target if is_short else None, None if used is None else float(used)

@@ -18,32 +18,33 @@ from speechframe.spec.socket import (
 )
 from speechframe.wire.chunking import Chunker
 
-_MARKER_S = (BUFFER_DELAY_MS.default or 0) / 1000
+_MIN_MARKER_WAIT_S = (BUFFER_DELAY_MS.default or 0) / 1000
+"""Least wait in seconds for the rest of an unfinished pause marker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a frame to the client, in the order of the actions."""
+    """Action: send a frame to the client."""
 
     frame: AudioFrame | FinalFrame | ErrorFrame | WarningFrame
 
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Synthesise a chunk of a turn. A turn has at most one chunk in synthesis.
+    """Action: synthesise a chunk of text. A turn has at most one chunk in synthesis.
 
     Parameters
     ----------
     generation
-        Number of the chunk, for calls of `audio` and `generated`. It is never used twice.
+        Number of the chunk, for calls of `Contexts.audio` and `Contexts.finish_chunk`. It is never used twice.
     turn
-        Number of the turn. Each turn has one audio file, which its `Finish` completes.
+        Number of the turn. All chunks of a turn are one audio file, which ends with a `Finish`.
     context_id
-        Context id as the client wrote it. None is the default context.
+        Context id of the client. None is the default context.
     text
         Text to speak, with its pause markers.
     voice_config
-        Voice and its settings. None is the default voice.
+        Voice and its settings. None is the default voice of the service.
     """
 
     generation: int
@@ -55,14 +56,14 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Finish the encoder of a turn after its last chunk, and call `finished` with the last bytes."""
+    """Action: finish the encoder of a turn, and call `Contexts.finish_turn` with its last bytes."""
 
     turn: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop the synthesis of a chunk. Audio that still arrives is ignored."""
+    """Action: stop the synthesis of a chunk. Further audio of the chunk is ignored."""
 
     generation: int
     turn: int
@@ -70,7 +71,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the socket. Its slots are free already."""
+    """Action: close the socket. Its slots are already free."""
 
     code: CloseCode
 
@@ -79,7 +80,7 @@ Action = Send | Generate | Finish | Cancel | Close
 
 
 class SlotPool(Protocol):
-    """Counter of the active contexts of a key, over all of its sockets."""
+    """Slots for the active contexts of a key. All sockets of the key share them."""
 
     def take(self) -> bool:
         """Take a slot. Return False if none is free."""
@@ -89,7 +90,7 @@ class SlotPool(Protocol):
 
 
 class TurnSlots:
-    """A pool with a fixed number of slots.
+    """A slot pool with a fixed number of slots.
 
     Examples
     --------
@@ -116,7 +117,39 @@ class TurnSlots:
 
 @dataclass(eq=False, slots=True)
 class Turn:
-    """The state of a context from its first frame to its final frame."""
+    """The state of a turn, which is the time of a context from its first frame to its final frame.
+
+    Attributes
+    ----------
+    number : int
+        Number of the turn on its socket.
+    settings : dict
+        Buffer settings of the turn, which override those of the socket.
+    queue : deque
+        Chunks that wait for synthesis, each with its voice.
+    queued_characters : int
+        Number of characters in `queue`.
+    generation : int or None
+        Number of the chunk in synthesis.
+    has_file : bool
+        Whether the synthesis of a chunk was begun, so that there is an audio file.
+    ended : bool
+        Whether the turn has no slot any more and gets no more text.
+    finishing : bool
+        Whether a `Finish` was returned.
+    due_s : float or None
+        Time at which the text in `chunker` must be synthesised.
+    delay_s : float
+        Longest wait of text for more text, in seconds.
+    warned_no_config : bool
+        Whether the client was warned about text without a voice_config.
+    requests_s : deque of float
+        Times of the generation requests of the last second.
+    warned_rate_s : float or None
+        Time of the last warning about too many generation requests.
+    failure : ErrorFrame or None
+        Fatal error that will be sent after the earlier turns of the id.
+    """
 
     number: int
     context_id: str | None
@@ -138,28 +171,28 @@ class Turn:
     failure: ErrorFrame | None = None
 
     def apply(self, settings: Mapping[str, Any]) -> None:
-        """Apply the settings of the socket. The turn's own settings override them."""
+        """Use the settings of the socket, except those that the turn's own settings override."""
         chosen = {**settings, **self.settings}
         self.chunker.min_buffer_size = int(chosen.get("min_buffer_size", BUFFER_SIZE.default or 0))
         self.chunker.mode = PredictiveChunking(chosen.get("predictive_chunking", PredictiveChunking.STRICT))
         self.delay_s = int(chosen.get("max_buffer_delay_in_ms", BUFFER_DELAY_MS.default or 0)) / 1000
 
-    def arm(self, now_s: float, *, anew: bool) -> None:
-        """Set the time when waiting text must be spoken. `anew` restarts the delay."""
+    def set_due_time(self, now_s: float, *, anew: bool) -> None:
+        """Set the time at which waiting text must be synthesised. If `anew`, the delay starts again."""
         if anew or not self.chunker.waiting:
             self.due_s = None
         if self.chunker.waiting:
             # Wait for the rest of a pause marker even if the client set no delay.
-            delay_s = max(self.delay_s, _MARKER_S) if self.chunker.in_marker else self.delay_s
+            delay_s = max(self.delay_s, _MIN_MARKER_WAIT_S) if self.chunker.is_in_marker else self.delay_s
             self.due_s = min(self.due_s if self.due_s is not None else inf, now_s + delay_s)
 
     def drop(self) -> None:
-        """Drop all text that is not being synthesised yet."""
+        """Drop all text whose synthesis has not begun."""
         self.chunker.flush()
         self.queue.clear()
         self.queued_characters = 0
         self.due_s = None
 
-    def about(self) -> dict[str, Any]:
+    def get_frame_fields(self) -> dict[str, Any]:
         """Return the fields that every frame of the turn contains."""
         return {"context_id": self.context_id, "trace_id": self.trace_id}

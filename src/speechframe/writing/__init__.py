@@ -1,1 +1,1 @@
-"""Words for people, and new files that replace none."""
+"""Text for people, and writing of new files that never replace existing files."""

@@ -1,7 +1,6 @@
-"""Files whose names this package chooses, and files of JSON that others may have written.
+"""Writing of new files under free names, and parsing of JSON that other programs may have written.
 
-None of the former replaces a file that is there. Only a file that a user names exactly, as the output of this
-very call, is replaced.
+Functions of this module never replace an existing file.
 """
 
 import filecmp
@@ -13,46 +12,52 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-# Filesystems allow 255 bytes. The rest is for an ending, a number and the name of a temporary file.
-_MOST_BYTES = 180
-_RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)
+# Characters that some system does not allow in a name, or that change the shown text.
+_UNSAFE_CHARACTERS = re.compile(
+    r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_MAX_STEM_BYTES = 180
+"""Largest length of a stem in bytes. File systems allow 255 bytes for a name with its number and ending."""
+# Names of devices on Windows, which cannot be names of files.
+_RESERVED_NAMES = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)
 
 
-def safe_stem(text: str) -> str:
-    """Return a text as the beginning of a file's name on any system. It is never a path and never too long.
+def make_safe_stem(text: str) -> str:
+    """Convert a text to the beginning of a file name that is valid on any system and not too long.
 
     Examples
     --------
-    >>> safe_stem("../a:b"), safe_stem("nul"), len(safe_stem("x" * 300))
+    >>> make_safe_stem("../a:b"), make_safe_stem("nul"), len(make_safe_stem("x" * 300))
     ('_a_b', 'nul_', 180)
     """
-    name = _UNSAFE.sub("_", text).encode()[:_MOST_BYTES].decode(errors="ignore").strip(". ")
-    return f"{name}_" if not name or _RESERVED.fullmatch(name) else name
+    name = _UNSAFE_CHARACTERS.sub("_", text).encode()[:_MAX_STEM_BYTES].decode(errors="ignore").strip(". ")
+    return f"{name}_" if not name or _RESERVED_NAMES.fullmatch(name) else name
 
 
 def write_new(folder: Path, stem: str, contents: Mapping[str, bytes | Path]) -> list[Path]:
-    """Write files that have one stem and return their paths. Existing files stay as they are.
+    """Write files with a common stem, and return their paths. Existing files are never changed.
 
     Parameters
     ----------
-    folder, stem
-        Names of the files begin with `stem`. If one of them is there, all begin with ``stem-2``, and so on.
-        A file that is there with the same content counts as written.
+    folder
+        Existing folder of the files.
+    stem
+        Beginning of the file names. If a file with other content exists under one of the names, all names
+        begin with ``stem-2``, and so on. An existing file with the same content counts as written.
     contents
-        By ending (``.pt-BR.srt``), bytes or the path of a file to copy.
+        Content by ending, such as ``.pt-BR.srt``. A content is bytes, or the path of a file to copy.
     """
-    for paths in _places(folder, stem, [*contents]):
+    for paths in _iter_free_names(folder, stem, [*contents]):
         found = dict(zip(paths, contents.values(), strict=True))
         there = [path for path in paths if path.exists() or path.is_symlink()]
-        if all(_holds(path, found[path]) for path in there):
+        if all(_has_content(path, found[path]) for path in there):
             written: list[Path] = []
             try:
                 for path, content in found.items():
                     if not path.exists():
-                        _write(path, content)
+                        _write_file(path, content)
                         written.append(path)
-            except FileExistsError:  # another process took the name just now
+            except FileExistsError:  # another process has just created the file
                 for path in written:
                     path.unlink()
                 continue
@@ -61,8 +66,8 @@ def write_new(folder: Path, stem: str, contents: Mapping[str, bytes | Path]) -> 
 
 
 def open_new(folder: Path, stem: str, ending: str) -> BinaryIO:
-    """Open a new file for writing, under a free name. Its ``name`` is its path."""
-    for (path,) in _places(folder, stem, [ending]):
+    """Open a new file for writing bytes, under a free name such as ``stem-2``. Its ``name`` is its path."""
+    for (path,) in _iter_free_names(folder, stem, [ending]):
         try:
             return path.open("xb")
         except FileExistsError:
@@ -71,21 +76,21 @@ def open_new(folder: Path, stem: str, ending: str) -> BinaryIO:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value in JSON. Raise ValueError, also if the JSON is nested too deeply."""
+    """Return the value of a JSON text. Raise ValueError if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-def _places(folder: Path, stem: str, endings: list[str]) -> Iterator[list[Path]]:
+def _iter_free_names(folder: Path, stem: str, endings: list[str]) -> Iterator[list[Path]]:
     for number in itertools.count(1):
         name = stem if number == 1 else f"{stem}-{number}"
         yield [folder / f"{name}{ending}" for ending in endings]
 
 
-def _holds(path: Path, content: bytes | Path) -> bool:
-    """Return whether a file has this content."""
+def _has_content(path: Path, content: bytes | Path) -> bool:
+    """Return whether a path is a file with this content."""
     if not path.is_file():
         return False
     if isinstance(content, Path):
@@ -93,7 +98,7 @@ def _holds(path: Path, content: bytes | Path) -> bool:
     return path.stat().st_size == len(content) and path.read_bytes() == content
 
 
-def _write(path: Path, content: bytes | Path) -> None:
+def _write_file(path: Path, content: bytes | Path) -> None:
     with path.open("xb") as file:
         try:
             if isinstance(content, bytes):
@@ -103,5 +108,5 @@ def _write(path: Path, content: bytes | Path) -> None:
                     shutil.copyfileobj(source, file, 1 << 20)
             file.flush()
         except OSError:
-            path.unlink(missing_ok=True)  # half a file is worse than none
+            path.unlink(missing_ok=True)  # do not leave an incomplete file
             raise

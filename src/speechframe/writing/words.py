@@ -1,42 +1,44 @@
-"""Words for people. Numbers get their nouns, and texts of others do nothing to a terminal."""
+"""Text for people: numbers with nouns, and texts without characters that control a terminal."""
 
 import re
 
-# Control characters other than tab and line feed, line separators, direction overrides, surrogates.
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Control characters except tab and line feed, line separators, direction overrides and surrogates.
+_UNPRINTABLE_CHARACTERS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
-def counted(number: float, one: str, many: str = "") -> str:
-    """Return a number with its noun. `many` is `one` with an s by default.
+def format_count(number: float, one: str, many: str = "") -> str:
+    """Return a number with its noun. `one` is the singular, and `many` the plural (default: `one` with an s).
 
     Examples
     --------
-    >>> counted(1, "row"), counted(2_000, "row"), counted(2, "retry", "retries"), counted(1.5, "credit")
+    >>> format_count(1, "row"), format_count(2_000, "row"), format_count(2, "retry", "retries"), format_count(1.5, "credit")
     ('1 row', '2,000 rows', '2 retries', '1.5 credits')
     """
     digits = f"{number:,}" if isinstance(number, int) else f"{number:,.10g}"
     return f"{digits} {one if number == 1 else many or f'{one}s'}"
 
 
-def printable(text: str) -> str:
-    r"""Return `text` with U+FFFD for each character that does something to a terminal.
+def replace_unprintable(text: str) -> str:
+    r"""Return a text in which each character that could control a terminal is replaced by U+FFFD.
 
-    Tabs and line feeds stay. So do joiners, without which some scripts and emoji are another text.
+    Tabs and line feeds are kept, and also joiners, which are part of some scripts and emoji.
 
     Examples
     --------
-    >>> printable("\x1b[2Jdone\u202e"), printable("two\nlines")
+    >>> replace_unprintable("\x1b[2Jdone\u202e"), replace_unprintable("two\nlines")
     ('\ufffd[2Jdone\ufffd', 'two\nlines')
     """
-    return text if text.isascii() and text.isprintable() else _UNSAFE.sub("\ufffd", text)
+    return text if text.isascii() and text.isprintable() else _UNPRINTABLE_CHARACTERS.sub("\ufffd", text)
 
 
-def escaped(json_text: str) -> str:
-    r"""Return JSON with each such character escaped. Programs read the same values.
+def escape_unprintable(json_text: str) -> str:
+    r"""Escape each character of a JSON text that could control a terminal. The JSON values stay the same.
 
     Examples
     --------
-    >>> escaped('"done\u202e"')
+    >>> escape_unprintable('"done\u202e"')
     '"done\\u202e"'
     """
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text)
+    return _UNPRINTABLE_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text)

@@ -1,1 +1,1 @@
-"""The commands of `speechframe`. Each has a module, and all verbs share one."""
+"""The commands of `speechframe`. All verbs (functions such as `generate`) except `dub` share one module."""

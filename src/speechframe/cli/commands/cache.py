@@ -5,26 +5,27 @@ import heapq
 from typing import TYPE_CHECKING, Any
 
 from speechframe.cli import exits, show
-from speechframe.cli.actions import add_action, add_actions, whole_number
+from speechframe.cli.actions import add_action, add_actions, make_integer_parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from speechframe.store.cache import Cache
 
-_SHOWN, _MOST = 20, 10**9
+_DEFAULT_SHOWN_ENTRIES, _MAX_SHOWN_ENTRIES = 20, 10**9
+"""Default and largest number of entries that ``ls`` lists."""
 _DESCRIPTION = (
-    "The cache is a folder of answers that several runs can use. A call whose answer is there is free. "
+    "The cache is a folder of answers that several runs can use. A call with a cached answer is free. "
     "Runs use the cache with --cache, or if SPEECHFRAME_CACHE is set."
 )
-_HEAD = ("last_used", "size", "seconds", "format", "voice", "locale", "service", "request_key")
+_TABLE_HEAD = ("last_used", "size", "seconds", "format", "voice", "locale", "service", "request_key")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``ls`` and ``prune``."""
+    """Add the actions ``ls`` and ``prune``."""
     parser.description = _DESCRIPTION
     below = add_actions(parser)
-    ls = _action(below, "ls", "List entries, the last used first, and their total size.")
+    ls = _add_cache_action(below, "ls", "List entries, the last used first, and their total size.")
     ls.add_argument(
         "--by",
         choices=("used", "size"),
@@ -33,28 +34,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     ls.add_argument(
         "--most",
-        type=whole_number(0, _MOST),
-        default=_SHOWN,
+        type=make_integer_parser(0, _MAX_SHOWN_ENTRIES),
+        default=_DEFAULT_SHOWN_ENTRIES,
         metavar="N",
         help="number of entries to list (default: %(default)s)",
     )
-    prune = _action(below, "prune", "Remove entries until the limits hold, the least recently used first.")
+    prune = _add_cache_action(
+        below, "prune", "Remove entries until the limits hold, the least recently used first."
+    )
     prune.add_argument(
         "--max-gb",
-        type=_limit,
+        type=_parse_limit,
         metavar="NUMBER",
         help="largest size of the cache afterwards, in GB of 2**30 bytes (default: setting cache_max_gb)",
     )
     prune.add_argument(
         "--max-age-days",
-        type=_limit,
+        type=_parse_limit,
         metavar="NUMBER",
         help="remove entries unused for this many days (default: cache_max_age_days of the settings)",
     )
     prune.add_argument("--dry-run", action="store_true", help="only show the number of entries to remove")
 
 
-def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
+def _add_cache_action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
     parser = add_action(below, name, summary)
     parser.add_argument(
         "--cache",
@@ -64,7 +67,7 @@ def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _limit(words: str) -> float:
+def _parse_limit(words: str) -> float:
     try:
         number = float(words)
     except ValueError:
@@ -75,14 +78,14 @@ def _limit(words: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List or prune the cache."""
+    """List or prune the cache. Return the exit code."""
     from speechframe import settings
     from speechframe.errors import SettingsError
-    from speechframe.settings.spending import cache_rules
+    from speechframe.settings.spending import read_cache_rules
     from speechframe.store.cache import open_cache
 
     try:
-        cache = open_cache(True, **cache_rules(settings.read(cache=options.cache)))
+        cache = open_cache(True, **read_cache_rules(settings.read_settings(cache=options.cache)))
     except SettingsError as error:
         options.parser.error(str(error))
     assert cache is not None  # noqa: S101 - open_cache(True) returns a cache
@@ -92,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
 def _list(cache: "Cache", options: argparse.Namespace) -> int:
     count, seconds = 0, 0.0
 
-    def counted() -> "Iterator[dict[str, Any]]":
+    def count_entries() -> "Iterator[dict[str, Any]]":
         nonlocal count, seconds
         for entry in cache.entries():
             count += 1
@@ -100,47 +103,58 @@ def _list(cache: "Cache", options: argparse.Namespace) -> int:
             yield entry
 
     by_size = options.by == "size"
-    shown = heapq.nlargest(options.most, counted(), key=lambda e: e["bytes" if by_size else "last_used"])
+    shown = heapq.nlargest(
+        options.most, count_entries(), key=lambda e: e["bytes" if by_size else "last_used"]
+    )
     size = cache.size()
     if options.json:
         totals = {"entries": count, "bytes": size, "audio_seconds": round(seconds, 3)}
-        limits = {"max_bytes": _or_none(cache.max_bytes), "max_age_days": _or_none(cache.max_age_days)}
+        limits = {
+            "max_bytes": _replace_infinity(cache.max_bytes),
+            "max_age_days": _replace_infinity(cache.max_age_days),
+        }
         show.print_json({"cache": str(cache.folder), **totals, **limits, "shown": shown})
         return exits.OK
     if shown:
-        show.write(show.table(_HEAD, map(_cells, shown), width=show.terminal_width()))
+        show.write_line(
+            show.format_table(_TABLE_HEAD, map(_make_cells, shown), width=show.get_terminal_width())
+        )
     if count > len(shown):
-        show.write(f"... and {count - len(shown):,} more")
-    limit = "" if cache.max_bytes is None else f" of {show.size(cache.max_bytes)}"
-    words = f"{show.counted(count, 'entry', 'entries')}, {seconds / 60:,.1f} minutes of audio"
+        show.write_line(f"... and {count - len(shown):,} more")
+    limit = "" if cache.max_bytes is None else f" of {show.format_size(cache.max_bytes)}"
+    words = f"{show.format_count(count, 'entry', 'entries')}, {seconds / 60:,.1f} minutes of audio"
     is_missing = options.cache and not cache.folder.is_dir()
     missing = " (the folder does not exist yet)" if is_missing else ""
-    show.write(f"{cache.folder}{missing}: {words}, {show.size(size)}{limit}")
+    show.write_line(f"{cache.folder}{missing}: {words}, {show.format_size(size)}{limit}")
     return exits.OK
 
 
-def _cells(entry: "dict[str, Any]") -> list[Any]:
-    shown = [show.when(entry["last_used"]), show.size(entry["bytes"]), show.seconds(entry["audio_seconds"])]
+def _make_cells(entry: "dict[str, Any]") -> list[Any]:
+    shown = [
+        show.format_time(entry["last_used"]),
+        show.format_size(entry["bytes"]),
+        show.format_seconds(entry["audio_seconds"]),
+    ]
     return [*shown, *(entry[name] for name in ("format", "voice_id", "locale", "service", "key"))]
 
 
 def _prune(cache: "Cache", options: argparse.Namespace) -> int:
-    from speechframe.store.cache import GB
+    from speechframe.store.cache import GIBIBYTE
 
-    max_bytes = None if options.max_gb is None else options.max_gb * GB
+    max_bytes = None if options.max_gb is None else options.max_gb * GIBIBYTE
     done = cache.prune(max_bytes=max_bytes, max_age_days=options.max_age_days, dry_run=options.dry_run)
     if options.json:
         show.print_json({"cache": str(cache.folder), "dry_run": options.dry_run, **done})
         return exits.OK
     entries, left = (
-        f"{show.counted(done[count], 'entry', 'entries')} ({show.size(done[size])})"
+        f"{show.format_count(done[count], 'entry', 'entries')} ({show.format_size(done[size])})"
         for count, size in (("entries", "bytes_freed"), ("entries_left", "bytes_left"))
     )
     verbs = ("would be removed", "would be left") if options.dry_run else ("removed", "left")
-    show.write(f"{cache.folder}: {entries} {verbs[0]}; {left} {verbs[1]}")
+    show.write_line(f"{cache.folder}: {entries} {verbs[0]}; {left} {verbs[1]}")
     return exits.OK
 
 
-def _or_none(limit: float | None) -> float | None:
-    # JSON cannot express infinity.
+def _replace_infinity(limit: float | None) -> float | None:
+    # JSON has no value for infinity, which stands for no limit.
     return None if limit == float("inf") else limit

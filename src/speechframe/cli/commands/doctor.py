@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
+    """Add the options of the command."""
     parser.description = (
         "Check the installation, and show how to install missing parts. Every engine really speaks a word. "
         "The exit code is 0 if everything that is set up works, else 1."
@@ -21,16 +21,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run all checks and print their results."""
+    """Run all checks and print their results. Return the exit code."""
     from speechframe.cli import checks
 
-    about = checks.about()
+    about = checks.describe_versions()
     if not options.json:
-        show.write(f"speechframe {about['version']}, Python {about['python']}, {about['platform']}")
+        show.write_line(f"speechframe {about['version']}, Python {about['python']}, {about['platform']}")
     made = []
-    for group, found in groupby(checks.all_checks(), key=lambda check: check.group):
+    for group, found in groupby(checks.run_checks(), key=lambda check: check.group):
         if not options.json:
-            show.write(f"\n{group}")
+            show.write_line(f"\n{group}")
         for check in found:
             made.append(check)
             if not options.json:
@@ -41,17 +41,17 @@ def run(options: argparse.Namespace) -> int:
         facts = [asdict(check) for check in made]
         show.print_json({**about, "ok": not failed, "checks": facts, "exit_code": code})
     else:
-        show.write(f"\n{_verdict(failed)}")
+        show.write_line(f"\n{_describe_verdict(failed)}")
     return code
 
 
 def _show(check: "Check") -> None:
-    show.write(f"  {check.state:<8} {check.name:<15} {check.words}")
+    show.write_line(f"  {check.state:<8} {check.name:<15} {check.words}")
     if check.command:
-        show.write(f"  {'':<8} {'':<15} get it: {check.command}")
+        show.write_line(f"  {'':<8} {'':<15} get it: {check.command}")
 
 
-def _verdict(failed: int) -> str:
+def _describe_verdict(failed: int) -> str:
     if not failed:
         return "Everything that is set up works."
     return f"{failed} thing{'s do' if failed != 1 else ' does'} not work. See `failed` above."

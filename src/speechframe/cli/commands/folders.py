@@ -18,19 +18,20 @@ if TYPE_CHECKING:
     from speechframe.store.folder import Folder
     from speechframe.store.verify import Problem
 
-_ROOTS = (Path("speechframe-runs"), Path("runs"))
-_HEAD = ("path", "verb", "done", "status", "credits", "audio", "size", "changed")
+_DEFAULT_ROOTS = (Path("speechframe-runs"), Path("runs"))
+"""Folders that ``ls`` searches by default."""
+_TABLE_HEAD = ("path", "verb", "done", "status", "credits", "audio", "size", "changed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``ls``, ``verify`` and ``rm``."""
+    """Add the actions ``ls``, ``verify`` and ``rm``."""
     below = add_actions(parser)
     ls = add_action(below, "ls", "List run folders.")
-    roots = " and ".join(f"./{root}" for root in _ROOTS)
+    roots = " and ".join(f"./{root}" for root in _DEFAULT_ROOTS)
     ls.add_argument(
         "folders",
         nargs="*",
-        type=_local_folder("ls", "list"),
+        type=_make_folder_parser("ls", "list"),
         metavar="FOLDER",
         help=f"folders to search, at any depth (default: {roots})",
     )
@@ -42,17 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     rm = add_action(below, "rm", "Remove runs with all of their files.")
     rm.add_argument(
-        "folders", nargs="+", type=_local_folder("rm", "remove"), metavar="RUN", help="a run's folder"
+        "folders", nargs="+", type=_make_folder_parser("rm", "remove"), metavar="RUN", help="a run's folder"
     )
     rm.add_argument(
         "--yes", action="store_true", help="remove without a question. Required without a terminal"
     )
 
 
-def _local_folder(action: str, doing: str) -> "Callable[[str], Path]":
-    def folder(words: str) -> Path:
+def _make_folder_parser(action: str, doing: str) -> "Callable[[str], Path]":
+    def parse_folder(words: str) -> Path:
         if not words:
-            # Path("") would be the current folder. The usual cause is an empty variable of a script.
+            # Refuse an empty text, often from an empty shell variable. Path("") would be the current folder.
             raise argparse.ArgumentTypeError(f"'' is not a folder; name the folder to {doing}")
         if "://" in words:
             raise argparse.ArgumentTypeError(
@@ -60,11 +61,11 @@ def _local_folder(action: str, doing: str) -> "Callable[[str], Path]":
             )
         return Path(words)
 
-    return folder
+    return parse_folder
 
 
 def run(options: argparse.Namespace) -> int:
-    """List, verify or remove runs."""
+    """List, verify or remove runs. Return the exit code."""
     return {"ls": _list, "verify": _verify, "rm": _remove}[options.action](options)
 
 
@@ -72,45 +73,47 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from speechframe.cli.run_facts import read_facts, run_folders
+    from speechframe.cli.run_facts import find_run_folders, read_facts
 
     missing = [folder for folder in options.folders if not folder.is_dir()]
     if missing:
         raise NotARun(f"{missing[0]} is not a folder; name a run, or a folder that contains runs")
     found: list[RunFacts] = []
-    for folder in run_folders(options.folders or _ROOTS):
+    for folder in find_run_folders(options.folders or _DEFAULT_ROOTS):
         try:
             facts = read_facts(folder)
         except SpeechframeError as error:
-            show.note(f"not listed: {error}")
+            show.write_note(f"not listed: {error}")
             continue
         if facts.problem is not None:
-            show.note(f"damaged: {facts.problem}")
+            show.write_note(f"damaged: {facts.problem}")
         found.append(facts)
     found.sort(key=lambda facts: facts.changed_at, reverse=True)
     if options.json:
         show.print_json({"runs": list(map(asdict, found)), "exit_code": exits.OK})
         return exits.OK
     if found:
-        show.write(show.table(_HEAD, map(_cells, found), width=show.terminal_width()))
+        show.write_line(
+            show.format_table(_TABLE_HEAD, map(_make_cells, found), width=show.get_terminal_width())
+        )
     else:
-        where = ", ".join(map(str, options.folders or _ROOTS))
-        show.write(f"no runs below {where}")
+        where = ", ".join(map(str, options.folders or _DEFAULT_ROOTS))
+        show.write_line(f"no runs below {where}")
     return exits.OK
 
 
-def _cells(facts: "RunFacts") -> list[Any]:
-    changed = show.when(facts.changed_at)
+def _make_cells(facts: "RunFacts") -> list[Any]:
+    changed = show.format_time(facts.changed_at)
     if facts.problem is not None:
-        return [str(facts.path), None, None, facts.status, None, None, show.size(facts.bytes), changed]
+        return [str(facts.path), None, None, facts.status, None, None, show.format_size(facts.bytes), changed]
     return [
         str(facts.path),
         facts.operation,
         f"{facts.done:,}/{facts.rows:,}",
         facts.status,
         f"{facts.credits:,.10g}",
-        show.seconds(facts.audio_seconds if facts.has_audio else None),
-        show.size(facts.bytes),
+        show.format_seconds(facts.audio_seconds if facts.has_audio else None),
+        show.format_size(facts.bytes),
         changed,
     ]
 
@@ -123,13 +126,13 @@ def _verify(options: argparse.Namespace) -> int:
     code = exits.OK
     for folder in options.folders:
         try:
-            path, faults = _problems(folder)
+            path, faults = _find_problems(folder)
         except SpeechframeError as error:
             if not options.folders[1:]:
                 raise
-            # Report this folder as damaged and go on with the others.
-            found[folder] = [_unreadable(error)]
-            code = exits.code_of_error(error)
+            # Report this run as damaged and continue with the other runs.
+            found[folder] = [_make_unreadable_problem(error)]
+            code = exits.find_error_code(error)
             continue
         found[path] = faults
         if faults and code == exits.OK:
@@ -139,15 +142,15 @@ def _verify(options: argparse.Namespace) -> int:
         show.print_json({"runs": problems, "ok": code == exits.OK, "exit_code": code})
         return code
     for path, faults in found.items():
-        count = show.counted(len(faults), "problem", "problems") if faults else "whole"
-        show.write(f"{path}: {count}")
+        count = show.format_count(len(faults), "problem", "problems") if faults else "whole"
+        show.write_line(f"{path}: {count}")
         if faults:
             rows = [[problem.file, problem.request_key, problem.words] for problem in faults]
-            show.write(show.table(["file", "request_key", "problem"], rows))
+            show.write_line(show.format_table(["file", "request_key", "problem"], rows))
     return code
 
 
-def _problems(folder: str) -> "tuple[str, list[Problem]]":
+def _find_problems(folder: str) -> "tuple[str, list[Problem]]":
     from speechframe.store.reader import open_folder
     from speechframe.store.verify import verify
 
@@ -155,7 +158,7 @@ def _problems(folder: str) -> "tuple[str, list[Problem]]":
     return str(run), verify(run)
 
 
-def _unreadable(error: SpeechframeError) -> "Problem":
+def _make_unreadable_problem(error: SpeechframeError) -> "Problem":
     from speechframe.store.folder import RUN_FILE
     from speechframe.store.verify import Problem
 
@@ -174,58 +177,63 @@ def _remove(options: argparse.Namespace) -> int:
     folders = list({folder.resolve(): folder for folder in reversed(options.folders)}.values())[::-1]
     facts = [read_facts(folder) for folder in folders]
     for each in facts:
-        show.note(f"{each.path}: {_loss(each)}")
+        show.write_note(f"{each.path}: {_describe_loss(each)}")
     if not options.yes and not _is_confirmed(options.parser, facts):
-        show.note("nothing was removed")
+        show.write_note("nothing was removed")
         return exits.INTERRUPTED
     for folder in folders:
-        _book_rest(open_folder(folder))
+        _write_missing_attempts(open_folder(folder))
         left = remove_run(open_folder(folder))
         if left:
             more = " ..." if left[3:] else ""
-            show.note(f"{folder} keeps files that speechframe did not write: {', '.join(left[:3])}{more}")
+            show.write_note(
+                f"{folder} keeps files that speechframe did not write: {', '.join(left[:3])}{more}"
+            )
         if not options.json:
-            show.write(f"removed {folder}")
+            show.write_line(f"removed {folder}")
     if options.json:
         show.print_json({"removed": list(map(asdict, facts)), "exit_code": exits.OK})
     return exits.OK
 
 
-def _book_rest(run: "Folder") -> None:
-    """Write the last attempts of a killed run to the ledger before its folder is removed."""
-    from speechframe.settings import read
-    from speechframe.settings.spending import spending_rules
+def _write_missing_attempts(run: "Folder") -> None:
+    """Write missing attempts of a killed run to the ledger, before the folder of the run is removed.
+
+    If this fails, print a note.
+    """
+    from speechframe.settings import read_settings
+    from speechframe.settings.spending import read_spending_rules
     from speechframe.store import ledger, parts
     from speechframe.store.folder import read_manifest
     from speechframe.store.reader import open_folder
 
     try:
-        manifest, of_all = read_manifest(run), open_folder(str(spending_rules(read()).ledger))
-        if manifest.run_id in ledger.open_runs(of_all):
+        manifest, of_all = read_manifest(run), open_folder(str(read_spending_rules(read_settings()).ledger))
+        if manifest.run_id in ledger.read_open_notes(of_all):
             of_run = ledger.Ledger(of_all, manifest.run_id)
             with run.lock():
-                parts.recover(run, manifest.schema, {}, time.time(), of_run)
+                parts.recover_journal(run, manifest.schema, {}, time.time(), of_run)
             of_run.end()
     except SpeechframeError as error:
-        show.note(f"the ledger may lack the last attempts of {run}: {error}")
+        show.write_note(f"the ledger may lack the last attempts of {run}: {error}")
 
 
-def _loss(facts: "RunFacts") -> str:
+def _describe_loss(facts: "RunFacts") -> str:
     if facts.problem is not None:
-        return f"it cannot be read ({facts.problem}), {show.size(facts.bytes)}"
+        return f"it cannot be read ({facts.problem}), {show.format_size(facts.bytes)}"
     if facts.has_audio:
         made = (
-            show.counted(facts.clips or 0, "clip", "clips")
+            show.format_count(facts.clips or 0, "clip", "clips")
             + f", {(facts.audio_seconds or 0.0) / 60:,.1f} minutes of audio"
         )
     else:
-        made = show.counted(facts.clips or 0, "translation", "translations")
-    spent = show.counted(facts.credits or 0.0, "credit")
-    return f"{made}, {spent} spent on {facts.service}, {show.size(facts.bytes)}"
+        made = show.format_count(facts.clips or 0, "translation", "translations")
+    spent = show.format_count(facts.credits or 0.0, "credit")
+    return f"{made}, {spent} spent on {facts.service}, {show.format_size(facts.bytes)}"
 
 
 def _is_confirmed(parser: argparse.ArgumentParser, facts: "Sequence[RunFacts]") -> bool:
     if not sys.stdin.isatty():
         parser.error("a terminal is needed to confirm the removal; add --yes to remove without a question")
-    show.note(f"Remove {show.counted(len(facts), 'run', 'runs')} for good? [y/N]")
+    show.write_note(f"Remove {show.format_count(len(facts), 'run', 'runs')} for good? [y/N]")
     return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -12,12 +12,12 @@ _DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
+    """Add the options of the command."""
     parser.description = _DESCRIPTION
     parser.add_argument("folder", metavar="RUN", help="the run's folder")
     parser.add_argument(
         "--table",
-        type=runs.existing_file,
+        type=runs.parse_existing_path,
         metavar="TABLE",
         help="a new table for the run. New and changed rows are made. Unchanged rows cost nothing",
     )
@@ -27,30 +27,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="make another take of the rows with these ids, or with one status such as failed or suspect",
     )
-    # The folder and the takes are the run's own.
-    declared.add(parser.add_argument_group("the run"), declared.run_options(without=("run_dir", "take")))
+    # The run itself determines its folder and its takes, so these options are not offered.
+    declared.add_options(
+        parser.add_argument_group("the run"), declared.read_run_options(without=("run_dir", "take"))
+    )
     selection.add_arguments(parser)
     runs.add_report_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Continue the run and print its report."""
+    """Continue the run and print its report. Return the exit code."""
     from speechframe import api
     from speechframe.batch.live import open_run
 
-    given = declared.values(options)
-    runs.settle_run_options(options.parser, given)
+    given = declared.collect_values(options)
+    runs.check_run_options(options.parser, given)
     if options.redo and options.table:
         options.parser.error("--redo and --table cannot be combined; run resume once with each")
-    # Refuse a folder without a run before a service starts.
+    # Open the run now, so that a folder without a run is refused before a service starts.
     open_run(options.folder)
-    service = selection.service(options)
-    with runs.gentle_interrupts():
-        made = api.resume(options.folder, options.table, redo=_redo(options.redo), **given, service=service)
+    service = selection.choose_service(options)
+    with runs.explain_interrupts():
+        made = api.resume(
+            options.folder, options.table, redo=_parse_redo(options.redo), **given, service=service
+        )
     return runs.report(made, options)
 
 
-def _redo(words: list[str] | None) -> Any:
+def _parse_redo(words: list[str] | None) -> Any:
     from speechframe.batch.prepare import REDO_STATUSES
 
     if words is not None and len(words) == 1 and words[0] in REDO_STATUSES:

@@ -1,4 +1,4 @@
-"""The command ``speechframe say``, which speaks one line into a file or a stream."""
+"""The command ``speechframe say``, which speaks one text into a file or to standard output."""
 
 import argparse
 import os
@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from speechframe.cli import declared, docstrings, exits, selection, show
-from speechframe.cli.docstrings import option_name
+from speechframe.cli.docstrings import make_option_name
 from speechframe.errors import SpeechframeError
-from speechframe.writing.files import open_new, safe_stem
+from speechframe.writing.files import make_safe_stem, open_new
 
 if TYPE_CHECKING:
     from speechframe.client import SyncStream
     from speechframe.spec.speech import Format
 
-STDOUT = "-"
-_NAME_WORDS = 5
-_NAME_CHARACTERS = 40
+STDOUT_NAME = "-"
+"""Name of the output file that stands for standard output."""
+_MAX_NAME_WORDS = 5
+_MAX_NAME_CHARACTERS = 40
+"""Largest number of words, and of characters, of the text in the name of a new file."""
 
 
 class _Output(NamedTuple):
@@ -29,14 +31,14 @@ class _Output(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `generate` that concern one text, as constants."""
-    generate = declared.verb_of("generate")
+    """Add options for the parameters of `generate` that apply to a single text, and for the output."""
+    generate = declared.load_verb_signature("generate")
     own = [
-        replace(p, takes_column=False, help=docstrings.without_columns(p.help))
-        for p in declared.parameters(generate)
+        replace(p, takes_column=False, help=docstrings.remove_columns_part(p.help))
+        for p in declared.read_parameters(generate)
         if not p.is_data
     ]
-    take = [p for p in declared.run_options() if p.name == "take"]
+    take = [p for p in declared.read_run_options() if p.name == "take"]
     parser.add_argument("text", metavar="TEXT", help="text, with pause markers such as [pause 1s] if wanted")
     parser.add_argument(
         "-o",
@@ -46,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "an ending gets an ending, and a number if the name is taken. - is standard output. Default: a new "
         "file here, named after the text",
     )
-    declared.add(parser.add_argument_group("the call"), [*own, *take])
+    declared.add_options(parser.add_argument_group("the call"), [*own, *take])
     selection.add_arguments(parser)
     parser.add_argument(
         "--stream",
@@ -60,38 +62,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Speak the text, write the file and print its name."""
+    """Speak the text, write the audio and print the name of the file. Return the exit code."""
     from speechframe.spec.speech import StreamRequest
 
-    given = declared.values(options)
-    target = _target(options, given)
+    given = declared.collect_values(options)
+    target = _check_output_path(options, given)
     taken = {*StreamRequest.model_fields, "voice", "take"} - {"text", "voice_id"}
     if options.stream and (foreign := sorted(given.keys() - taken)):
-        options.parser.error(f"--stream cannot be combined with {', '.join(map(option_name, foreign))}")
+        options.parser.error(f"--stream cannot be combined with {', '.join(map(make_option_name, foreign))}")
     make = _stream if options.stream else _speak
     try:
-        output = make(options, given, target, selection.service(options))
+        output = make(options, given, target, selection.choose_service(options))
     except BrokenPipeError:
         raise
     except OSError as error:
-        show.note(f"speechframe say: {error.filename or target} cannot be written: {error.strerror}")
+        show.write_note(f"speechframe say: {error.filename or target} cannot be written: {error.strerror}")
         return exits.ROWS_FAILED
     for warning in output.facts["warnings"]:
-        show.note(f"warning: {warning}")
+        show.write_note(f"warning: {warning}")
     if options.json and output.file is not None:
         show.print_json({"file": str(output.file), **output.facts})
         return exits.OK
     if output.file is not None:
-        show.write(output.file)
-    show.note(output.words)
+        show.write_line(output.file)
+    show.write_note(output.words)
     return exits.OK
 
 
-def _target(options: argparse.Namespace, given: dict[str, Any]) -> Path | None:
-    """Return the checked output path. Set the format from its ending."""
+def _check_output_path(options: argparse.Namespace, given: dict[str, Any]) -> Path | None:
+    """Return the path of the output file. Return None for standard output and for a new file here.
+
+    An unusable path is a usage error. If `given` has no format, the ending of the path sets the format there.
+    """
     from speechframe.spec.speech import Format
 
-    if options.output is None or options.output == STDOUT:
+    if options.output is None or options.output == STDOUT_NAME:
         return None
     target = Path(options.output).expanduser()
     parent = target.parent
@@ -111,28 +116,30 @@ def _speak(options: argparse.Namespace, given: dict[str, Any], target: Path | No
     from speechframe import api
 
     clip, file = api.say(options.text, **given, service=service), None
-    if options.output == STDOUT:
+    if options.output == STDOUT_NAME:
         sys.stdout.buffer.write(clip.audio)
         sys.stdout.flush()
     else:
-        file = clip.save(target or _free_name(clip.text, clip.voice_id, clip.format))
+        file = clip.save(target or _create_free_file(clip.text, clip.voice_id, clip.format))
     facts = {
         "voice_id": clip.voice_id, "format": clip.format.value, "sample_rate": clip.sample_rate,
         "audio_seconds": round(clip.audio_seconds, 3), "credits": clip.credits,
         "warnings": list(clip.warnings),
         "word_durations": [{"word": w, "start_ms": s, "end_ms": e} for w, s, e in clip.words],
     }  # fmt: skip
-    words = f"{clip.voice_id}: {clip.audio_seconds:.1f} s of audio, {show.counted(clip.credits, 'credit')}"
+    words = (
+        f"{clip.voice_id}: {clip.audio_seconds:.1f} s of audio, {show.format_count(clip.credits, 'credit')}"
+    )
     return _Output(file, facts, words)
 
 
 def _stream(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Output:
-    """Write each piece when it arrives. Return the facts of the whole stream."""
+    """Stream the speech, and write each chunk of audio when it arrives."""
     from speechframe import api
 
     voice = given["voice"]
     with api.stream(options.text, **given, service=service) as stream:
-        show.note(f"first audio after {stream.first_byte_ms or 0:.0f} ms")
+        show.write_note(f"first audio after {stream.first_byte_ms or 0:.0f} ms")
         file = _write_stream(stream, target, options, voice)
     summary = stream.summary
     facts = {
@@ -144,8 +151,8 @@ def _stream(options: argparse.Namespace, given: dict[str, Any], target: Path | N
     }  # fmt: skip
     words = (
         f"{voice}: {summary.audio_seconds:.1f} s of audio in {summary.latency_ms / 1000:.1f} s, "
-        f"{show.counted(summary.billed_characters, 'billed character')}, "
-        f"{show.counted(summary.bytes, 'byte')}, trace id {summary.trace_id}"
+        f"{show.format_count(summary.billed_characters, 'billed character')}, "
+        f"{show.format_count(summary.bytes, 'byte')}, trace id {summary.trace_id}"
     )
     return _Output(file, facts, words)
 
@@ -153,34 +160,34 @@ def _stream(options: argparse.Namespace, given: dict[str, Any], target: Path | N
 def _write_stream(
     stream: "SyncStream", target: Path | None, options: argparse.Namespace, voice: str
 ) -> Path | None:
-    if options.output == STDOUT:
-        _copy(stream, sys.stdout.buffer)
+    if options.output == STDOUT_NAME:
+        _copy_chunks(stream, sys.stdout.buffer)
         return None
-    path = target or _free_name(options.text, voice, stream.format)
+    path = target or _create_free_file(options.text, voice, stream.format)
     if not path.suffix:
         with open_new(path.parent, path.name, f".{stream.format.value.lower()}") as new:
             path = Path(new.name)
     if path.suffix[1:].upper() == stream.format.value:
         with path.open("wb") as file:
             try:
-                _copy(stream, file)
+                _copy_chunks(stream, file)
             except SpeechframeError:
-                show.note(f"{path} contains the audio received so far, {len(stream.audio):,} bytes")
+                show.write_note(f"{path} contains the audio received so far, {len(stream.audio):,} bytes")
                 raise
-    # The header so far leaves the length open. Another format needs a conversion of the whole.
+    # Save the whole audio again. A streamed WAV header lacks the length, or the format must be converted.
     return stream.save(path)
 
 
-def _copy(stream: "SyncStream", out: BinaryIO) -> None:
+def _copy_chunks(stream: "SyncStream", out: BinaryIO) -> None:
     for chunk in stream:
         out.write(chunk)
         out.flush()
 
 
-def _free_name(text: str, voice: str | None, format: "Format") -> Path:
-    """Create an empty file, named by the first words and the voice, and return its path."""
-    words = "-".join(re.findall(r"\w+", text.lower())[:_NAME_WORDS])[:_NAME_CHARACTERS].strip("-")
+def _create_free_file(text: str, voice: str | None, format: "Format") -> Path:
+    """Create an empty file whose name has the first words of the text and the voice. Return its path."""
+    words = "-".join(re.findall(r"\w+", text.lower())[:_MAX_NAME_WORDS])[:_MAX_NAME_CHARACTERS].strip("-")
     stem, ending = f"{words or 'clip'}-{voice}", format.value.lower()
     # Create the file at once, so that two commands cannot take the same name.
-    with open_new(Path(), safe_stem(stem), f".{ending}") as file:
+    with open_new(Path(), make_safe_stem(stem), f".{ending}") as file:
         return Path(file.name)

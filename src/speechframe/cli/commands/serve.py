@@ -1,4 +1,4 @@
-"""The command ``speechframe serve``, which is the same as ``python -m speechframe.local.service``."""
+"""The command ``speechframe serve``, which runs the local service."""
 
 import argparse
 
@@ -7,10 +7,10 @@ from speechframe.local.service import serve
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the service's own options."""
+    """Add the options of the local service."""
     serve.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until a signal ends the service."""
-    return exits.SERVICE if serve.run(options) == serve.FAILED else exits.OK
+    """Run the service until a signal ends it. Return the exit code."""
+    return exits.SERVICE_UNUSABLE if serve.run(options) == serve.EXIT_FAILED else exits.OK

@@ -1,4 +1,4 @@
-"""The command ``speechframe spec``, which prints the service document for other programs."""
+"""The command ``speechframe spec``, which prints the description of the service's API."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ _FORMATS = ("markdown", "json-schema", "openapi")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
+    """Add the options of the command."""
     parser.add_argument(
         "--format",
         choices=_FORMATS,
@@ -19,12 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the document in the chosen format."""
+    """Print the description in the chosen format. Return the exit code."""
     from speechframe.spec.pages import render
 
     if options.format == "markdown":
-        show.write(render.tables_markdown())
+        show.write_line(render.render_markdown())
     else:
-        made = render.openapi() if options.format == "openapi" else render.json_schema()
+        made = render.build_openapi() if options.format == "openapi" else render.build_json_schema()
         show.write_json(json.dumps(made, indent=2, ensure_ascii=False))
     return exits.OK

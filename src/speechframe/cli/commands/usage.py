@@ -1,16 +1,19 @@
-"""The commands ``speechframe usage``, ``reconcile`` and ``report``, which read the ledger."""
+"""The commands ``speechframe usage``, ``reconcile`` and ``report``, which read the ledger.
+
+The ledger has one row for each attempt (one try of a call), with its cost.
+"""
 
 import argparse
 import sys
 
 from speechframe.cli import exits, show
-from speechframe.writing.words import printable
+from speechframe.writing.words import replace_unprintable
 
-_GROUPS = "run, operation, model, locale, voice, user, host, status, lane, service, key or tag:NAME"
+_GROUP_HELP = "run, operation, model, locale, voice, user, host, status, lane, service, key or tag:NAME"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the three commands."""
+    """Add the options of the command that `parser` is named after."""
     command, add = parser.prog.rpartition(" ")[2], parser.add_argument
     if command == "usage":
         add(
@@ -19,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="PATH",
             help="run folders or ledgers (default: the ledger of all runs)",
         )
-        add("--group-by", action="append", default=[], metavar="NAME", help=f"{_GROUPS}. Repeatable")
+        add("--group-by", action="append", default=[], metavar="NAME", help=f"{_GROUP_HELP}. Repeatable")
         add("--every", default="1d", metavar="STEP", help="1h, 1d, 1w, 1mo, 1y or all (default: %(default)s)")
         add("--csv", action="store_true", help="print every column as CSV")
         add("--check", metavar="FILE", help="check a file of budgets. Exit code 8: at an alert. 4: exceeded")
@@ -52,41 +55,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print usage, a reconciliation or the path of a report."""
+    """Print usage, a reconciliation or the path of a report. Return the exit code."""
     from speechframe.errors import AnalysisError
 
     parser: argparse.ArgumentParser = options.parser
     try:
-        return _print(options)
+        return _print_report(options)
     except AnalysisError as error:
         parser.error(str(error))
 
 
-def _print(options: argparse.Namespace) -> int:
+def _print_report(options: argparse.Namespace) -> int:
     source, window = options.source or None, {"start": options.start, "end": options.end, "tz": options.tz}
     if options.command == "report":
         from speechframe.spending.report import report
 
-        show.write(report(options.path, source, by=options.by, **window))
+        show.write_line(report(options.path, source, by=options.by, **window))
     elif options.command == "reconcile":
         from speechframe.spending.reconcile import reconcile
 
         found = {"source": source, "key": options.fingerprint, "by": options.by, **window}
-        show.write(reconcile(options.reported, **found))
+        show.write_line(reconcile(options.reported, **found))
     elif options.check is not None:
         from speechframe.spending.budgets import check_budgets
 
         lines, state = check_budgets(options.check, source)
-        show.write("\n".join(lines))
-        return {"fine": exits.OK, "alert": exits.ALERT, "over": exits.STOPPED}[state]
+        show.write_line("\n".join(lines))
+        return {"fine": exits.OK, "alert": exits.BUDGET_ALERT, "over": exits.LIMIT_REACHED}[state]
     else:
-        from speechframe.spending.usage import filled_columns, usage
+        from speechframe.spending.usage import drop_empty_columns, usage
 
         every = None if options.every == "all" else options.every
         table = usage(source, options.group_by, every=every, **window)
         if options.csv:
-            sys.stdout.write(printable(table.to_csv(index=False)))
-            show.note(table.covers)
+            sys.stdout.write(replace_unprintable(table.to_csv(index=False)))
+            show.write_note(table.covers)
         else:
-            show.write(f"{filled_columns(table).to_string(index=False, na_rep='')}\n{table.covers}")
+            show.write_line(f"{drop_empty_columns(table).to_string(index=False, na_rep='')}\n{table.covers}")
     return exits.OK

@@ -1,54 +1,54 @@
-"""The command of each verb. The options come from the verb's signature."""
+"""The command of each verb (a function such as `generate`). Its options come from the verb's signature."""
 
 import argparse
 from typing import Any
 
 from speechframe.cli import declared, docstrings, runs, selection
 
-_CLIPS = {"audio": "AUDIO", "media": "MEDIA"}
-"""The word for files in the usage, by the argument of verbs that accept files instead of a table."""
-_SECRETS = frozenset({"webhook_secret"})
-"""Arguments that are not options, because every user of a machine can read command lines."""
+_FILE_METAVARS = {"audio": "AUDIO", "media": "MEDIA"}
+"""Parameter of a verb that also accepts files instead of a table, to the word for files in the usage line."""
+_SECRET_PARAMETERS = frozenset({"webhook_secret"})
+"""Parameters that do not become options, because every user of a machine can read command lines."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb that `parser` is named after."""
     name = parser.prog.rpartition(" ")[2].replace("-", "_")
-    function = declared.verb_of(name)
-    words = docstrings.read(function.__doc__)
+    function = declared.load_verb_signature(name)
+    words = docstrings.read_docstring(function.__doc__)
     parser.description = f"{words.summary} {words.body}"
     files = "a CSV, TSV, JSONL, Parquet, XLSX or text file (one line a row)"
-    own = [p for p in declared.parameters(function) if p.name not in _SECRETS]
-    kind = next((_CLIPS[p.name] for p in own if p.name in _CLIPS), None)
+    own = [p for p in declared.read_parameters(function) if p.name not in _SECRET_PARAMETERS]
+    kind = next((_FILE_METAVARS[p.name] for p in own if p.name in _FILE_METAVARS), None)
     tables = f"TABLE|{kind}..." if kind else "TABLE"
     parser.add_argument(
         "table",
-        type=runs.existing_file,
+        type=runs.parse_existing_path,
         metavar=tables,
         nargs="+" if kind else 1,
         help=f"{files}, or {kind.lower()} files, or a folder of them" if kind else files,
     )
-    # The usage of argparse would print thirty lines before every error.
-    parser.usage = f"%(prog)s {tables} {declared.required_usage(own)}[options]"
-    declared.add(parser.add_argument_group("the calls"), own)
-    declared.add(parser.add_argument_group("the run"), declared.run_options())
+    # Replace the usage that argparse makes, because it would print thirty lines before every error.
+    parser.usage = f"%(prog)s {tables} {declared.make_required_usage(own)}[options]"
+    declared.add_options(parser.add_argument_group("the calls"), own)
+    declared.add_options(parser.add_argument_group("the run"), declared.read_run_options())
     selection.add_arguments(parser)
     runs.add_report_arguments(parser)
     parser.set_defaults(verb=name)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Call the verb and print its report."""
-    return runs.report(call(options), options)
+    """Call the verb and print the report of its run. Return the exit code."""
+    return runs.report(call_verb(options), options)
 
 
-def call(options: argparse.Namespace, **more: Any) -> Any:
-    """Call the verb with the given options and `more` arguments, and return the run."""
+def call_verb(options: argparse.Namespace, **more: Any) -> Any:
+    """Call the verb with the options of the command line and the arguments `more`. Return the run."""
     from speechframe import api
 
-    given = declared.values(options)
-    runs.settle_run_options(options.parser, given)
-    service = selection.service(options)
-    with runs.gentle_interrupts():
+    given = declared.collect_values(options)
+    runs.check_run_options(options.parser, given)
+    service = selection.choose_service(options)
+    with runs.explain_interrupts():
         table = options.table[0] if len(options.table) == 1 else [str(path) for path in options.table]
         return getattr(api, options.verb)(table, **given, **more, service=service)

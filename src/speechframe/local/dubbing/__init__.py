@@ -1,7 +1,7 @@
-"""A medium becomes another one in which people speak another language.
+"""Dub media files: replace their speech by speech in another language.
 
-It happens in a folder, step by step; each step leaves a file, so that a worker
-that is killed goes on where it was. `folder` says what lies there. The service
-starts `job` as a process for each; nothing here knows of HTTP, keys or
+Each dubbing job has a folder, which `folder` describes. Each step of the job
+writes a file there, so a worker that was killed can continue. The service
+starts `job` as one process per job. No module here handles HTTP, keys or
 credits.
 """

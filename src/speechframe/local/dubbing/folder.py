@@ -1,10 +1,12 @@
-"""The folder of a job: what the service writes there, and what its worker leaves.
+"""The files in the folder of a dubbing job.
 
-- ``source``: the medium, ``task.json``: what is asked for. Both are the service's.
-- ``<locale>/outcome.json``: what became of a locale (:class:`LocaleOutcome`), beside its files.
-- everything else is the worker's own.
+- ``source`` (the media file) and ``task.json`` (a :class:`Task`) are written by the service.
+- ``<locale>/outcome.json`` (a :class:`LocaleOutcome`) and the files of the dub are written by the worker,
+which
+  is the process of the job.
+- All other files are private to the worker.
 
-Files are written beside their place and renamed into it: what is there is whole.
+Each file is written under a temporary name and then renamed, so an existing file is complete.
 """
 
 import contextlib
@@ -15,18 +17,18 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from speechframe.spec.chosen import ORIGINAL_GAIN_DB
+from speechframe.spec.chosen import ORIGINAL_GAIN_DB_RANGE
 from speechframe.spec.dubbing import DubbedUtterance, FailureCode, UtteranceCorrection
 
 SOURCE, TASK, OUTCOME = "source", "task.json", "outcome.json"
-DUB = "dub"
-"""What the files of a dub are called, before their endings."""
-SRT, VTT = f"{DUB}.srt", f"{DUB}.vtt"
+DUB_STEM = "dub"
+"""Name of the files of a dub, without their extensions."""
+SRT, VTT = f"{DUB_STEM}.srt", f"{DUB_STEM}.vtt"
 
 
 @contextlib.contextmanager
-def written(path: Path) -> Iterator[Path]:
-    """Yield where to write a file; it becomes `path` when the block ends, and is removed where that fails."""
+def write_atomically(path: Path) -> Iterator[Path]:
+    """Yield a temporary path. The file is renamed to `path` when the block ends, or removed on an error."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield beside
@@ -41,14 +43,14 @@ class JsonFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def write(self, path: Path) -> None:
-        """Put it in its place, whole."""
+        """Replace the file at `path` by this object, atomically. Create the folder if it is missing."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with written(path) as beside:
+        with write_atomically(path) as beside:
             beside.write_text(self.model_dump_json(indent=1), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """Return what is there; None where there is nothing, or what a machine that lost its power left."""
+        """Return the content of a file. None if it is missing, or invalid, as after a power failure."""
         try:
             return cls.model_validate_json(path.read_bytes())
         except (FileNotFoundError, ValidationError):
@@ -56,14 +58,14 @@ class JsonFile(BaseModel):
 
 
 class Failure(JsonFile):
-    """Why something failed: a code, and a sentence for people."""
+    """The reason of a failure: a code, and a sentence for people."""
 
     code: FailureCode
     reason: str
 
 
 class Refused(Exception):
-    """A job, or a locale of it, that cannot be dubbed, and why."""
+    """Raised with the reason if a job, or one of its locales, cannot be dubbed."""
 
     def __init__(self, code: FailureCode, reason: str) -> None:
         self.failure = Failure(code=code, reason=reason)
@@ -71,21 +73,21 @@ class Refused(Exception):
 
 
 class LocaleOutcome(JsonFile):
-    """What became of a locale.
+    """The result of dubbing into one locale.
 
     Parameters
     ----------
     version
-        Of the task that it was made for.
+        Version of the task for which this outcome was written.
     failure
-        Why there is nothing; beside a medium: why a correction was not made, so that this is the version
-        before it.
+        The reason why the dub failed, or None. If `media` is not empty, a correction failed, and the other
+        fields describe the dub before the correction.
     media
-        Name of the dubbed medium; empty where there is none. Its cues are beside it.
+        Name of the dubbed media file, in the folder of the locale. Empty if there is none.
     utterances, overlap, cues_over
-        As :class:`~speechframe.spec.dubbing.DubUtterances` has them.
+        As in :class:`~speechframe.spec.dubbing.DubUtterances`.
     warnings
-        What was replaced or left out, for people.
+        Sentences for people about replaced or omitted parts.
     """
 
     version: int
@@ -98,24 +100,24 @@ class LocaleOutcome(JsonFile):
 
 
 class Task(JsonFile):
-    """What a job asks for.
+    """The request of a job.
 
     Parameters
     ----------
     targets
         Locales to dub into, with hyphens.
     source_locale
-        Locale that the medium is in, as far as somebody said.
+        Locale of the media file's speech. None if it was not given.
     script, script_locale
-        SRT or WebVTT that stands in for what would be recognised, and its locale.
+        SRT or WebVTT text that replaces recognition, and its locale. None if they were not given.
     cast
         Speaker to voice id.
     original_gain_db
-        Level of the original under the dub.
+        Gain of the original audio during speech.
     version
-        1, and one more with each correction.
+        1, increased by 1 with each correction.
     corrected, corrections
-        What is to be changed in the dub of a locale that is there already.
+        Locale whose existing dub is corrected, and the corrections. None and empty for a new dub.
     """
 
     targets: tuple[str, ...]
@@ -123,12 +125,12 @@ class Task(JsonFile):
     script: str | None = None
     script_locale: str | None = None
     cast: Mapping[str, str] = Field(default_factory=dict)
-    original_gain_db: float = ORIGINAL_GAIN_DB.default or 0.0
+    original_gain_db: float = ORIGINAL_GAIN_DB_RANGE.default or 0.0
     version: int = 1
     corrected: str | None = None
     corrections: tuple[UtteranceCorrection, ...] = ()
 
     def is_done(self, locale: str, outcome: LocaleOutcome | None) -> bool:
-        """Return whether an outcome is what the task asks for of its locale; a correction is of one alone."""
+        """Return True if `outcome` has the task's version, or if the task corrects another locale."""
         is_another = self.corrected not in {None, locale}
         return is_another or (outcome is not None and outcome.version == self.version)

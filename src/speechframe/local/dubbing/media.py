@@ -1,7 +1,8 @@
-"""Read a medium, extract its audio, and write the same medium with other audio.
+"""Read a medium (a video or audio file), extract its audio, and write the medium again with other audio.
 
-Everything goes block by block, so a film of hours takes no more memory than a clip. Time zero is the start of
-the medium. Audio that begins late has silence in front. So a second of a track is that second of the video.
+Audio is processed block by block, so a film of hours needs no more memory than a clip. Time zero is the start
+of the medium. If the audio begins late, silence is put in front, so times in the audio are times in the
+video.
 """
 
 import itertools
@@ -14,24 +15,33 @@ from typing import Any, NamedTuple
 import numpy as np
 import soundfile
 
-from speechframe.audio._rate import Rate
-from speechframe.audio._samples import Mixer, Samples, seconds_to_frames
-from speechframe.audio.lengths import packet_seconds, seconds_of
-from speechframe.audio.media import demuxed, refuse_shape
+from speechframe.audio._rate import StreamResampler
+from speechframe.audio._samples import Mixer, Samples, convert_seconds_to_frames
+from speechframe.audio.lengths import measure_packet_seconds, measure_seconds
+from speechframe.audio.media import open_container, refuse_shape
 from speechframe.audio.tracks import (
-    audio_track,
-    gapless,
-    moving_pictures,
-    placed,
-    start_seconds,
-    track_warning,
+    choose_audio_track,
+    decode_with_positions,
+    fill_gaps,
+    find_video_stream,
+    make_track_warning,
+    measure_start_seconds,
 )
 from speechframe.errors import AudioError
-from speechframe.local.dubbing.folder import written
-from speechframe.spec.locales import three_letters
-from speechframe.writing.words import counted
+from speechframe.local.dubbing.folder import write_atomically
+from speechframe.spec.locales import get_three_letter_code
+from speechframe.writing.words import format_count
 
-__all__ = ["RATE_HZ", "SPEECH_RATE_HZ", "Track", "container_of", "extract", "mux", "probe", "warning_of"]
+__all__ = [
+    "RATE_HZ",
+    "SPEECH_RATE_HZ",
+    "Track",
+    "build_track_warning",
+    "extract_audio",
+    "find_container",
+    "mux_audio",
+    "probe_medium",
+]
 
 RATE_HZ = 48_000
 """Sample rate of everything that is mixed and muxed."""
@@ -39,26 +49,32 @@ SPEECH_RATE_HZ = 16_000
 """Sample rate of the audio that is recognised."""
 
 _MAX_CHANNELS = 2
+"""Largest number of channels of a dub. Audio with more channels becomes stereo."""
 _BITS_PER_CHANNEL = 96_000
+"""Bit rate of encoded audio, in bits a second for each channel."""
 _BLOCK_FRAMES = RATE_HZ
+"""Frames of a second of audio."""
 _FULL_SCALE = 32768
-# The document type of a WebM file, with its identifier and length. It stands in the first bytes of the file.
-_WEBM, _HEAD_BYTES = b"\x42\x82\x84webm", 4096
+"""The int16 value of a sample of 1.0."""
+_WEBM_DOCTYPE, _HEAD_BYTES = b"\x42\x82\x84webm", 4096
+"""The document type element of a WebM file (EBML), and the number of first bytes that are searched for it."""
 
-# QuickTime has numbers for languages. FFmpeg finds these by their bibliographic code alone.
-_OLDER_IN_QUICKTIME = frozenset({"deu", "nld", "ell", "isl", "zho", "sqi"})
-# Tags that a muxer writes itself, or that were true of the other file alone.
+_BIBLIOGRAPHIC_IN_QUICKTIME = frozenset({"deu", "nld", "ell", "isl", "zho", "sqi"})
+"""Languages whose QuickTime number FFmpeg finds only by the bibliographic code, such as "ger" for "deu"."""
+# Tags that a muxer writes itself, or that describe only the original file.
 _TECHNICAL_TAGS = frozenset(
     {
         *("major_brand", "minor_version", "compatible_brands", "encoder", "language", "duration"),
         *("creation_time", "timecode"),
     }
 )
-_COVERS = MappingProxyType({"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")})
-_WITH_COVERS = frozenset({"mp4", "mp3", "flac"})
+_COVER_TYPES = MappingProxyType({"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")})
+"""Codec of a cover picture to the name and media type of its attachment in a Matroska file."""
+_COVER_MUXERS = frozenset({"mp4", "mp3", "flac"})
+"""Muxers that store a cover as a video stream."""
 
 
-class _Kind(NamedTuple):
+class _ContainerFormat(NamedTuple):
     """The muxer of a container with its options, and the audio codec."""
 
     muxer: str
@@ -66,165 +82,171 @@ class _Kind(NamedTuple):
     options: Mapping[str, str] = MappingProxyType({})
 
 
-# An MP4 with its index in front plays before it has been fetched whole.
-_INDEX_FIRST = MappingProxyType({"movflags": "faststart"})
+# An MP4 file with its index in front can play before the download ends.
+_INDEX_FIRST_OPTIONS = MappingProxyType({"movflags": "faststart"})
 
 
-_KINDS = MappingProxyType(
+_CONTAINER_FORMATS = MappingProxyType(
     {
-        "mp4": _Kind("mp4", "aac", _INDEX_FIRST),
-        # The muxer "ipod" takes no covers in PyAV.
-        "m4a": _Kind("mp4", "aac", MappingProxyType({**_INDEX_FIRST, "brand": "M4A "})),
-        "mov": _Kind("mov", "aac", _INDEX_FIRST),
-        "mkv": _Kind("matroska", "aac"),
-        "webm": _Kind("webm", "libopus"),
-        "mp3": _Kind("mp3", "libmp3lame"),
-        "wav": _Kind("wav", "pcm_s16le"),
-        "flac": _Kind("flac", "flac"),
+        "mp4": _ContainerFormat("mp4", "aac", _INDEX_FIRST_OPTIONS),
+        # The muxer "ipod" would be usual, but does not accept covers in PyAV.
+        "m4a": _ContainerFormat("mp4", "aac", MappingProxyType({**_INDEX_FIRST_OPTIONS, "brand": "M4A "})),
+        "mov": _ContainerFormat("mov", "aac", _INDEX_FIRST_OPTIONS),
+        "mkv": _ContainerFormat("matroska", "aac"),
+        "webm": _ContainerFormat("webm", "libopus"),
+        "mp3": _ContainerFormat("mp3", "libmp3lame"),
+        "wav": _ContainerFormat("wav", "pcm_s16le"),
+        "flac": _ContainerFormat("flac", "flac"),
     }
 )
 
 
-def probe(path: Path, *, max_seconds: float, locale: str | None = None) -> float:
-    """Return the length of a medium that can be dubbed, as :func:`seconds_of` measures it.
+def probe_medium(path: Path, *, max_seconds: float, locale: str | None = None) -> float:
+    """Return the length of a medium in seconds. Raise AudioError if the medium cannot be dubbed.
 
     Parameters
     ----------
     path, max_seconds
-        The medium, and the greatest length that it may have.
+        The medium, and its greatest allowed length.
     locale
-        Locale of the speech, which chooses one of several audio tracks.
+        Locale of the speech. It chooses one of several audio tracks.
 
     Raises
     ------
     AudioError
-        A container that is not dubbed, or a medium longer than `max_seconds`, besides what ``seconds_of``
-        raises.
+        The container is not supported, the medium is longer than `max_seconds`, or the audio is missing or
+        unusable (see :func:`speechframe.audio.lengths.measure_seconds`).
     """
-    seconds = seconds_of(path)
-    with demuxed(path) as source:
-        audio = audio_track(source, locale)
+    seconds = measure_seconds(path)
+    with open_container(path) as source:
+        audio = choose_audio_track(source, locale)
         refuse_shape(audio.rate or 0, audio.channels or 0)
-        _container(source, path)
+        _identify_container(source, path)
     if seconds > max_seconds:
         raise AudioError(
-            f"the medium is {seconds:.0f} seconds long; {max_seconds:g} is the longest that is taken"
+            f"the medium is {seconds:.0f} seconds long; allowed: at most {max_seconds:g}; divide the medium"
         )
     return seconds
 
 
-def warning_of(path: Path, *, locale: str | None = None) -> str | None:
-    """Return a warning if a medium has several audio tracks, with the one that is dubbed."""
-    with demuxed(path) as source:
-        return track_warning(source, locale, use="dubbed", instead="give its language as source_locale")
+def build_track_warning(path: Path, *, locale: str | None = None) -> str | None:
+    """Return a warning that names the dubbed audio track if a medium has several tracks, or None."""
+    with open_container(path) as source:
+        return make_track_warning(source, locale, use="dubbed", instead="give its language as source_locale")
 
 
-def container_of(path: Path) -> str:
+def find_container(path: Path) -> str:
     """Return the container of a medium as a file extension, such as ``mp4``, ``mkv`` or ``wav``.
 
     Raises
     ------
     AudioError
-        A container that is not dubbed.
+        The container is not supported.
     """
-    with demuxed(path) as source:
-        return _container(source, path)
+    with open_container(path) as source:
+        return _identify_container(source, path)
 
 
-def _container(source: Any, path: Path) -> str:
-    # Tags and padding may stand in front of a file. The demuxer has looked behind them.
+def _identify_container(source: Any, path: Path) -> str:
+    # Use the demuxer's format, because tags and padding may precede the first bytes of the format itself.
     name = source.format.name.partition(",")[0]
     if name == "mov":
-        # QuickTime is older than brands, and M4A has audio alone.
+        # Old QuickTime files have no brand. A file of the brand M4A that contains video counts as MP4.
         brand = source.metadata.get("major_brand", "qt").strip()
-        if brand == "M4A" and moving_pictures(source) is None:
+        if brand == "M4A" and find_video_stream(source) is None:
             return "m4a"
         return "mov" if brand == "qt" else "mp4"
     if name == "matroska":
         with path.open("rb") as file:
-            return "webm" if _WEBM in file.read(_HEAD_BYTES) else "mkv"
-    if name in _KINDS:
+            return "webm" if _WEBM_DOCTYPE in file.read(_HEAD_BYTES) else "mkv"
+    if name in _CONTAINER_FORMATS:
         return str(name)
-    raise AudioError(f"a container that is not dubbed: {name}. Dubbed are {', '.join(_KINDS)}")
+    raise AudioError(
+        f"{name} files cannot be dubbed; allowed: {', '.join(_CONTAINER_FORMATS)}; convert the file"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """The audio of a medium, in a folder."""
+    """The extracted audio of a medium, in a folder."""
 
     folder: Path
 
     @property
     def sound_path(self) -> Path:
-        """The WAV file that is mixed, int16 at 48000 Hz with one or two channels."""
+        """The WAV file for mixing, int16 at 48000 Hz with one or two channels."""
         return self.folder / "sound.wav"
 
     @property
     def speech_path(self) -> Path:
-        """The samples of :attr:`speech`, and nothing else."""
+        """The file with the samples of :attr:`speech`, without a header."""
         return self.folder / "speech.float32"
 
     @property
     def speech(self) -> Samples:
-        """The audio that is recognised, mono float32 in [-1, 1] at 16000 Hz, mapped from its file."""
+        """The audio for recognition, mono float32 in [-1, 1] at 16000 Hz, memory-mapped from its file."""
         speech: Samples = np.memmap(self.speech_path, np.float32, "r")
         return speech
 
     @property
     def seconds(self) -> float:
-        """Length of the medium."""
+        """Length of the medium in seconds."""
         return float(soundfile.info(self.sound_path).duration)
 
 
-def extract(path: Path, folder: Path, *, locale: str | None = None) -> Track:
-    """Write the audio of a medium into a folder, as long as the medium, unless it is there.
+def extract_audio(path: Path, folder: Path, *, locale: str | None = None) -> Track:
+    """Write the audio of a medium into a folder, unless the folder already contains the audio.
+
+    The audio is padded with silence, or cut, to the length of the medium.
 
     Parameters
     ----------
     path, folder
         The medium and the folder.
     locale
-        Locale of the speech, which chooses one of several audio tracks.
+        Locale of the speech. It chooses one of several audio tracks.
 
     Raises
     ------
     AudioError
-        What :func:`probe` raises, and audio that cannot be decoded.
+        The medium cannot be read, or its audio cannot be decoded.
     """
     import av
 
     track = Track(folder)
     if track.sound_path.exists():
         return track
-    with demuxed(path) as source:
-        frames = seconds_to_frames(packet_seconds(source), RATE_HZ)
-    rate, mixer = Rate(RATE_HZ, SPEECH_RATE_HZ), Mixer()
-    # Write the speech first, so that a track with sound has speech, too.
+    with open_container(path) as source:
+        frames = convert_seconds_to_frames(measure_packet_seconds(source), RATE_HZ)
+    rate, mixer = StreamResampler(RATE_HZ, SPEECH_RATE_HZ), Mixer()
+    # The speech file is renamed into place first, so if the sound file exists, the speech file exists, too.
     with (
-        written(track.sound_path) as sound,
-        written(track.speech_path) as speech,
-        demuxed(path) as source,
+        write_atomically(track.sound_path) as sound,
+        write_atomically(track.speech_path) as speech,
+        open_container(path) as source,
         speech.open("wb") as mono,
     ):
-        audio = audio_track(source, locale)
+        audio = choose_audio_track(source, locale)
         channels = min(audio.channels, _MAX_CHANNELS)
         layout = "mono" if channels == 1 else "stereo"
         converter = av.AudioResampler(format="s16", layout=layout, rate=RATE_HZ)
         end = (frames, np.zeros((0, channels), np.int16))
-        blocks = gapless(itertools.chain(placed(source, audio, converter, RATE_HZ), [end]), frames)
+        blocks = fill_gaps(
+            itertools.chain(decode_with_positions(source, audio, converter, RATE_HZ), [end]), frames
+        )
         with soundfile.SoundFile(sound, "w", RATE_HZ, channels, "PCM_16", format="WAV") as file:
             for block in blocks:
                 file.write(block)
                 mono.write(rate.add(mixer.add(block.astype(np.float32) / np.float32(_FULL_SCALE))).tobytes())
-        mono.write(rate.rest().tobytes())
+        mono.write(rate.finish().tobytes())
     return track
 
 
-def mux(source: Path, mixed: Path, target: Path, *, language: str, container: str) -> str | None:
+def mux_audio(source: Path, mixed: Path, target: Path, *, language: str, container: str) -> str | None:
     """Write a medium again with other audio.
 
-    The packets of its video are copied. Its title and other tags, its chapters and its cover are kept.
-    Subtitles and further tracks are left out.
+    The video packets are copied. The title and other tags, the chapters and the cover are kept. Subtitles and
+    further tracks are left out.
 
     Parameters
     ----------
@@ -233,11 +255,11 @@ def mux(source: Path, mixed: Path, target: Path, *, language: str, container: st
     mixed
         A WAV file at 48000 Hz, as long as the medium.
     target
-        The file to write, whole or not at all.
+        Path of the new file. If an error occurs, no file appears there.
     language
         Locale of the audio.
     container
-        The container of the medium, from :func:`container_of`.
+        The container of the medium, from :func:`find_container`.
 
     Returns
     -------
@@ -247,25 +269,32 @@ def mux(source: Path, mixed: Path, target: Path, *, language: str, container: st
     Raises
     ------
     AudioError
-        The container does not take the video, or its packets as they are.
+        The new file cannot contain the copied video.
     """
     import av
 
     try:
         with (
-            written(target) as beside,
-            demuxed(source) as given,
-            demuxed(source) as again,
+            write_atomically(target) as beside,
+            open_container(source) as given,
+            open_container(source) as again,
             soundfile.SoundFile(mixed) as sound,
         ):
-            return _mux(given, _covers(again), sound, beside, language=language, kind=_KINDS[container])
+            return _mux(
+                given,
+                _read_covers(again),
+                sound,
+                beside,
+                language=language,
+                kind=_CONTAINER_FORMATS[container],
+            )
     except (av.error.FFmpegError, ValueError) as error:
         words = getattr(error, "strerror", None) or error
         raise AudioError(f"the video cannot be copied into another {container} file: {words}") from error
 
 
-def _covers(source: Any) -> list[Any]:
-    """Return the packets of the covers of a medium. The container must stay open while they are used."""
+def _read_covers(source: Any) -> list[Any]:
+    """Return the packets of the cover pictures of a medium. Keep `source` open while the packets are used."""
     from av.stream import Disposition
 
     streams = [
@@ -278,48 +307,48 @@ def _covers(source: Any) -> list[Any]:
     return list(itertools.islice(packets, len(streams)))
 
 
-def _add_covers(made: Any, covers: Sequence[Any], kind: _Kind) -> tuple[int, list[Any]]:
-    """Add covers to a container. Return how many, and the packets that are to be written first."""
+def _add_covers(target: Any, covers: Sequence[Any], kind: _ContainerFormat) -> tuple[int, list[Any]]:
+    """Add cover pictures to a container. Return their number, and the packets to write before all others."""
     from av.stream import Disposition
 
     packets, count = [], 0
     for number, cover in enumerate(covers, 1):
-        name, media_type = _COVERS.get(cover.stream.codec_context.name, ("", ""))
+        name, media_type = _COVER_TYPES.get(cover.stream.codec_context.name, ("", ""))
         if not name:
             continue
         if kind.muxer == "matroska":
-            made.add_attachment(name if number == 1 else f"{number}-{name}", media_type, bytes(cover))
+            target.add_attachment(name if number == 1 else f"{number}-{name}", media_type, bytes(cover))
             count += 1
-        elif kind.muxer in _WITH_COVERS:
-            cover.stream = made.add_stream_from_template(cover.stream, opaque=True)
+        elif kind.muxer in _COVER_MUXERS:
+            cover.stream = target.add_stream_from_template(cover.stream, opaque=True)
             cover.stream.disposition = Disposition.attached_pic
             packets.append(cover)
     return count + len(packets), packets
 
 
-def _left_out(given: Any, kept_pictures: int) -> str | None:
-    """Return a warning that names what of a medium its dub does not have."""
+def _describe_omissions(source: Any, kept_pictures: int) -> str | None:
+    """Return a warning that lists the omitted tracks and attachments of a medium, or None."""
     counts = {
-        "track of pictures": len(given.streams.video) - kept_pictures,
-        "track of subtitles": len(given.streams.subtitles),
-        "attachment": len(given.streams.attachments),
+        "track of pictures": len(source.streams.video) - kept_pictures,
+        "track of subtitles": len(source.streams.subtitles),
+        "attachment": len(source.streams.attachments),
     }
     words = [
-        counted(count, name, name.replace("track", "tracks") if "track" in name else "")
+        format_count(count, name, name.replace("track", "tracks") if "track" in name else "")
         for name, count in counts.items()
         if count
     ]
     return f"the dub is without {' and '.join(words)} of the medium" if words else None
 
 
-def _tags(given: Any) -> dict[str, str]:
-    return {name: value for name, value in given.metadata.items() if name.lower() not in _TECHNICAL_TAGS}
+def _select_tags(source: Any) -> dict[str, str]:
+    return {name: value for name, value in source.metadata.items() if name.lower() not in _TECHNICAL_TAGS}
 
 
-def _chapters(given: Any, start_s: float) -> list[Any]:
+def _shift_chapters(source: Any, start_s: float) -> list[Any]:
     """Return the chapters of a medium, counted from its start."""
     kept = []
-    for chapter in given.chapters():
+    for chapter in source.chapters():
         shift = round(start_s / chapter["time_base"])
         start, end = max(0, chapter["start"] - shift), chapter["end"] - shift
         if start < end:
@@ -328,61 +357,62 @@ def _chapters(given: Any, start_s: float) -> list[Any]:
 
 
 def _mux(
-    given: Any,
+    source: Any,
     covers: Sequence[Any],
     sound: soundfile.SoundFile,
     path: Path,
     *,
     language: str,
-    kind: _Kind,
+    kind: _ContainerFormat,
 ) -> str | None:
     import av
 
-    with av.open(str(path), "w", format=kind.muxer, options=dict(kind.options)) as made:
-        video, copied = moving_pictures(given), None
+    with av.open(str(path), "w", format=kind.muxer, options=dict(kind.options)) as target:
+        video, copied = find_video_stream(source), None
         if video is not None:
-            # An opaque stream is copied, so it needs no encoder.
-            copied = made.add_stream_from_template(video, opaque=True)
-            if video.average_rate is not None:  # recorders of browsers write none
+            # An opaque stream is copied without an encoder.
+            copied = target.add_stream_from_template(video, opaque=True)
+            if video.average_rate is not None:  # recorders of browsers omit it
                 copied.codec_context.framerate = video.average_rate
             copied.codec_context.codec_tag = video.codec_context.codec_tag
-        encoder: Any = made.add_stream(
+        encoder: Any = target.add_stream(
             kind.codec, rate=RATE_HZ, layout="mono" if sound.channels == 1 else "stereo"
         )
         encoder.bit_rate = _BITS_PER_CHANNEL * sound.channels
-        end_s, start_s = 0.0, start_seconds(given)
-        made.metadata.update(_tags(given))
-        encoder.metadata["language"] = made.metadata["language"] = _language(language, kind.muxer)
-        made.set_chapters(_chapters(given, start_s))
-        cover_count, cover_packets = _add_covers(made, covers, kind)
-        made.mux(cover_packets)
-        frames = _frames(sound)
-        for packet in given.demux(video) if video is not None else ():
+        end_s, start_s = 0.0, measure_start_seconds(source)
+        target.metadata.update(_select_tags(source))
+        encoder.metadata["language"] = target.metadata["language"] = _convert_language(language, kind.muxer)
+        target.set_chapters(_shift_chapters(source, start_s))
+        cover_count, cover_packets = _add_covers(target, covers, kind)
+        target.mux(cover_packets)
+        frames = _read_frames(sound)
+        for packet in source.demux(video) if video is not None else ():
             if packet.size:
-                # The dub begins at time zero, as the track does.
+                # Subtract the start of the medium, because times in the extracted audio begin at zero.
                 shift = round(start_s / packet.time_base)
                 packet.pts = None if packet.pts is None else packet.pts - shift
                 packet.dts = None if packet.dts is None else packet.dts - shift
                 time = packet.dts if packet.dts is not None else packet.pts
-                # Audio goes in front of its video, so that a player reads both in one go.
+                # Write audio before the video of the same time, so that a player can read both without
+                # seeking.
                 while end_s <= float((time or 0) * packet.time_base) and (frame := next(frames, None)):
                     end_s = (frame.pts + frame.samples) / RATE_HZ
-                    made.mux(encoder.encode(frame))
+                    target.mux(encoder.encode(frame))
                 packet.stream = copied
-                made.mux(packet)
+                target.mux(packet)
         for frame in itertools.chain(frames, (None,)):
-            made.mux(encoder.encode(frame))
-        return _left_out(given, cover_count + (video is not None))
+            target.mux(encoder.encode(frame))
+        return _describe_omissions(source, cover_count + (video is not None))
 
 
-def _language(locale: str, muxer: str) -> str:
-    """Return the code of a language in a container. Matroska and QuickTime use older codes."""
-    code = three_letters(locale)
-    is_older = muxer in {"matroska", "webm"} or (muxer == "mov" and code in _OLDER_IN_QUICKTIME)
-    return three_letters(locale, bibliographic=True) if is_older else code
+def _convert_language(locale: str, muxer: str) -> str:
+    """Return the three-letter code of a language in a container. Matroska and QuickTime use older codes."""
+    code = get_three_letter_code(locale)
+    is_older = muxer in {"matroska", "webm"} or (muxer == "mov" and code in _BIBLIOGRAPHIC_IN_QUICKTIME)
+    return get_three_letter_code(locale, bibliographic=True) if is_older else code
 
 
-def _frames(sound: soundfile.SoundFile) -> Iterator[Any]:
+def _read_frames(sound: soundfile.SoundFile) -> Iterator[Any]:
     from fractions import Fraction
 
     import av

@@ -1,6 +1,7 @@
-"""The text of a dub, from a script or with corrections, and its bounds by the length of the medium.
+"""Read and check the text of a dub, from a script or after corrections.
 
-The price of a dub is that of its medium. More text than can be spoken in that time would be free work.
+The length of the text is limited by the length of the medium (the media file). The price of a dub depends on
+the length of the medium alone, so longer text would be spoken for free.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -8,76 +9,77 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from speechframe.local.dubbing.lines import is_speakable
-from speechframe.local.dubbing.speech import speech
+from speechframe.local.dubbing.speech import find_speech
 from speechframe.spec import chosen
 from speechframe.spec.dubbing import DubbedUtterance, UtteranceCorrection
 from speechframe.wire import subtitles
 from speechframe.wire.cues import Cue
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
-__all__ = ["Script", "corrected", "most_characters", "speech_within"]
+__all__ = ["Script", "apply_corrections", "compute_max_characters", "read_script"]
 
 
 class Script(NamedTuple):
-    """The speech of a script, and what was guessed, skipped or left out."""
+    """The speech of a script as cues, and warnings about guesses and omissions."""
 
     cues: list[Cue]
     warnings: list[str]
 
 
-def most_characters(media_s: float) -> int:
-    """Return the most characters that the dub of a medium may have.
+def compute_max_characters(media_s: float) -> int:
+    """Return the largest number of characters that the dub of a medium may have.
 
     Examples
     --------
-    >>> most_characters(0.5), most_characters(60.0)
+    >>> compute_max_characters(0.5), compute_max_characters(60.0)
     (200, 2400)
     """
-    return int(chosen.DUB_CHARACTERS_PER_SECOND * max(media_s, chosen.DUB_TEXT_LEAST_SECONDS))
+    return int(chosen.MAX_DUB_CHARACTERS_PER_SECOND * max(media_s, chosen.MIN_DUB_TEXT_SECONDS))
 
 
-def speech_within(script: str, media_s: float, *, cast: Collection[str] = (), slack_s: float = 0.0) -> Script:
-    """Return the speech of a script that begins within the medium. It ends with the medium.
+def read_script(script: str, media_s: float, *, cast: Collection[str] = (), slack_s: float = 0.0) -> Script:
+    """Return the cues of a script that begin within the medium. Cues that end later are shortened.
 
     Parameters
     ----------
     script
         SRT or WebVTT.
     media_s, slack_s
-        Length of the medium in seconds, and a tolerance of the bounds.
+        Length of the medium in seconds, and the seconds that the limits of text add to this length.
     cast
         Names that are certainly speakers.
 
     Raises
     ------
     ValueError
-        The script is neither SRT nor WebVTT, or has too much text for the medium.
+        The script is neither SRT nor WebVTT, or has too much text or too many overlapping cues for the
+        medium.
     """
     media_ms = round(1000 * media_s)
-    said, warnings = speech(subtitles.read(script), cast)
-    said = [cue for cue in said if is_speakable(cue.text)]
-    found = [replace(cue, end_ms=min(cue.end_ms, media_ms)) for cue in said if cue.start_ms < media_ms]
-    late = [cue for cue in said if cue.start_ms >= media_ms]
+    spoken_cues, warnings = find_speech(subtitles.read_subtitles(script), cast)
+    spoken_cues = [cue for cue in spoken_cues if is_speakable(cue.text)]
+    found = [replace(cue, end_ms=min(cue.end_ms, media_ms)) for cue in spoken_cues if cue.start_ms < media_ms]
+    late = [cue for cue in spoken_cues if cue.start_ms >= media_ms]
     if late:
         warnings.append(
-            f"{counted(len(late), 'cue')} not spoken, because the medium ends at {media_s:,.1f} s; the first "
+            f"{format_count(len(late), 'cue')} not spoken, because the medium ends at {media_s:,.1f} s; the first "
             f"of them begins at {late[0].start_ms / 1000:,.1f} s"
         )
-    silent = sorted({*cast} - {cue.speaker for cue in said})
+    silent = sorted({*cast} - {cue.speaker for cue in spoken_cues})
     if silent:
         warnings.append(f"the script has no speaker {', '.join(map(repr, silent))}, who is in cast")
-    _check_characters([cue.text for cue in found], most_characters(media_s + slack_s), media_s)
-    least_s = max(media_s + slack_s, chosen.DUB_TEXT_LEAST_SECONDS)
+    _check_characters([cue.text for cue in found], compute_max_characters(media_s + slack_s), media_s)
+    least_s = max(media_s + slack_s, chosen.MIN_DUB_TEXT_SECONDS)
     together_s = sum(cue.end_ms - cue.start_ms for cue in found) / 1000
-    if together_s > chosen.DUB_VOICES_AT_ONCE * least_s:
+    if together_s > chosen.MAX_DUB_VOICES_AT_ONCE * least_s:
         raise ValueError(
             f"its cues overlap too much: together they last {together_s:,.0f} seconds; allowed: at most "
-            f"{chosen.DUB_VOICES_AT_ONCE} times the {least_s:,.1f} seconds of the medium"
+            f"{chosen.MAX_DUB_VOICES_AT_ONCE} times the {least_s:,.1f} seconds of the medium"
         )
     return Script(found, warnings)
 
 
-def corrected(
+def apply_corrections(
     utterances: Sequence[DubbedUtterance],
     corrections: Iterable[UtteranceCorrection],
     media_s: float,
@@ -89,15 +91,15 @@ def corrected(
     Raises
     ------
     ValueError
-        The corrected text is too long for the medium, and longer than before.
+        The corrected text is too long for the medium and longer than before, or a single text is too long.
     """
     wanted = {each.utterance_id: (each.text, each.voice_id) for each in utterances}
-    # In their order: one utterance may have one correction of its text and another one of its voice.
+    # Apply corrections in order, because one may change the text of an utterance, and another its voice.
     for one in corrections:
         text, voice_id = wanted[one.utterance_id]
         wanted[one.utterance_id] = (one.text or text, one.voice_id or voice_id)
     before = sum(len(each.text) for each in utterances)
-    most = max(before, most_characters(media_s + slack_s))
+    most = max(before, compute_max_characters(media_s + slack_s))
     _check_characters([text for text, _ in wanted.values()], most, media_s)
     return [*wanted.values()]
 
@@ -112,6 +114,6 @@ def _check_characters(texts: Sequence[str], most: int, media_s: float) -> None:
     if count > most:
         raise ValueError(
             f"the text is too long for a medium of {media_s:,.1f} seconds (got {count:,} characters); "
-            f"allowed: at most {most:,} ({chosen.DUB_CHARACTERS_PER_SECOND} for each second, of which "
-            f"{chosen.DUB_TEXT_LEAST_SECONDS} always count); shorten the text"
+            f"allowed: at most {most:,} ({chosen.MAX_DUB_CHARACTERS_PER_SECOND} for each second, of which "
+            f"{chosen.MIN_DUB_TEXT_SECONDS} always count); shorten the text"
         )

@@ -1,1 +1,1 @@
-"""The engines of the local service. Each is found through an entry point, like an engine of your own."""
+"""The engines of the local service. Each is found through an entry point, as engines of users are."""

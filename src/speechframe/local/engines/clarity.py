@@ -1,7 +1,7 @@
-"""How clear voices are: what share of words a recogniser hears wrong, as ``make bench ARGS=sound`` found it.
+"""Look up the word error rate of voices, as measured with a recogniser by ``make bench ARGS=sound``.
 
-The table, ``clarity.csv``, is also ``datasets/clarity.csv``; what was spoken is
-in ``datasets/clarity_lines.csv``.
+The table ``clarity.csv`` is a copy of ``datasets/clarity.csv``. The spoken texts
+are in ``datasets/clarity_lines.csv``.
 """
 
 import csv
@@ -9,27 +9,27 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["TABLE", "of_voice"]
+__all__ = ["TABLE_PATH", "find_error_rates"]
 
-TABLE = Path(__file__).with_name("clarity.csv")
-"""Columns ``voice_id locale unit lines error note``."""
+TABLE_PATH = Path(__file__).with_name("clarity.csv")
+"""Path of the table, with the columns ``voice_id locale unit lines error note``."""
 
 
-def of_voice(voice_id: str) -> dict[str, float]:
-    """Return the error of a voice by locale; empty for one that nobody measured.
+def find_error_rates(voice_id: str) -> dict[str, float]:
+    """Return the error rate of a voice by locale. The dict is empty if the voice was not measured.
 
     Examples
     --------
-    >>> sorted(of_voice("pt-BR-joaquim"))[:2]
+    >>> sorted(find_error_rates("pt-BR-joaquim"))[:2]
     ['en-US', 'es-ES']
     """
-    return dict(_table().get(voice_id, {}))
+    return dict(_read_table().get(voice_id, {}))
 
 
 @lru_cache(maxsize=1)
-def _table() -> Mapping[str, Mapping[str, float]]:
+def _read_table() -> Mapping[str, Mapping[str, float]]:
     found: dict[str, dict[str, float]] = {}
-    with TABLE.open(encoding="utf-8", newline="") as file:
+    with TABLE_PATH.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             found.setdefault(row["voice_id"], {})[row["locale"]] = float(row["error"])
     return found

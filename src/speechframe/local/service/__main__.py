@@ -1,4 +1,4 @@
-"""``python -m speechframe.local.service``: the service as a process of its own."""
+"""Run the service as a separate process: ``python -m speechframe.local.service``."""
 
 import sys
 

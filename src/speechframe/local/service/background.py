@@ -1,4 +1,7 @@
-"""Work that the service does by itself: the database contains it, and some of it is under way at once."""
+"""A loop for work that no request waits for, such as dubbing jobs and webhooks.
+
+The database stores the pieces of work. The loop runs a bounded number of them at the same time.
+"""
 
 import asyncio
 import contextlib
@@ -10,14 +13,14 @@ log = logging.getLogger("speechframe.service")
 
 
 class Background(ABC):
-    """A loop that does the work which a subclass finds. No error ends the loop.
+    """A loop that runs the work which a subclass finds. Only a cancellation ends the loop.
 
     Parameters
     ----------
     at_once
-        Largest number of works under way.
+        Largest number of pieces of work that run at the same time.
     look_s
-        Seconds between two searches for work. Another service process may have left some.
+        Seconds between two searches for work. A search also finds work that another service process left.
     """
 
     def __init__(self, at_once: int, look_s: float) -> None:
@@ -26,25 +29,25 @@ class Background(ABC):
         self._under_way: set[asyncio.Task[None]] = set()
 
     @abstractmethod
-    async def take(self) -> Coroutine[None, None, None] | None:
-        """Return the next work, or None."""
+    async def find_work(self) -> Coroutine[None, None, None] | None:
+        """Return a coroutine that does the next piece of work, or None if there is no work now."""
 
     def wake(self) -> None:
-        """Have the loop search for work at once."""
+        """Make the loop search for work now."""
         self._told.set()
 
     async def run(self) -> None:
-        """Work until cancelled, and then cancel the works under way."""
+        """Run the work that :meth:`find_work` returns, until cancelled. Then cancel the work under way."""
         try:
             while True:
                 self._told.clear()
                 try:
-                    while len(self._under_way) < self._at_once and (work := await self.take()):
+                    while len(self._under_way) < self._at_once and (work := await self.find_work()):
                         task = asyncio.create_task(work)
                         self._under_way.add(task)
-                        task.add_done_callback(self._done)
+                        task.add_done_callback(self._finish_task)
                 except Exception:
-                    log.exception("the next work cannot be read; the service tries again")
+                    log.exception("the next background work cannot be read; the service tries again")
                 # Not wait_for, which before Python 3.12 can overlook a cancellation.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._look_s):
@@ -54,8 +57,8 @@ class Background(ABC):
                 task.cancel()
             await asyncio.gather(*self._under_way, return_exceptions=True)
 
-    def _done(self, task: "asyncio.Task[None]") -> None:
+    def _finish_task(self, task: "asyncio.Task[None]") -> None:
         self._under_way.discard(task)
         self.wake()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a work in the background failed; the service tries again later", exc_info=error)
+            log.error("background work failed; the service tries again later", exc_info=error)

@@ -12,9 +12,11 @@ from speechframe.settings.hidden import Hidden
 from speechframe.spec import chosen
 from speechframe.spec.limits import SOCKET_IDLE_S
 
-MEBI = 1 << 20
+MEBIBYTE = 1 << 20
+"""Bytes of a mebibyte (MiB)."""
 
-_LONGEST_KEY = 200
+# Characters. A generated key has 38, and a header may have 8190.
+_MAX_KEY_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,13 @@ class KeySpec:
     Parameters
     ----------
     key
-        The secret itself. Only its hash is stored.
+        The secret. The service stores only a hash of it.
     quota_characters
-        Characters that the key may use in a billing cycle (a calendar month, UTC). Dubbing keys have credits.
+        Characters that the key may use in a billing cycle (a calendar month, UTC). For a dubbing key, the
+        number counts credits.
     concurrency
-        Requests that the key may have in flight, in each pool. None selects the default of the document
-        for streaming, and of ``spec.chosen`` for everything else.
+        Requests that the key may have in flight, in each pool (streaming, and all other calls). None selects
+        the default of the region for streaming, and of ``spec.chosen`` for all other calls.
     """
 
     key: SecretStr
@@ -39,21 +42,22 @@ class KeySpec:
 
 @dataclass(frozen=True)
 class WorkerLimits:
-    """When a worker process counts as hung or as worn out.
+    """Limits at which a worker process counts as hung, or is replaced.
 
     Parameters
     ----------
     start_s
         Seconds that a worker may take to start.
     base_s, per_character_s, per_audio_second_s
-        CPU time in seconds that a job may use. It grows with the text and with the requested audio length.
-        A neural voice uses about a third of it.
+        CPU time in seconds that a job may use: a base, plus a share for each character of text and for each
+        second of requested audio. A neural voice uses about a third of this time.
     per_changed_second_s
-        CPU time in seconds that each second of changed audio adds, recognition included.
+        CPU time in seconds that a voice change may use more for each second of the source clip. Speech
+        recognition is included.
     idle_s
-        Seconds after which a worker that uses no CPU time for its job counts as hung.
+        Seconds without any CPU use after which a worker with a job counts as hung.
     jobs
-        Jobs after which a worker is replaced. This bounds a memory leak of a native library.
+        Number of jobs after which a worker is replaced. This bounds a memory leak of a native library.
     memory_bytes
         Resident memory above which a worker is replaced after its job. A neural voice needs 1 GB for a long
         sentence.
@@ -66,29 +70,31 @@ class WorkerLimits:
     per_changed_second_s: float = 2.0
     idle_s: float = 60.0
     jobs: int = 10_000
-    memory_bytes: int = 1536 * MEBI
+    memory_bytes: int = 1536 * MEBIBYTE
 
-    def job_s(self, characters: int, audio_seconds: float) -> float:
+    def compute_job_limit_s(self, characters: int, audio_seconds: float) -> float:
         """Return the seconds of CPU time that a job of this size may use.
 
         Examples
         --------
-        >>> WorkerLimits(base_s=10, per_character_s=0.01).job_s(500, 0.0)
+        >>> WorkerLimits(base_s=10, per_character_s=0.01).compute_job_limit_s(500, 0.0)
         15.0
         """
         return self.base_s + self.per_character_s * characters + self.per_audio_second_s * audio_seconds
 
-    def change_s(self, characters: int, changed_seconds: float, audio_seconds: float) -> float:
+    def compute_change_limit_s(self, characters: int, changed_seconds: float, audio_seconds: float) -> float:
         """Return the seconds of CPU time that a voice change may use.
 
         `changed_seconds` is the length of the source clip, `audio_seconds` the length of the result.
 
         Examples
         --------
-        >>> WorkerLimits(base_s=10).change_s(0, 60.0, 0.0)
+        >>> WorkerLimits(base_s=10).compute_change_limit_s(0, 60.0, 0.0)
         130.0
         """
-        return self.job_s(characters, audio_seconds) + self.per_changed_second_s * changed_seconds
+        return (
+            self.compute_job_limit_s(characters, audio_seconds) + self.per_changed_second_s * changed_seconds
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,50 +104,54 @@ class ServiceConfig:
     Parameters
     ----------
     data
-        Folder of keys, balances and audio. It is made if it is missing, with mode 700.
+        Folder of keys, balances and audio. If it is missing, it is created with mode 700.
     keys
-        Keys to accept. If empty, the key in ``data/key`` is used, which is made on first use.
+        Keys to accept. If empty, the service accepts the key in the file ``data/key``. It creates the file if
+        the file is missing.
     dub_keys
-        Keys of the dubbing calls. If empty, `keys` are accepted for these calls, too.
+        Keys of the dubbing calls. If empty, the dubbing calls accept `keys`.
     host, port
         Address to listen on. Port 0 selects a free port.
     workers
-        Number of worker processes. 0 is one a core, at most 4.
+        Number of worker processes. 0 selects one per core, at most 4.
     dub_workers
-        Media files that are dubbed at the same time, each in its own process. 0 is one for two cores.
+        Number of media files that are dubbed at the same time, each in its own process. 0 selects one per two
+        cores.
     body_timeout_s, header_timeout_s
-        Seconds in which a request's body and its header section must arrive. Later requests get 408.
+        Seconds in which the body of a request, and its headers, must arrive. Otherwise the answer is 408, or
+        400 for calls without a 408 in section 7.2. For a form, `body_timeout_s` is the longest pause.
     grace_s
-        Seconds that requests in flight get to finish when the service stops.
+        Seconds that requests in flight have to finish when the service stops.
     queue_limit
-        Requests of all keys that may wait for a worker. Further requests get 503. 0 is 32 a worker.
+        Number of requests, of all keys, that may wait for a worker. Further requests get 503. 0 selects 32
+        per worker.
     max_body_bytes
         Largest size of a request body. A larger body gets 400.
     max_upload_bytes
         Largest size of a file in a form or behind a ``file_url``. A larger file gets 400.
     max_audio_seconds
-        The longest accepted ``audioDuration``, and the longest accepted clip. The document sets no limit,
-        but the memory of a machine is limited.
+        The longest accepted ``audioDuration``, and the longest accepted clip, in seconds. The document (the
+        service's specification) sets no limit, but the memory of a machine is limited.
     allow_private_urls
         Whether a ``file_url`` or ``webhook_url`` may lead to addresses that are not on the public Internet.
     changer, recogniser
-        Names of the engines to use if several of a kind are installed. None selects the first by name.
+        Names of the voice changer and of the speech recogniser to use. None selects the first by name.
     shelf_bytes
         Bytes of audio kept for ``audioFile`` links. The oldest audio is removed first.
     webhook_seconds
-        Seconds over which the deliveries of an unanswered webhook are spread.
+        Seconds from the first to the last delivery of a webhook that no receiver confirms.
     region
         The region that this service imitates. Its streaming concurrency is the default of keys.
     socket_idle_s
         Seconds without traffic after which a WebSocket is closed.
     progress_s
-        Seconds between two interim answers to a call that waits or is in work.
+        Seconds between two interim answers (status 102) to a call that waits for a worker or runs in one.
     slow_reader_s
         Seconds after which a client that reads its answer too slowly is disconnected.
     unread_bytes
         Bytes of answers that may wait in memory for slow clients, over all connections.
     limits
-        Limits after which workers are replaced.
+        Limits after which a worker process is replaced.
     """
 
     data: Path
@@ -161,24 +171,24 @@ class ServiceConfig:
     allow_private_urls: bool = False
     changer: str | None = None
     recogniser: str | None = None
-    shelf_bytes: int = 2048 * MEBI
-    webhook_seconds: float = chosen.WEBHOOK_SECONDS
+    shelf_bytes: int = 2048 * MEBIBYTE
+    webhook_seconds: float = chosen.WEBHOOK_RETRY_SECONDS
     region: str = "global"
     socket_idle_s: float = SOCKET_IDLE_S
     progress_s: float = chosen.PROGRESS_SECONDS
-    slow_reader_s: float = chosen.SLOW_READER_S
-    unread_bytes: int = chosen.UNREAD_BYTES
+    slow_reader_s: float = chosen.READER_SPEED_WINDOW_S
+    unread_bytes: int = chosen.MAX_UNREAD_BYTES
     limits: WorkerLimits = field(default_factory=WorkerLimits)
 
     @property
     def worker_count(self) -> int:
         """Number of worker processes."""
-        return self.workers or max(1, min(4, _cores()))
+        return self.workers or max(1, min(4, _count_cores()))
 
     @property
     def dub_worker_count(self) -> int:
         """Number of media files that are dubbed at the same time."""
-        return self.dub_workers or max(1, _cores() // 2)
+        return self.dub_workers or max(1, _count_cores() // 2)
 
     @property
     def waiting_limit(self) -> int:
@@ -186,7 +196,7 @@ class ServiceConfig:
         return self.queue_limit or 32 * self.worker_count
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     # A container or taskset may allow this process fewer cores than the machine has.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -197,17 +207,17 @@ def parse_key(words: str, default: int = chosen.DEFAULT_QUOTA_CHARACTERS) -> Key
     Raises
     ------
     SettingsError
-        The key is empty or has characters that a header cannot contain, or a figure is not a whole number.
-        The message never contains the key.
+        The key is empty, too long, or has characters that a header cannot contain, or quota or concurrency is
+        not an allowed whole number. The message never contains the key.
 
     Examples
     --------
     >>> parse_key("secret:5000:2").quota_characters
     5000
     """
-    # The figures are hidden, too, because they are a part of the secret if a key contains a colon.
+    # Quota and concurrency are hidden, too. If a key contains a colon, they are a part of the secret.
     key, quota, concurrency, *_ = map(Hidden, (*Hidden(words).strip().split(":", 2), "", ""))
-    if not key or len(key) > _LONGEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
+    if not key or len(key) > _MAX_KEY_CHARACTERS or not key.isascii() or not key.isprintable() or " " in key:
         raise SettingsError(
             "a key is empty, longer than 200 characters, or has characters that a header cannot contain. "
             "Write KEY, KEY:QUOTA or KEY:QUOTA:CONCURRENCY"
@@ -239,7 +249,7 @@ def parse_dub_key(words: str) -> KeySpec:
 
 
 def _parse_integer(words: str, name: str, low: int) -> int:
-    # isdecimal and int() both accept digits of other scripts, which are harmless here.
+    # isdecimal() and int() also accept digits of other scripts, such as Arabic. This does no harm.
     if not words.isdecimal() or len(words) > len(str(2**53)) or int(words) < low:
         raise SettingsError(
             f"the {name} of a key is not a whole number of at least {low}; "
@@ -267,17 +277,17 @@ def parse_keys(text: str) -> tuple[KeySpec, ...]:
     return tuple(found)
 
 
-def check_keys(keys: Iterable[KeySpec]) -> tuple[KeySpec, ...]:
+def remove_duplicate_keys(keys: Iterable[KeySpec]) -> tuple[KeySpec, ...]:
     """Return the keys without duplicates.
 
     Raises
     ------
     SettingsError
-        A key is given twice with different figures.
+        A key is given twice with different quota or concurrency.
     """
     found: dict[SecretStr, KeySpec] = {}
     for spec in keys:
         known = found.setdefault(spec.key, spec)
         if known != spec:
-            raise SettingsError("one key is given twice with different quota or concurrency")
+            raise SettingsError("one key is given twice with different quota or concurrency; give it once")
     return tuple(found.values())

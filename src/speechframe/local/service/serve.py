@@ -1,4 +1,4 @@
-"""Run the service as a command, ``speechframe serve`` or ``python -m speechframe.local.service``."""
+"""Run the service as a command: ``speechframe serve`` or ``python -m speechframe.local.service``."""
 
 import argparse
 import asyncio
@@ -24,7 +24,7 @@ from speechframe.local.service.config import (
     parse_key,
     parse_keys,
 )
-from speechframe.settings import default_service_folder, is_loopback
+from speechframe.settings import find_default_service_folder, is_loopback
 from speechframe.settings.hidden import Hidden
 from speechframe.spec import chosen
 from speechframe.spec.limits import REGIONS
@@ -32,15 +32,21 @@ from speechframe.spec.limits import REGIONS
 log = logging.getLogger("speechframe.service")
 
 DEFAULT_PORT = 8099
-FAILED = 1
+"""Port of the service if no option selects one."""
+EXIT_FAILED = 1
 """Exit code if the service cannot start. A wrong option exits with 2, as argparse does."""
 
-_STDIN = "-"
-_PARENT_LOOK_S = 1.0
-_FLUSH_S = 3.0
+_STDIN_NAME = "-"
+"""Value of ``--keys-file`` that selects standard input."""
+_PARENT_CHECK_INTERVAL_S = 1.0
+"""Seconds between two checks whether the parent process is alive."""
+_SHUTDOWN_TIMEOUT_S = 3.0
+"""Seconds that aiohttp waits for open connections when the service stops."""
 _ENGINE_MODULES = ("espeakng_loader", "python_stretch", "soxr")
+"""Modules of the extra ``local``, without which no voice works."""
 
-_TIMES = (
+# Options in seconds, and options in megabytes: the name, the default and the end of the help text.
+_TIME_OPTIONS = (
     (
         "--body-timeout-s",
         ServiceConfig.body_timeout_s,
@@ -57,7 +63,7 @@ _TIMES = (
     ),
     ("--grace-s", ServiceConfig.grace_s, "that requests in flight get to finish when the service stops"),
 )
-_SIZES = (
+_SIZE_OPTIONS = (
     ("--shelf-mb", ServiceConfig.shelf_bytes, "audio kept for links"),
     ("--max-upload-mb", ServiceConfig.max_upload_bytes, "size of an uploaded or fetched file"),
 )
@@ -116,9 +122,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of Piper voices (NAME.onnx with NAME.onnx.json) for the gen2 catalogue; repeatable. "
         "Instead of SPEECHFRAME_VOICES",
     )
-    for name, default_s, words in _TIMES:
+    for name, default_s, words in _TIME_OPTIONS:
         parser.add_argument(
-            name, type=_seconds, default=default_s, metavar="S", help=f"seconds {words} (%(default)s)"
+            name, type=_parse_seconds, default=default_s, metavar="S", help=f"seconds {words} (%(default)s)"
         )
     parser.add_argument(
         "--queue", type=int, default=0, metavar="N", help="requests that may wait for a worker (32 a worker)"
@@ -131,7 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of Firefox-Translations models, one or several; repeatable",
     )
-    for name, default_bytes, words in _SIZES:
+    for name, default_bytes, words in _SIZE_OPTIONS:
         parser.add_argument(
             name, type=int, default=default_bytes >> 20, metavar="MB", help=f"{words}, at most (%(default)s)"
         )
@@ -151,7 +157,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _seconds(words: str) -> float:
+def _parse_seconds(words: str) -> float:
     seconds = float(words)
     if not 0 < seconds < float("inf"):
         raise argparse.ArgumentTypeError("must be more than 0 seconds")
@@ -159,7 +165,10 @@ def _seconds(words: str) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the service with these options and return the exit code."""
+    """Run the service with the command line options `argv` until it stops. Return the exit code.
+
+    None reads the options of this process. A wrong option raises SystemExit, as argparse does.
+    """
     parser = argparse.ArgumentParser(prog="python -m speechframe.local.service", description=__doc__)
     add_arguments(parser)
     return run(parser.parse_args(argv))
@@ -178,17 +187,17 @@ def run(options: argparse.Namespace) -> int:
     os.umask(0o077)
     try:
         _check_extra()
-        folders.set_voices(options.voices)
-        folders.set_translation_models(options.translation_models)
-        return asyncio.run(_serve(config_of(options), options))
+        folders.set_voice_folders(options.voices)
+        folders.set_translation_folders(options.translation_models)
+        return asyncio.run(_serve(build_config(options), options))
     except SettingsError as error:
         if options.json:
-            _say(json.dumps({"error": str(error)}))
+            _print_line(json.dumps({"error": str(error)}))
         sys.stderr.write(f"speechframe serve: {error}\n")
-        return FAILED
+        return EXIT_FAILED
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
@@ -199,7 +208,7 @@ def _check_extra() -> None:
         raise SettingsError(f"the local service needs {', '.join(missing)}: pip install 'speechframe[local]'")
 
 
-def config_of(options: argparse.Namespace) -> ServiceConfig:
+def build_config(options: argparse.Namespace) -> ServiceConfig:
     """Return the options as a configuration.
 
     Raises
@@ -224,8 +233,8 @@ def config_of(options: argparse.Namespace) -> ServiceConfig:
     if options.max_upload_mb < 1:
         raise SettingsError("--max-upload-mb must be at least 1")
     return ServiceConfig(
-        data=options.data or default_service_folder(),
-        keys=(*map(parse_key, options.key), *_keys_in(options.keys_file)),
+        data=options.data or find_default_service_folder(),
+        keys=(*map(parse_key, options.key), *_read_keys(options.keys_file)),
         dub_keys=tuple(map(parse_dub_key, options.dub_key)),
         host=options.host,
         port=options.port,
@@ -248,11 +257,11 @@ def config_of(options: argparse.Namespace) -> ServiceConfig:
     )
 
 
-def _keys_in(name: str | None) -> tuple[KeySpec, ...]:
+def _read_keys(name: str | None) -> tuple[KeySpec, ...]:
     if name is None:
         return ()
-    if name == _STDIN:
-        return parse_keys(_from_stdin())
+    if name == _STDIN_NAME:
+        return parse_keys(_read_stdin_keys())
     try:
         text = Hidden(Path(name).read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
@@ -263,8 +272,8 @@ def _keys_in(name: str | None) -> tuple[KeySpec, ...]:
     return keys
 
 
-def _from_stdin() -> Hidden:
-    # Read up to an empty line and not a byte further. --die-with-parent needs the rest of the input.
+def _read_stdin_keys() -> Hidden:
+    # Read up to an empty line, byte by byte. The rest of the input must stay for --die-with-parent.
     # The repr of a BytesIO does not show its content, so no traceback shows the keys.
     text, before = BytesIO(), b"\n"
     while (byte := os.read(0, 1)) and not byte == before == b"\n":
@@ -278,29 +287,31 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
     from aiohttp import web
 
     from speechframe.local.service.app import make_app
-    from speechframe.local.service.http.connection import refusal
+    from speechframe.local.service.http.connection import build_refusal
     from speechframe.local.service.state import STATE
-    from speechframe.network.connections import Connections, repeats_counted
+    from speechframe.network.connections import Connections, count_repeats
     from speechframe.network.descriptors import raise_descriptor_limit
 
     loop = asyncio.get_running_loop()
     stop, at_once = asyncio.Event(), asyncio.Event()
-    _on_signals(loop, stop, at_once)
+    _stop_on_signals(loop, stop, at_once)
     raise_descriptor_limit()
-    with _listening(config) as listener, repeats_counted("asyncio", log.name):
+    with _open_listener(config) as listener, count_repeats("asyncio", log.name):
         if options.die_with_parent:
             _watch_parent(loop, stop, at_once)
         app = make_app(config)
-        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_FLUSH_S)
+        runner = web.AppRunner(
+            app, handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_TIMEOUT_S
+        )
         try:
-            if not await _is_done_before(stop, runner.setup()):
+            if not await _finish_unless_stopped(stop, runner.setup()):
                 return 0
             if (made := runner.server) is None:
                 raise RuntimeError("the runner made no server")
             state = app[STATE]
             connections = Connections(
                 made,
-                refusal=refusal,
+                refusal=build_refusal,
                 header_timeout_s=config.header_timeout_s,
                 log=log,
                 watcher=state.readers,
@@ -312,7 +323,7 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
             state.stopping = True
             state.live.stopping.set()
             server.close()
-            await _first_of(state.finished(), at_once.wait(), limit_s=config.grace_s)
+            await _wait_for_first(state.wait_until_idle(), at_once.wait(), limit_s=config.grace_s)
             # Unfinished calls now get a 503 instead of a cut connection.
             await state.pools.close()
         finally:
@@ -320,42 +331,42 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
     return 0
 
 
-def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, at_once: asyncio.Event) -> None:
-    def asked() -> None:
-        # A second signal stops the service at once.
+def _stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, at_once: asyncio.Event) -> None:
+    def request_stop() -> None:
+        # The first signal lets requests in flight finish. The second one stops the service at once.
         (at_once if stop.is_set() else stop).set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked)
+        loop.add_signal_handler(number, request_stop)
 
 
 def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, at_once: asyncio.Event) -> None:
     parent = os.getppid()
 
-    def gone() -> None:
+    def stop_at_once() -> None:
         stop.set()
         at_once.set()
 
-    def read() -> None:
+    def read_stdin() -> None:
         if not os.read(0, 4096):
             loop.remove_reader(0)
-            gone()
+            stop_at_once()
 
-    def look() -> None:
-        # A fork of the parent keeps our standard input open after the parent itself has died.
+    def check_parent() -> None:
+        # Standard input may stay open after the parent has died, if a fork of the parent still holds it.
         if os.getppid() == parent:
-            loop.call_later(_PARENT_LOOK_S, look)
+            loop.call_later(_PARENT_CHECK_INTERVAL_S, check_parent)
         else:
-            gone()
+            stop_at_once()
 
     try:
-        loop.add_reader(0, read)
+        loop.add_reader(0, read_stdin)
     except (OSError, ValueError):
         raise SettingsError("--die-with-parent needs a pipe as standard input") from None
-    look()
+    check_parent()
 
 
-def _listening(config: ServiceConfig) -> socket.socket:
+def _open_listener(config: ServiceConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     try:
         return socket.create_server((config.host, config.port), family=family)
@@ -386,15 +397,21 @@ def _announce(
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     if as_json:
         keys = [Hidden(spec.key.get_secret_value()) for spec in specs]
-        said = {"url": url, "keys": keys, "pid": os.getpid(), "data": str(config.data), "left_out": left_out}
-        _say(Hidden(json.dumps(said)))
+        report = {
+            "url": url,
+            "keys": keys,
+            "pid": os.getpid(),
+            "data": str(config.data),
+            "left_out": left_out,
+        }
+        _print_line(Hidden(json.dumps(report)))
         return
     where = "the keys you gave" if config.keys else f"the key in {config.data / 'key'}"
-    _say(f"speechframe answers at {url} with {where}; Ctrl-C stops it")
+    _print_line(f"speechframe answers at {url} with {where}; Ctrl-C stops it")
 
 
-async def _is_done_before(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
-    """Wait for work and return True. If the service is stopped first, cancel the work and return False."""
+async def _finish_unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
+    """Wait until `work` ends and return True. If `stop` is set first, cancel `work` and return False."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -406,7 +423,7 @@ async def _is_done_before(stop: asyncio.Event, work: Coroutine[Any, Any, object]
     return False
 
 
-async def _first_of(*waited: Coroutine[Any, Any, object], limit_s: float) -> None:
+async def _wait_for_first(*waited: Coroutine[Any, Any, object], limit_s: float) -> None:
     waits = [asyncio.ensure_future(one) for one in waited]
     await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:

@@ -10,8 +10,8 @@ const STATUSES = ["done", "cached", "suspect", "failed", "charged_unknown", "pen
 const TONES = { suspect: "warn", failed: "bad", invalid: "bad", charged_unknown: "bad", keep: "good", reject: "bad", "not saved": "bad" };
 const KEYS = "Space plays · ↑ ↓ other row · PgUp PgDn other page";
 const REVIEW_KEYS = "K keeps · R rejects · U removes the verdict · C comments · T corrects the text";
-const WAIT_MS = 250;
-const PATIENCE_MS = 10000;
+const WAIT_MS = 250; // time without a further key before a search or an opened row is sent
+const PATIENCE_MS = 10000; // time to wait for the reply to a review
 
 /** Return the filtered and sorted rows of a saved page. In a notebook, Python does this. */
 export function arranged(all, { search = "", status = "", verdict = "", by = "row", descending = false }) {
@@ -53,7 +53,7 @@ export default makeWidget("Rows", (shell) => {
   let timer = 0;
   let searching = 0;
 
-  // The next request starts from the last request, because Python's reply may not have arrived.
+  // A request starts from the filters of the last request, because Python's reply may not have arrived.
   let asked = get("wanted");
   const ask = (more) => {
     asked = { ...asked, ...more };
@@ -70,7 +70,7 @@ export default makeWidget("Rows", (shell) => {
   const search = el("input", {
     type: "search", placeholder: "Search in texts and ids", label: "Search in texts and ids",
     dir: "auto", value: asked.search, input: () => {
-      // A row that is chosen now must not cancel the search.
+      // The search has its own timer, so that choosing a row does not cancel the search.
       clearTimeout(searching);
       searching = setTimeout(() => ask({ search: search.value, page: 0 }), WAIT_MS);
     },
@@ -101,7 +101,7 @@ export default makeWidget("Rows", (shell) => {
   const body = el("tbody");
   const grid = el("table.table.rows", { role: "grid", label: "Rows of the run" },
     el("thead", el("tr", ...heads.map(({ cell }) => cell))), body);
-  // The form is outside the panel, so that a text stays when the panel shows another row.
+  // The form for texts is outside the panel, so that a text is kept when the panel shows another row.
   const desk = el("div");
   const panel = el("div.panel", { role: "region", label: "The chosen row" });
   shell.root.append(
@@ -138,7 +138,7 @@ export default makeWidget("Rows", (shell) => {
       send({ kind: "open", place: at });
     }
   };
-  // Reviews by row that are not on disk yet. They are sent again until Python confirms them.
+  // Reviews that Python has not confirmed yet, by row. The user can send failed reviews again.
   const unsaved = new Map();
   let decisions = 0;
   const deliver = () => {
@@ -166,7 +166,7 @@ export default makeWidget("Rows", (shell) => {
     const row = rowAt(place);
     if (!row) return;
     const { row: name, sha256 } = row;
-    // Earlier parts of the review that are not confirmed yet are sent again with the new part.
+    // Parts of an earlier review of this row that are not confirmed yet are sent again with the new part.
     unsaved.set(name, { words, said: { ...unsaved.get(name)?.said, row: name, sha256, ...said, decision: decisions += 1 } });
     deliver();
   };
@@ -226,7 +226,7 @@ export default makeWidget("Rows", (shell) => {
   });
   onKeys(body, ({ key }) => ({ ...acts, " ": play, Enter: play })[key]);
 
-  // Rows are cut to a few lines. The panel below shows the whole text.
+  // The style sheet cuts long texts in the list. The panel below shows the whole text.
   const cell = (tag, attrs, ...kids) => el(tag, attrs, el("div.cut", { dir: "auto" }, ...kids));
   const line = (row) => {
     const said = [unsaved.get(row.row)?.isFailed && badge("not saved"), row.verdict && badge(row.verdict, row.reviewer && `by ${row.reviewer}`),

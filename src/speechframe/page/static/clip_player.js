@@ -1,4 +1,4 @@
-// Play a list of clips. Ratings are given with keys or clicks.
+// Play a list of clips. Users rate clips with keys or clicks.
 
 import { button, el, onKeys } from "./core/dom.js";
 import { counted } from "./core/words.js";
@@ -8,7 +8,7 @@ import { makeWidget } from "./core/widget.js";
 const RATINGS = [1, 2, 3, 4, 5];
 const STEPS = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
 
-/** Make radio buttons for the rating of a clip. Tab reaches the chosen one, or the first. */
+/** Make radio buttons for the rating of a clip. The Tab key moves to the chosen button, or to the first. */
 function ratingGroup(clip, rate) {
   const marks = RATINGS.map((mark) => button(mark, () => rate(mark), {
     role: "radio", "aria-checked": "false", label: `${mark} of 5`,

@@ -1,5 +1,4 @@
-// Compare voices on the same texts, side by side. Switching the voice keeps the playing position.
-// Each text has its own grid, so that its clips are on one line.
+// Compare voices on the same texts, side by side. Switching to another voice keeps the playing position.
 
 import { button, el, onKeys, write } from "./core/dom.js";
 import { counted } from "./core/words.js";
@@ -8,7 +7,7 @@ import { makeWidget } from "./core/widget.js";
 
 const KEYS = "Space plays · ← → by word · S switches to the next voice at the same place";
 
-/** Make the group of one text, with one clip for each voice. One clip is active. */
+/** Make the group of one text, with one clip for each voice. The switch starts from the active clip. */
 function textGroup(shell, group, place) {
   const { get, put } = shell;
   const sides = group.clips.map((clip) => {
@@ -30,7 +29,7 @@ function textGroup(shell, group, place) {
     const { seconds, playing } = from.sound;
     from.sound.pause();
     activate(next());
-    // The space bar and the arrows control the active clip.
+    // The space bar and the arrows control the clip with the focus.
     if (from.node.contains(document.activeElement)) active.node.focus({ preventScroll: true });
     const to = active;
     await to.sound.seek(seconds);

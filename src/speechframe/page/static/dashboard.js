@@ -16,7 +16,7 @@ function svg(tag, attrs, ...kids) {
   return node;
 }
 
-/** Draw the amount left over time and its forecast. Amounts are negated, because y grows downwards in SVG. */
+/** Draw the credits or characters left over time, with a forecast. Amounts are negated, because y grows downwards. */
 function chart({ points, forecast, words }) {
   const all = [...points, ...forecast];
   const lefts = all.map(([, y]) => y);
@@ -103,7 +103,7 @@ export default makeWidget("Run", (shell) => {
     newest.hidden = !wanted.length;
     const ids = new Set(wanted.map((clip) => clip.id));
     for (const [id, view] of views) {
-      // A clip that is playing stays until its end.
+      // A clip stays while it plays or has the focus.
       if (ids.has(id) || view.sound.playing || view.node.contains(document.activeElement)) continue;
       view.dispose();
       view.node.remove();

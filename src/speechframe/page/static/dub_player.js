@@ -1,4 +1,5 @@
-// Play dubs with their cues. Dub and original can be switched, and utterances can be corrected.
+// Play dubs (media files in another language) with their cues (subtitles). Users switch between dub and original,
+// and correct utterances.
 
 import { alertLine, button, el, tell } from "./core/dom.js";
 import { counted, inWords, wordAt } from "./core/words.js";
@@ -7,7 +8,7 @@ import { makeWidget } from "./core/widget.js";
 const SOUND_ONLY = "This browser cannot show this video. Its sound and its cues are here.";
 const SIDES = [["dub", "Dub"], ["original", "Original"]];
 
-/** Make the player of a dub. A file is loaded on first use. Switching to the other side keeps the position. */
+/** Make the player of a dub. A file is loaded on first use. Switching between dub and original keeps the position. */
 function mediumOf(shell, dub, { change, fail, soundOnly }) {
   const place = el("div");
   let medium = null;
@@ -45,7 +46,7 @@ function mediumOf(shell, dub, { change, fail, soundOnly }) {
       medium.addEventListener("play", () => shell.solo.begins(medium));
       place.replaceChildren(medium);
     }
-    // Each source needs its own handler, because each starts at a different position.
+    // The handlers are set again for each file, because each file starts at its own position.
     medium.onerror = () => withoutPicture(at, play);
     medium.onloadedmetadata = () => {
       if (!isSound && !medium.videoWidth) return withoutPicture(at, play);
@@ -128,7 +129,7 @@ export default makeWidget("Dubs", (shell) => {
   const list = el("div");
   shell.root.append(shell.status, list);
   let views = new Map();
-  // Dubs without a change keep their elements, because the user may be playing them.
+  // Dubs that did not change keep their elements, because the user may be playing them.
   const build = () => {
     const old = views;
     views = new Map(shell.get("dubs").map((dub) => {

@@ -34,7 +34,7 @@ export function heardIn(voice, locale) {
   return localesOf(voice).find((tag) => !locale || isIn(tag, locale)) ?? voice.locale;
 }
 
-/** Return a voice's error in a locale as text. The voice with the smallest error is marked. */
+/** Return a voice's word error in a locale as text, or "" if it is not known. The smallest error is marked. */
 export function clarity(voice, voices, locale) {
   const tag = heardIn(voice, locale);
   const errorOf = (each) => each.clarity?.[tag] ?? Infinity;

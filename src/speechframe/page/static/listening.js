@@ -1,4 +1,4 @@
-// Run a listening test. Sounds are called A, B and so on. The page does not have their conditions.
+// Show a listening test. Sounds have the names A, B and so on. The page does not contain their conditions.
 
 import { alertLine, el, tell } from "./core/dom.js";
 import { makeWidget } from "./core/widget.js";

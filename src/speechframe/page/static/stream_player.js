@@ -43,7 +43,7 @@ export default makeWidget("A stream", (shell) => {
     shell.hear((message, buffers) => {
       if (message?.kind !== "piece" || !live) return;
       live.take(message, view(buffers[0]));
-      // The stream starts by itself once. If the browser forbids this, the user presses the button.
+      // Only the first page starts the stream by itself. If the browser forbids this, the user presses the button.
       if (!get("fresh")) return;
       shell.put({ fresh: false });
       live.play();

@@ -1,12 +1,11 @@
 """Open points of the service document, with our choices and their reasons.
 
-Nothing in this package comes from the document. The local service publishes the list at `GET /v1/limits`, so
-that readers can distinguish our choices from the document's rules. `certainty` is `sure` (seen in public
-clients of services with this interface), `likely`, `ours` (no outside fact can settle the choice) or
-`guess`.
+Nothing in this package comes from the document. The local service publishes the choices at `GET /v1/limits`,
+so that readers can distinguish them from the document's rules. `certainty` is `sure` (seen in public clients
+of services with this interface), `likely`, `ours` (no outside fact can settle the choice) or `guess`.
 
-Each chapter has a module with our figures, our names and the open points. `calls` covers all calls. The
-other modules are `speech`, `changer`, `translate`, `dubbing` and `socket`. This package exports all names.
+Each module has the constants and open points of one chapter. `calls` covers all calls. The other modules are
+`speech`, `changer`, `translate`, `dubbing` and `socket`. This package exports all of their names.
 """
 
 from speechframe.spec.chosen import calls, changer, dubbing, socket, speech, translate
@@ -19,11 +18,11 @@ from speechframe.spec.chosen.speech import *
 from speechframe.spec.chosen.translate import *
 
 OPEN_POINTS: tuple[OpenPoint, ...] = (
-    *calls.POINTS,
-    *speech.POINTS,
-    *changer.POINTS,
-    *translate.POINTS,
-    *dubbing.POINTS,
-    *socket.POINTS,
+    *calls.CALL_POINTS,
+    *speech.SPEECH_POINTS,
+    *changer.CHANGER_POINTS,
+    *translate.TRANSLATION_POINTS,
+    *dubbing.DUBBING_POINTS,
+    *socket.SOCKET_POINTS,
 )
 """All open points, in the order of the chapters."""

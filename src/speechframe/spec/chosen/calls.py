@@ -4,45 +4,45 @@ from speechframe.spec.chosen._point import OpenPoint
 
 INTERFACE_VERSION = "1.0.0"
 """Version of the OpenAPI description (section 9)."""
-TOKEN_SECONDS = 30 * 60
+TOKEN_LIFETIME_SECONDS = 30 * 60
 """Lifetime of an auth token in seconds."""
 IDEMPOTENCY_SECONDS = 24 * 3600
 """Seconds that the service stores an idempotency key."""
 MAX_IDEMPOTENCY_CHARACTERS = 255
 """Largest length of an idempotency key. Proxies often cut or refuse longer keys."""
-MAX_TAKE = 2**31 - 1
-"""Highest number of a take."""
+MAX_TAKE_NUMBER = 2**31 - 1
+"""Highest number of a take, which is one of several spoken versions of the same text."""
 DEFAULT_CONCURRENCY = 15
-"""Concurrent calls of a key of the local service, unless the key sets its own number."""
+"""Largest number of concurrent calls of a key of the local service, unless the key has its own limit."""
 DEFAULT_QUOTA_CHARACTERS = 10_000_000
-"""Characters in a billing cycle of a key of the local service, unless the key sets its own number."""
-QUEUE_SECONDS = 5.0
-"""Seconds that a voice change or translation over the cap waits for a slot before it is refused."""
+"""Characters of a key of the local service in a billing cycle, unless the key has its own quota."""
+MAX_QUEUE_SECONDS = 5.0
+"""Seconds that a voice change or translation waits for a free slot before it is refused."""
 MAX_BODY_BYTES = 256 * 1024
-"""Largest JSON body, or form without its files. A translation may add the size of its texts."""
+"""Largest size of a JSON body, or of a form without files. A translation may add the size of its texts."""
 MAX_JSON_VALUES = 5_000
 """Largest number of values in a JSON body or frame, including nested values."""
 MAX_FORM_PARTS = 200
 """Largest number of parts in a form, including repeated fields."""
 MAX_LOCALE_CHARACTERS = 64
-"""Largest length of a locale. Real locales have less than half of it."""
+"""Largest length of a locale. Real locales have less than half as many characters."""
 MAX_JSON_DEPTH = 32
 """Largest nesting depth of a JSON body or frame."""
-UNREAD_BYTES = 256 * 1024 * 1024
+MAX_UNREAD_BYTES = 256 * 1024 * 1024
 """Largest number of unread bytes in memory, over all connections of the local service."""
-SLOWEST_READER_BYTES_S = 1024
-"""Lowest speed of a client while bytes wait for it. A slower client is disconnected."""
-SLOW_READER_S = 60.0
-"""Seconds over which the speed of a client is measured."""
+MIN_READER_BYTES_PER_S = 1024
+"""Lowest reading speed of a client while bytes wait for it. A slower client is disconnected."""
+READER_SPEED_WINDOW_S = 60.0
+"""Seconds over which the reading speed of a client is measured."""
 
-KEY_THREADS = 4
+THREADS_PER_KEY = 4
 """Threads per key that write uploads, read answers and encode streams."""
-KEY_LOOKUPS = 4
+LOOKUPS_PER_KEY = 4
 """Host names per key that are resolved at the same time."""
-KEY_WEBHOOKS = 4
+WEBHOOKS_PER_KEY = 4
 """Webhooks per key that are delivered at the same time."""
-LOOKUP_SECONDS = 10.0
-"""Seconds that a host name look-up may take, and that it may wait for others of its key."""
+MAX_LOOKUP_SECONDS = 10.0
+"""Longest time of a host name look-up, and longest wait of a look-up for others of its key, in seconds."""
 
 API_KEY_HEADER = "api-key"
 """Header of the API key (section 5)."""
@@ -55,28 +55,29 @@ WARNING_HEADER = "X-Speech-Warning"
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 """Header that makes a repeated call free. The local service supports it."""
 TAKE_HEADER = "X-Take"
-"""Header with the number of the take, if a text has several equally good ones."""
+"""Header with the number of the take, which selects one of several spoken versions of a text."""
 PROGRESS_HEADER = "X-Call-Progress"
-"""A client that sends this header gets interim answers."""
+"""Header that requests interim answers while a call is queued or in progress."""
 PROGRESS_SECONDS = 5.0
 """Seconds between two interim answers to a call."""
 CALL_STATE_HEADER = "X-Call-State"
 """State of a call in an interim answer: ``queued`` or ``working``."""
 CALL_CPU_HEADER = "X-Call-CPU-Seconds"
-"""CPU time that a call has used so far, in an interim answer."""
+"""CPU time of a call so far in seconds, in an interim answer."""
 DEPRECATION_HEADER = "Deprecation"
 """Header on answers to calls that the document deprecates."""
 RETRY_AFTER_HEADER = "Retry-After"
-"""Header with the seconds to wait, with 429 and 503."""
+"""Header with the seconds to wait before a retry, in answers with 429 and 503."""
 
 
-POINTS: tuple[OpenPoint, ...] = (
+CALL_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "http-error-body",
         "Body of an HTTP error",
         '{"error_message", "error_code", "trace_id"}; the client also reads message, error, errorMessage, '
         "errorCode and plain text.",
-        "Comparable services use all of these names. WebSocket frames already have error_code and trace_id.",
+        "Comparable services use all of these names. The document has error_code and trace_id in WebSocket "
+        "frames.",
         "likely",
     ),
     OpenPoint(
@@ -84,16 +85,16 @@ POINTS: tuple[OpenPoint, ...] = (
         "Retry-After",
         "Sent in seconds with 429 and 503. The client honours seconds, HTTP dates and retry-after-ms, up to "
         "the longest wait of the run.",
-        "A service should send the time when it is free again. Proxies use different forms of the header.",
+        "A service should announce when it will be free again. Proxies use different forms of the header.",
         "ours",
     ),
     OpenPoint(
         "statuses",
         "Statuses of each endpoint (sections 7.1 and 7.2 differ on 408 and 429)",
-        "Generate and stream use both lists. Over the cap, voice changer and translation wait in a short "
-        "queue and then get 503 with Retry-After. Their stalled bodies get 400. Dubbing answers an unknown "
-        "project or job with 400 and a missing key with 403. A lack of credits fails the job. An unknown "
-        "path gets 404, a wrong method 405.",
+        "Generate and stream use both lists. If all slots of a key are in use, a voice change or translation "
+        "waits for a short time and then gets 503 with Retry-After. If its body does not arrive in time, it "
+        "gets 400. A dubbing call gets 400 for an unknown project or job, and 403 for a missing key. A lack "
+        "of credits fails the job. An unknown path gets 404, and a wrong method gets 405.",
         "The document has a table per endpoint, so each endpoint follows its own table.",
         "ours",
     ),
@@ -101,7 +102,7 @@ POINTS: tuple[OpenPoint, ...] = (
         "warning-header",
         "Warnings for bodies without a `warning` field",
         f"Response header {WARNING_HEADER} (repeatable) on all answers. The client reads header and field.",
-        "The service never replaces or ignores a value silently.",
+        "The service reports every value that it replaces or ignores.",
         "ours",
     ),
     OpenPoint(
@@ -115,7 +116,7 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "token",
         "Lifetime and use of a token",
-        f"{TOKEN_SECONDS // 60} minutes. Only the voice listing accepts a token, in the token header.",
+        f"{TOKEN_LIFETIME_SECONDS // 60} minutes. Only the voice listing accepts a token, in the token header.",
         "The document names no other call that accepts a token.",
         "likely",
     ),
@@ -123,7 +124,7 @@ POINTS: tuple[OpenPoint, ...] = (
         "unknown-fields",
         "Unknown fields in a JSON body",
         "Ignored, with a warning that names them.",
-        "Clients may be newer than the document. A typing error must still be visible.",
+        "Clients may be newer than the document. A misspelled field must still be visible.",
         "ours",
     ),
     OpenPoint(
@@ -141,13 +142,14 @@ POINTS: tuple[OpenPoint, ...] = (
         f"{IDEMPOTENCY_HEADER} is honoured for {IDEMPOTENCY_SECONDS // 3600} h. The service stores key, body "
         "hash, status and billed amount, but never Base64 audio. A repeat is synthesised again with the "
         "same bytes and is free. Errors are not stored. The same key with another body is 400.",
-        "A batch that lost an answer can repeat the call without paying twice. Zero retention still applies.",
+        "A batch that lost an answer can repeat the call without paying twice. The service still stores no "
+        "audio.",
         "ours",
     ),
     OpenPoint(
         "re-takes",
         "Re-takes",
-        f"The number in {TAKE_HEADER}, at most {MAX_TAKE}, changes the seed of variation. An absent header "
+        f"The number in {TAKE_HEADER}, at most {MAX_TAKE_NUMBER}, changes the seed of variation. An absent header "
         "and 0 give the first take. /v1/limits names the header. Content keys and idempotency keys contain "
         "the take.",
         "Equal requests give equal bytes, so another take needs another request.",
@@ -165,7 +167,7 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "quota",
         "Quota",
-        "One balance per key for speech, voice changer and translation. Dubbing credits are a separate "
+        "A key has one balance for speech, voice changer and translation. Dubbing credits are a separate "
         "balance of the dubbing key.",
         "The answers report the two balances under different names.",
         "ours",
@@ -173,8 +175,9 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "pools",
         "Concurrency pools",
-        "Contexts and HTTP streams share the streaming pool of a region. Generate, voice changer and "
-        "translation share the key's other pool. A key's own cap overrides the region's.",
+        "A pool is a group of calls with a common limit of concurrency. WebSocket contexts and HTTP "
+        "streams share the streaming pool, which has the limit of the region. Generate, voice changer and "
+        "translation share the other pool. A limit of the key overrides that of the region.",
         "The document counts streaming separately.",
         "ours",
     ),
@@ -220,8 +223,8 @@ POINTS: tuple[OpenPoint, ...] = (
         "A client that does not read its answer",
         "Unread audio waits on disk, or is generated as the client reads. The call holds its slot until all "
         "audio is read. A client is disconnected if it reads less than "
-        f"{SLOWEST_READER_BYTES_S // 1024} KB/s over {SLOW_READER_S:g} s while audio waits. If more "
-        f"than {UNREAD_BYTES // 1024**2} MB wait in memory over all connections, the "
+        f"{MIN_READER_BYTES_PER_S // 1024} KB/s over {READER_SPEED_WINDOW_S:g} s while audio waits. If more "
+        f"than {MAX_UNREAD_BYTES // 1024**2} MB wait in memory over all connections, the "
         "connection with the most waiting bytes is closed.",
         "Unread answers must not take memory or slots from other clients.",
         "ours",
@@ -229,10 +232,10 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "key-shares",
         "Blocking work, such as unresolvable host names, silent webhook receivers and slow disks",
-        f"Each key has its own share. The service resolves {KEY_LOOKUPS} host names of a key at the same "
-        f"time. A look-up over {LOOKUP_SECONDS:g} s gets 400. A look-up that waits so long for others of its "
-        f"key gets 503. The service delivers {KEY_WEBHOOKS} webhooks of a key at the same time. "
-        f"{KEY_THREADS} threads of a key read and write files and encode streams.",
+        f"Each key has its own share. The service resolves {LOOKUPS_PER_KEY} host names of a key at the same "
+        f"time. A look-up over {MAX_LOOKUP_SECONDS:g} s gets 400. A look-up that waits so long for others of its "
+        f"key gets 503. The service delivers {WEBHOOKS_PER_KEY} webhooks of a key at the same time. "
+        f"{THREADS_PER_KEY} threads of a key read and write files and encode streams.",
         "A key with hanging host names or receivers must not delay other keys.",
         "ours",
     ),

@@ -1,99 +1,102 @@
 """Choices for dubbing, about jobs, projects, links and webhooks."""
 
 from speechframe.spec.chosen._point import OpenPoint
-from speechframe.spec.chosen.speech import MAX_TEXT_CHARACTERS, SHELF_SECONDS
+from speechframe.spec.chosen.speech import AUDIO_LINK_SECONDS, MAX_TEXT_CHARACTERS
 from speechframe.spec.fields._range import Range
 
-DUB_LINK_SECONDS = 72 * 3600
-"""Seconds that an ended job without a project is kept, with its links."""
-PAGE_DEFAULT = 20
-"""Projects on a page by default."""
-PAGE_LIMIT = Range(1, 100, PAGE_DEFAULT)
-"""Projects on a page."""
-WEBHOOK_TRIES = 5
-"""Deliveries of a webhook that is not answered with a 2xx status."""
-WEBHOOK_SECONDS = 600
-"""Time over which the deliveries of a webhook are spread."""
+DUB_LINK_LIFETIME_SECONDS = 72 * 3600
+"""Seconds that an ended job without a project and its download links are kept."""
+DEFAULT_PAGE_PROJECTS = 20
+"""Default number of projects on a page."""
+PAGE_PROJECTS_RANGE = Range(1, 100, DEFAULT_PAGE_PROJECTS)
+"""Range of the number of projects on a page."""
+MAX_WEBHOOK_TRIES = 5
+"""Largest number of deliveries of a webhook, until one is answered with a 2xx status."""
+WEBHOOK_RETRY_SECONDS = 600
+"""Sum of the pauses between the deliveries of a webhook, in seconds."""
 WEBHOOK_ID_HEADER = "X-Webhook-Id"
-"""The same in each delivery of one webhook, which may come more than once."""
+"""Header with the id of a webhook. All deliveries of the webhook have the same id."""
 WEBHOOK_TIMESTAMP_HEADER = "X-Signature-Timestamp"
-"""Unix time in milliseconds."""
+"""Header with the Unix time of a delivery in milliseconds."""
 WEBHOOK_SIGNATURE_HEADER = "X-HMAC-Signature"
-"""Hex HMAC-SHA256 of raw body, a dot and the timestamp."""
-ORIGINAL_GAIN_DB = Range(-60.0, 0.0, -18.0)
-"""Level of the original while it is dubbed, in dB."""
+"""Header with the hex HMAC-SHA256 of the raw body, a dot and the timestamp."""
+ORIGINAL_GAIN_DB_RANGE = Range(-60.0, 0.0, -18.0)
+"""Range of the level of the original audio under the dub, in dB."""
 DEFAULT_DUB_CREDITS = 36_000
-"""Dubbing credits of a key in a billing cycle by default, for ten hours into one locale."""
+"""Default dubbing credits of a key in a billing cycle, enough to dub ten hours into one locale."""
 MAX_TARGET_LOCALES = 200
-"""Target locales of a job or a project. There are fewer locales that anything is dubbed into."""
+"""Largest number of target locales of a job or project. Fewer locales than this can be dubbed into."""
 MAX_PROJECT_NAME_CHARACTERS = 200
-"""Characters of the name of a project: a line of a list."""
+"""Largest length of the name of a project in characters, about a line."""
 MAX_PROJECT_DESCRIPTION_CHARACTERS = 2_000
-"""Characters of the description of a project: a page of text."""
+"""Largest length of the description of a project in characters, about a page."""
 MAX_PROJECT_PAGE_BYTES = 1024 * 1024
-"""Size of a page of projects. A page with longer texts from earlier versions ends sooner."""
-MAX_CAST = 200
-"""Speakers of a script that have a voice named for them."""
-MAX_CORRECTIONS = 1_000
-"""Utterances that are corrected in one call."""
+"""Largest size of a page of projects. A page with long texts has fewer projects."""
+MAX_CAST_SPEAKERS = 200
+"""Largest number of speakers in the field `cast`, which selects a voice for each."""
+MAX_CORRECTIONS_PER_CALL = 1_000
+"""Largest number of corrected utterances in a call."""
 MAX_DUB_SECONDS = 4 * 3600
-"""The longest medium that is dubbed."""
-DUB_CHARACTERS_PER_SECOND = 40
-"""Characters of a dub's text for each second of its medium. Fast speech has 20 to 25."""
-DUB_TEXT_LEAST_SECONDS = 5
-"""A shorter medium may have the text of one of this length."""
-DUB_VOICES_AT_ONCE = 8
-"""The cues of a script together last at most so many times as long as the medium."""
-DUB_NAMED_LINES = 3
-"""Fewest lines of a script that begin with names, before names that may be words count as speakers."""
-DUB_NAMED_SHARE = 0.25
-"""Least number of such lines, as a share of the cues."""
-DUB_CORRECTIONS = 100
-"""Corrections of a reviewed job for each of its target locales."""
-DUB_WAITING_JOBS = 100
-"""Jobs of a key that may wait or be under way."""
-DUB_FAILED_JOBS = 1_000
-"""Failed jobs of a key that are kept, the newest."""
-DUB_PROJECT_JOB_SECONDS = 30 * 24 * 3600
-"""Seconds that an ended job of a project is kept."""
-DUB_PROJECTS = 1_000
-"""Projects of a key."""
-DUB_SPEED = Range(0.85, 1.3)
-"""Speed of a line, where 1 is the voice's own speed."""
-DUB_SPEED_STEP = 0.15
-"""Largest difference of speed between two lines in a row. A smooth 1.2 sounds better than 1.05 beside 1.5."""
-DUB_FULL_SLOT = 0.95
-"""The share of its slot that a line fills without being slowed down."""
-DUB_EARLY_SECONDS, DUB_LATE_SECONDS = 0.045, 0.125
-"""Seconds that a line may start too early or too late without notice (ITU-R BT.1359)."""
-CUE_LINES, CUE_LINE_CHARACTERS = 2, 42
-"""Lines of a cue and characters of a line, always."""
-CUE_CHARACTERS_PER_SECOND = 20
-"""The fastest that a cue is to be read."""
-CUE_SECONDS = Range(5 / 6, 7.0)
-"""Seconds that a cue is shown."""
+"""Largest length in seconds of a media file that can be dubbed."""
+MAX_DUB_CHARACTERS_PER_SECOND = 40
+"""Largest number of characters of text for each second of the media file. Fast speech has 20 to 25."""
+MIN_DUB_TEXT_SECONDS = 5
+"""Least length in seconds that counts for the limit of text. A shorter media file counts as so long."""
+MAX_DUB_VOICES_AT_ONCE = 8
+"""Largest total length of the cues of a script, as a multiple of the length of the media file."""
+MIN_UNCERTAIN_NAME_LINES = 3
+"""Least number of lines of a script that begin with uncertain names, for these names to count as speakers.
 
-POINTS: tuple[OpenPoint, ...] = (
+An uncertain name may be an ordinary word before a colon.
+"""
+MIN_UNCERTAIN_NAME_SHARE = 0.25
+"""Least number of lines that begin with uncertain names, as a share of the number of cues."""
+MAX_CORRECTIONS_PER_LOCALE = 100
+"""Largest number of corrections of a job in review, for each of its target locales."""
+MAX_UNFINISHED_DUB_JOBS = 100
+"""Largest number of waiting and running jobs of a key."""
+MAX_KEPT_FAILED_DUB_JOBS = 1_000
+"""Number of failed jobs of a key that are kept. Older failed jobs are removed."""
+PROJECT_JOB_LIFETIME_SECONDS = 30 * 24 * 3600
+"""Seconds that an ended job of a project is kept."""
+MAX_DUB_PROJECTS = 1_000
+"""Largest number of projects of a key."""
+DUB_SPEED_RANGE = Range(0.85, 1.3)
+"""Range of the speed of a line, relative to the normal speed of the voice."""
+MAX_DUB_SPEED_STEP = 0.15
+"""Largest difference of speed between consecutive lines, because a sudden change of speed sounds bad."""
+DUB_FULL_SLOT_SHARE = 0.95
+"""A line is slowed down if its speech fills less than this share of the time of the original line."""
+MAX_DUB_EARLY_SECONDS, MAX_DUB_LATE_SECONDS = 0.045, 0.125
+"""Seconds by which a line may start too early or too late and nobody notices (ITU-R BT.1359)."""
+MAX_CUE_LINES, MAX_CUE_LINE_CHARACTERS = 2, 42
+"""Largest number of lines in a subtitle cue, and of characters in a line."""
+MAX_CUE_CHARACTERS_PER_SECOND = 20
+"""Target for the highest reading speed of a cue, in characters per second."""
+CUE_SECONDS_RANGE = Range(5 / 6, 7.0)
+"""Target range of the duration of a cue, in seconds."""
+
+DUBBING_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "dubbing-key",
         "Key of the dubbing calls",
-        "May differ from the speech key; it has its own environment variable.",
-        "The document speaks of the dubbing API key.",
+        "The key may differ from the speech key. It has its own environment variable.",
+        "The document mentions a dubbing API key.",
         "sure",
     ),
     OpenPoint(
         "dubbing-locales",
         "Spelling of dubbing locales",
-        "Underscore (fr_FR) in dubbing, hyphen (fr-FR) in speech; both are accepted, answers use the "
-        "house spelling of each, one function normalises.",
-        "Both are seen on the wire, and people copy from one side to the other.",
+        "Dubbing has an underscore (fr_FR), and speech has a hyphen (fr-FR). All calls accept both. "
+        "Answers of dubbing use the underscore, and all other answers use the hyphen.",
+        "Services use both spellings, and people copy locales from one interface to the other.",
         "sure",
     ),
     OpenPoint(
         "target-locales-form",
         "`target_locales` in a multipart form",
-        "A repeated field; one comma-separated value is read too.",
-        "Repeating is what public clients do; the comma is what people type.",
+        "A repeated field. One comma-separated value is also accepted.",
+        "Public clients repeat the field, and people type commas.",
         "sure (repeated), ours (comma)",
     ),
     OpenPoint(
@@ -106,17 +109,17 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "job-status",
         "Status values of a dubbing job",
-        "QUEUED, IN_PROGRESS, then one of COMPLETED, PARTIALLY_COMPLETED, FAILED; IN_REVIEW, not terminal, "
-        "when the first version of a QA job is ready. An unknown value is not terminal, a partial one is.",
-        "Clients that do not know the partial state poll for ever; a new value must not end a wait too "
-        "early.",
+        "QUEUED, IN_PROGRESS, then one of COMPLETED, PARTIALLY_COMPLETED and FAILED. A QA job is IN_REVIEW "
+        "when its first version is ready. IN_REVIEW and unknown values are not final. PARTIALLY_COMPLETED "
+        "is final.",
+        "A client without the partial state would poll for ever. A new value must not end a wait too early.",
         "sure (COMPLETED, FAILED, that a partial state exists), guess (its spelling)",
     ),
     OpenPoint(
         "download-status",
         "Status of a download detail",
-        "The same words, per locale.",
-        "A second vocabulary for the same states would help nobody.",
+        "The words of the job's status, for each locale.",
+        "The states are the same, so other words would only confuse.",
         "likely",
     ),
     OpenPoint(
@@ -124,16 +127,16 @@ POINTS: tuple[OpenPoint, ...] = (
         "`failure_code`",
         "INSUFFICIENT_CREDITS, CREDITS_EXHAUSTED, LANGUAGE_NOT_SUPPORTED, SPEECH_NOT_PRESENT, "
         "SOURCE_LANGUAGE_MISMATCH, WEBHOOK_ERROR, SERVER_ERROR",
-        "Public clients carry these names.",
+        "Public clients contain these names.",
         "sure (names), likely (use)",
     ),
     OpenPoint(
         "link-life",
         "Life of result links",
-        f"{SHELF_SECONDS // 3600} h for audioFile, {DUB_LINK_SECONDS // 3600} h for jobs without a "
-        f"project, {DUB_PROJECT_JOB_SECONDS // 86400} days for jobs of a project, from their last end. Then "
-        f"the job is removed and unknown. Of failed jobs a key keeps the newest {DUB_FAILED_JOBS:,}.",
-        "A dataset may not depend on a link, and a disk is finite.",
+        f"{AUDIO_LINK_SECONDS // 3600} h for audioFile, {DUB_LINK_LIFETIME_SECONDS // 3600} h for jobs without a project, "
+        f"and {PROJECT_JOB_LIFETIME_SECONDS // 86400} days for jobs of a project, after the last end of the job. "
+        f"Then the job is removed. The newest {MAX_KEPT_FAILED_DUB_JOBS:,} failed jobs of a key are kept.",
+        "A dataset must not depend on a link, and the disk is limited.",
         "likely (audioFile), sure (dubbing)",
     ),
     OpenPoint(
@@ -141,79 +144,84 @@ POINTS: tuple[OpenPoint, ...] = (
         "Webhook delivery",
         'POST {"eventName": "DUB_JOB", "data": job status} when a job ends. With a secret: '
         f"{WEBHOOK_TIMESTAMP_HEADER} (Unix ms) and {WEBHOOK_SIGNATURE_HEADER} = hex HMAC-SHA256(secret, "
-        f'raw body + "." + timestamp). {WEBHOOK_TRIES} tries over {WEBHOOK_SECONDS // 60} minutes, each with '
-        f"the same {WEBHOOK_ID_HEADER}, until one is answered with a 2xx status; redirects are not "
-        "followed; a receiver that never answers does not fail the job. A QA job has one more each time "
-        "it goes into review. A webhook_url whose host is not on the public Internet is refused with 400 "
-        "when the job is created, unless the operator allows such addresses. A host name that cannot be "
-        "resolved at that moment is accepted, because it may resolve when the job ends.",
-        "Public receivers check exactly this; the timestamp inside the signature stops replays.",
+        f'raw body + "." + timestamp). The service tries {MAX_WEBHOOK_TRIES} times over {WEBHOOK_RETRY_SECONDS // 60} '
+        f"minutes, with the same {WEBHOOK_ID_HEADER}, until a delivery is answered with a 2xx status. It "
+        "does not follow redirects. A receiver that never answers does not fail the job. A QA job also "
+        "sends a webhook each time it goes into review. A webhook_url with a host outside of the public "
+        "Internet gets 400 when the job is created, unless the operator allows such addresses. A host name "
+        "that cannot be resolved at that moment is accepted, because it may resolve when the job ends.",
+        "Public receivers check exactly this signature. The timestamp in the signature prevents replays.",
         "sure (shape, signature), guess (tries)",
     ),
     OpenPoint(
         "project-page",
         "Page of the project list",
-        f"limit {PAGE_LIMIT}, default {PAGE_LIMIT.default}; next is an opaque string. A page ends before "
-        f"{MAX_PROJECT_PAGE_BYTES // 1024**2} MB, too, unless its first project is larger.",
-        "Small enough to answer at once.",
+        f"limit is {PAGE_PROJECTS_RANGE}, by default {PAGE_PROJECTS_RANGE.default}. next is an opaque string. A page has at "
+        f"most {MAX_PROJECT_PAGE_BYTES // 1024**2} MB, unless its first project is larger.",
+        "The service can send such a page at once.",
         "guess",
     ),
     OpenPoint(
         "dubbing-sizes",
-        "How much a dubbing call may name",
-        f"{MAX_TARGET_LOCALES} target locales, {MAX_CAST} voices of a cast, {MAX_CORRECTIONS:,} corrected "
-        f"utterances; a project has a name of {MAX_PROJECT_NAME_CHARACTERS} and a description of "
-        f"{MAX_PROJECT_DESCRIPTION_CHARACTERS:,} characters. 400 beyond. Older projects stay as they are.",
-        "Each entry is looked up while no other request is served, and a list shows a hundred projects.",
+        "Sizes of the fields of dubbing calls",
+        f"At most {MAX_TARGET_LOCALES} target locales, {MAX_CAST_SPEAKERS} voices of a cast, {MAX_CORRECTIONS_PER_CALL:,} "
+        f"corrected utterances, {MAX_PROJECT_NAME_CHARACTERS} characters in the name of a project, and "
+        f"{MAX_PROJECT_DESCRIPTION_CHARACTERS:,} in its description. A larger request gets 400. Older "
+        "projects stay unchanged.",
+        "The service handles no other request while it checks the entries, and a page has up to 100 "
+        "projects.",
         "ours",
     ),
     OpenPoint(
         "cursor",
         "Paging while projects are created",
-        "next is a cursor, not an offset: nothing is shown twice or skipped.",
-        "An offset shifts when something new comes in front.",
+        "next is a cursor and not an offset. So no project is listed twice or skipped.",
+        "An offset would shift when a project is created.",
         "ours",
     ),
     OpenPoint(
         "update-while-running",
         "Project update while jobs run",
-        "Running jobs keep their targets.",
-        "What was asked for and billed does not change underway.",
+        "Running jobs keep their target locales.",
+        "A job that is already billed must not change.",
         "ours",
     ),
     OpenPoint(
         "dub-review",
-        "How a QA job is reviewed",
-        "GET and PUT /v1/dub/jobs/{job_id}/utterances: who says what, when and how fast; texts and voices "
-        "that are sent back are spoken anew, and only these. The first version is paid. Corrections are "
-        f"free until the job is removed, up to {DUB_CORRECTIONS} for each target locale.",
-        "The document names a QA type and no call for it.",
+        "Review of a QA job",
+        "GET /v1/dub/jobs/{job_id}/utterances returns the speaker, text, times and speed of each "
+        "utterance. PUT changes texts and voices, and only these utterances are spoken again. The first "
+        f"version is billed. Corrections are free until the job is removed, up to {MAX_CORRECTIONS_PER_LOCALE} for "
+        "each target locale.",
+        "The document has a QA type but no call for the review.",
         "ours",
     ),
     OpenPoint(
         "dub-script",
-        "What a job may be told beside its medium",
+        "Further fields of a job",
         "script (SRT or WebVTT, speakers as `NAME: ` or `<v NAME>`) in script_locale, cast (speaker to voice "
-        f"id) and original_gain_db ({ORIGINAL_GAIN_DB}, default {ORIGINAL_GAIN_DB.default:g}).",
-        "Who has the script of a film need not have it guessed.",
+        f"id) and original_gain_db ({ORIGINAL_GAIN_DB_RANGE}, default {ORIGINAL_GAIN_DB_RANGE.default:g}).",
+        "The script of a film is more exact than speech recognition.",
         "ours",
     ),
     OpenPoint(
         "dub-script-reading",
-        "What of a script is spoken",
-        "All text, without the names of speakers, sounds in brackets, songs between notes, and lines that "
-        "automatic captions repeat. A name in capitals, a numbered speaker, a name in brackets with a colon "
-        "and a name of the cast are speakers. Other names are speakers only if they begin at least "
-        f"{DUB_NAMED_LINES} lines together, and {DUB_NAMED_SHARE:.0%} of the number of cues. A cue without "
-        "readable times is skipped. Warnings name the speakers and the lines.",
-        "Subtitles have no rule for speakers and sounds, and players show files with odd cues.",
+        "Spoken parts of a script",
+        "All text is spoken, except the names of speakers, sounds in brackets, songs between musical "
+        "notes, and lines that automatic captions repeat. A name in capitals, a numbered speaker, a name "
+        "in brackets with a colon and a name of the cast are speakers. Other names are speakers only if "
+        f"together they begin at least {MIN_UNCERTAIN_NAME_LINES} lines and {MIN_UNCERTAIN_NAME_SHARE:.0%} as many lines as "
+        "there are cues. A cue without readable times is skipped. Warnings contain the speakers and the "
+        "lines.",
+        "No standard of subtitles covers speakers and sounds, and players also show files with invalid cues.",
         "ours",
     ),
     OpenPoint(
         "audio-track",
-        "Audio track of a medium with several",
-        "The one in source_locale, or else the default one, or else the first; commentaries come last. Times "
-        "count from the first sound or picture of the medium, and so does its length.",
+        "Audio track of a media file with several tracks",
+        "The track in source_locale, or else the default track, or else the first. Of equal tracks, a "
+        "commentary comes last. Times and length count from the first sound or picture of the media "
+        "file.",
         "Players choose a track and count time in this way.",
         "ours",
     ),
@@ -221,65 +229,69 @@ POINTS: tuple[OpenPoint, ...] = (
         "dub-subtitles",
         "Subtitles as WebVTT",
         "download_vtt_url beside download_srt_url.",
-        "Browsers show WebVTT alone.",
+        "Browsers show no other format of subtitles.",
         "ours",
     ),
     OpenPoint(
         "dub-progress",
-        "How far a job is",
-        "Each download detail names the step its locale is at.",
-        "A film takes minutes, and a word that never changes looks like a service that hangs.",
+        "Progress of a job",
+        "Each download detail contains the running step of its locale.",
+        "A film takes minutes. A status that does not change for so long looks like a fault.",
         "ours",
     ),
     OpenPoint(
         "dub-credits",
         "Credits of a dubbing key",
-        f"{DEFAULT_DUB_CREDITS:,} a billing cycle. They are set aside when a job is taken and used for the "
-        "locales that succeed; a started credit counts whole in credits_used.",
-        "Two jobs may not spend the same credits, and nobody pays for what failed.",
+        f"{DEFAULT_DUB_CREDITS:,} in a billing cycle. The price of a job is reserved when the job is "
+        "accepted. Only locales that succeed are billed. credits_used is rounded up to whole credits.",
+        "Two jobs must not spend the same credits, and nobody should pay for a failure.",
         "ours",
     ),
     OpenPoint(
         "dub-text",
         "Longest text of a dub",
-        f"The cues of a script that begin within the medium, and a dub with its corrections, have at most "
-        f"{DUB_CHARACTERS_PER_SECOND} characters for each second of the medium, which counts as at least "
-        f"{DUB_TEXT_LEAST_SECONDS} seconds. One cue has at most {MAX_TEXT_CHARACTERS:,}. Together the cues "
-        f"last at most {DUB_VOICES_AT_ONCE} times as long as the medium. 400 beyond.",
-        "The price is that of the medium. Text that nobody can speak in that time would be free work.",
+        f"At most {MAX_DUB_CHARACTERS_PER_SECOND} characters for each second of the media file, which counts as "
+        f"at least {MIN_DUB_TEXT_SECONDS} seconds. The limit applies to a script and to a corrected dub. "
+        "Cues of the script after the end of the media file do not count. A cue has at most "
+        f"{MAX_TEXT_CHARACTERS:,} characters. The total length of all cues is at most {MAX_DUB_VOICES_AT_ONCE} "
+        "times the length of the media file. A larger text gets 400.",
+        "The price depends on the length of the media file alone, so much more text than speech would be "
+        "free.",
         "ours",
     ),
     OpenPoint(
         "dub-turns",
-        "Whose dub is made first",
-        "The highest priority first, but each lower one that waits has every fifth start. Of one priority "
-        "the key is next whose last start is longest ago, and of that key the oldest job. A key has at most "
-        f"{DUB_WAITING_JOBS} jobs that wait or are under way. 503 with Retry-After beyond.",
-        "A key with many jobs must not keep the others waiting, nor fill the disk.",
+        "Order of dubbing jobs",
+        "Jobs of the highest priority start first, but each lower priority with waiting jobs gets every "
+        "fifth start. Within a priority, the key with the longest time since its last start is next, with "
+        f"its oldest job. A key has at most {MAX_UNFINISHED_DUB_JOBS} waiting and running jobs. Further jobs get "
+        "503 with Retry-After.",
+        "A key with many jobs must not delay other keys, nor fill the disk.",
         "ours",
     ),
     OpenPoint(
         "project-count",
         "Projects of a key",
-        f"{DUB_PROJECTS:,}. A new one then takes the place of the one that was longest unused, if that was "
-        f"for {DUB_PROJECT_JOB_SECONDS // 86400} days. 400 otherwise.",
+        f"At most {MAX_DUB_PROJECTS:,}. A further project replaces the project that was unused for the longest "
+        f"time, if that is at least {PROJECT_JOB_LIFETIME_SECONDS // 86400} days. Otherwise it gets 400.",
         "The document has no call that removes a project.",
         "ours",
     ),
     OpenPoint(
         "dub-max-credits",
-        "The most that a job may cost",
-        "A job may carry max_credits. One that costs more by the service's own measurement is refused with "
-        'status 400, and nothing is billed. GET /v1/limits announces the field as "max_credits": true in '
+        "Highest price of a job",
+        "A job may have the field max_credits. If the price by the service's own measurement is higher, "
+        "the job gets "
+        '400, and nothing is billed. GET /v1/limits announces the field as "max_credits": true in '
         '"dubbing".',
-        "Nobody should pay more than they planned because a medium is longer than they thought.",
+        "Nobody should pay more than planned because a media file is longer than expected.",
         "ours",
     ),
     OpenPoint(
         "dub-length",
-        "Longest medium",
+        "Longest media file",
         f"{MAX_DUB_SECONDS // 3600} hours.",
-        "Longer than films are; what a header claims beyond it is a mistake.",
+        "Films are shorter. A longer length in a header is probably wrong.",
         "guess",
     ),
 )

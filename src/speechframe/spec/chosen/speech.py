@@ -13,22 +13,22 @@ MAX_PRONUNCIATIONS = 500
 """Largest number of words in a pronunciation dictionary."""
 MAX_PRONUNCIATION_CHARACTERS = 200
 """Largest length of a word in a pronunciation dictionary."""
-PAUSE_SECONDS = Range(0.1, 5.0)
-"""Length of a pause marker, in seconds."""
-UNSPEAKABLE_SHARE = 1 / 3
-"""A text is refused if its voice cannot speak at least this share of the letters."""
+PAUSE_SECONDS_RANGE = Range(0.1, 5.0)
+"""Range of the length of a pause in seconds. Other lengths are clamped."""
+MAX_UNSPEAKABLE_SHARE = 1 / 3
+"""A text is refused if at least this share of its letters cannot be spoken by the voice."""
 US_EAST_STREAM_MODEL = Model.GEN2
 """Model of a stream in US-East if the request does not name a model."""
 RAW_G711_RATE_HZ = 8000
 """Sample rate of ALAW and ULAW, which are always mono."""
-LONGEST_ANSWER_S = 60.0
+ALWAYS_ALLOWED_DURATION_S = 60.0
 """An `audioDuration` up to this length is always accepted, even for a short text."""
-LONGEST_ANSWER_TIMES = 4.0
+MAX_DURATION_RATIO = 4.0
 """A longer `audioDuration` is limited to this multiple of the natural length.
 
 The natural length is the length of the same speech without `audioDuration`.
 """
-SHELF_SECONDS = 24 * 3600
+AUDIO_LINK_SECONDS = 24 * 3600
 """Lifetime of an `audioFile` link in seconds."""
 CONTENT_TYPES: dict[Format, str] = {
     Format.WAV: "audio/wav",
@@ -39,24 +39,24 @@ CONTENT_TYPES: dict[Format, str] = {
     Format.ALAW: "audio/x-alaw-basic",
     Format.PCM: "audio/L16",
 }
-"""Media types of audio. `content_type` adds the parameters of PCM."""
+"""Media types of audio by format. `make_content_type` adds the parameters of PCM."""
 
 
-def content_type(audio_format: Format, sample_rate_hz: int, channels: int) -> str:
+def make_content_type(audio_format: Format, sample_rate_hz: int, channels: int) -> str:
     """Return the Content-Type of audio bytes.
 
     Examples
     --------
-    >>> content_type(Format.PCM, 24000, 1)
+    >>> make_content_type(Format.PCM, 24000, 1)
     'audio/L16;rate=24000;channels=1'
-    >>> content_type(Format.OGG, 48000, 2)
+    >>> make_content_type(Format.OGG, 48000, 2)
     'audio/ogg'
     """
     name = CONTENT_TYPES[audio_format]
     return f"{name};rate={sample_rate_hz};channels={channels}" if audio_format is Format.PCM else name
 
 
-def clamped_length(field: str, asked_s: float, natural_s: float) -> tuple[float, str | None]:
+def clamp_duration(field: str, asked_s: float, natural_s: float) -> tuple[float, str | None]:
     """Return the length of the answer, and a warning if it is shorter than requested.
 
     Parameters
@@ -68,36 +68,36 @@ def clamped_length(field: str, asked_s: float, natural_s: float) -> tuple[float,
 
     Examples
     --------
-    >>> clamped_length("audioDuration", 59.0, 0.5)
+    >>> clamp_duration("audioDuration", 59.0, 0.5)
     (59.0, None)
-    >>> clamped_length("audioDuration", 1800.0, 20.0)[1]
+    >>> clamp_duration("audioDuration", 1800.0, 20.0)[1]
     'audioDuration of 1800 s was set to 80 s (allowed: 60 s, or 4 times the 20.0 s it takes by itself)'
     """
-    longest_s = round(max(LONGEST_ANSWER_S, LONGEST_ANSWER_TIMES * natural_s), 3)
+    longest_s = round(max(ALWAYS_ALLOWED_DURATION_S, MAX_DURATION_RATIO * natural_s), 3)
     if asked_s <= longest_s:
         return asked_s, None
     return longest_s, (
-        f"{field} of {asked_s:g} s was set to {longest_s:g} s (allowed: {LONGEST_ANSWER_S:g} s, or "
-        f"{LONGEST_ANSWER_TIMES:g} times the {natural_s:.1f} s it takes by itself)"
+        f"{field} of {asked_s:g} s was set to {longest_s:g} s (allowed: {ALWAYS_ALLOWED_DURATION_S:g} s, or "
+        f"{MAX_DURATION_RATIO:g} times the {natural_s:.1f} s it takes by itself)"
     )
 
 
-def read_clamped(warning: str) -> float | None:
-    """Return the seconds in a warning of :func:`clamped_length`. Return None for other warnings.
+def read_clamped_seconds(warning: str) -> float | None:
+    """Return the seconds in a warning of :func:`clamp_duration`. Return None for other warnings.
 
     Examples
     --------
-    >>> read_clamped(clamped_length("audio_duration", 1800.0, 0.5)[1])
+    >>> read_clamped_seconds(clamp_duration("audio_duration", 1800.0, 0.5)[1])
     60.0
     """
-    found = _CLAMPED.search(warning)
+    found = _CLAMP_WARNING_PATTERN.search(warning)
     return float(found[1]) if found else None
 
 
-_CLAMPED = re.compile(r"audio_?[dD]uration of \S{1,30} s was set to (\d{1,9}(?:\.\d{1,9})?) s")
+_CLAMP_WARNING_PATTERN = re.compile(r"audio_?[dD]uration of \S{1,30} s was set to (\d{1,9}(?:\.\d{1,9})?) s")
 
 
-POINTS: tuple[OpenPoint, ...] = (
+SPEECH_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "maximum-text",
         "Maximum text",
@@ -151,7 +151,7 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "pause-marker",
         "Range of the pause marker",
-        f"{PAUSE_SECONDS} s. A value outside the range is clamped with a warning. A marker has one blank, a "
+        f"{PAUSE_SECONDS_RANGE} s. A value outside the range is clamped with a warning. A marker has one blank, a "
         "decimal number and the unit s. A text that is clearly meant as a marker is left out with a warning "
         "and not billed. Such a text is the word pause or break in square brackets, in any case, alone or "
         "with a number that may have a unit of time. Anything else is text.",
@@ -188,7 +188,7 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "answer-length",
         "Longest answer with audioDuration (audio_duration)",
-        f"{LONGEST_ANSWER_S:g} s or {LONGEST_ANSWER_TIMES:g} times the natural length, whichever is longer. "
+        f"{ALWAYS_ALLOWED_DURATION_S:g} s or {MAX_DURATION_RATIO:g} times the natural length, whichever is longer. "
         "The natural length is that of the speech without audioDuration, or that of the clip. A longer value "
         "is clamped with a warning. Above max_audio_seconds the answer is 400. Only the text limits the "
         "natural length, including its pauses.",
@@ -251,7 +251,7 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "gen2-streaming",
         "gen2 streaming is deprecated",
-        f"The call works, with a {DEPRECATION_HEADER} header and a warning.",
+        f"The call works, and the answer has a {DEPRECATION_HEADER} header and a warning.",
         "A deprecated call is not a removed call.",
         "ours",
     ),

@@ -1,4 +1,4 @@
-"""Translation."""
+"""Choices for translation."""
 
 import re
 from collections.abc import Iterable
@@ -7,61 +7,61 @@ from speechframe.spec.chosen._point import OpenPoint
 from speechframe.spec.chosen.calls import WARNING_HEADER
 
 MAX_TEXTS_PER_CALL = 200
-"""Texts of one translation call."""
+"""Largest number of texts of a translation call."""
 MAX_TRANSLATE_CHARACTERS = 100_000
-"""Characters of all texts of one translation call together."""
-ROUTE_WARNING = "route: "
-"""The beginning of a warning about the route of a translation. See :func:`route_warning`."""
+"""Largest number of characters of all texts of a translation call."""
+ROUTE_WARNING_START = "route: "
+"""Beginning of a warning about the route of a translation, which :func:`make_route_warning` returns."""
 
 
-def route_warning(route: str, texts: Iterable[int]) -> str:
-    """Return the warning that names the texts of each route.
+def make_route_warning(route: str, texts: Iterable[int]) -> str:
+    """Return the warning with a route and the texts that were translated by it.
 
     Parameters
     ----------
     route
-        The languages on the way, such as ``en>pt-BR``.
+        Languages of the translation in order, such as ``en>pt-BR>es``.
     texts
-        Places in the request's list, from 0.
+        Positions of the texts in the request, from 0.
 
     Examples
     --------
-    >>> route_warning("en>pt-BR>es", [0, 1, 2, 5])
+    >>> make_route_warning("en>pt-BR>es", [0, 1, 2, 5])
     'route: en>pt-BR>es; texts 0-2,5'
     """
-    return f"{ROUTE_WARNING}{route}; texts {ranges(texts)}"
+    return f"{ROUTE_WARNING_START}{route}; texts {format_ranges(texts)}"
 
 
 def read_route(warning: str) -> tuple[str, list[int]] | None:
-    """Return what :func:`route_warning` was given; None for any other warning.
+    """Return the route and the positions in a warning of :func:`make_route_warning`, or None for other warnings.
 
     Examples
     --------
     >>> read_route("route: en>pt-BR>es; texts 0-2,5")
     ('en>pt-BR>es', [0, 1, 2, 5])
     """
-    found = _ROUTE.fullmatch(warning)
+    found = _ROUTE_PATTERN.fullmatch(warning)
     if found is None:
         return None
     texts: list[int] = []
     for words in found[2].split(","):
         first, _, last = words.partition("-")
-        # However a service came to write it: no list is longer than a call can be.
+        # Limit the range, because a service may send any numbers.
         texts += range(int(first), min(int(last or first), MAX_TEXTS_PER_CALL - 1) + 1)
     return found[1], texts
 
 
-_ROUTE = re.compile(
-    rf"{ROUTE_WARNING}([^\s;]+); texts (\d{{1,9}}(?:-\d{{1,9}})?(?:,\d{{1,9}}(?:-\d{{1,9}})?)*)"
+_ROUTE_PATTERN = re.compile(
+    rf"{ROUTE_WARNING_START}([^\s;]+); texts (\d{{1,9}}(?:-\d{{1,9}})?(?:,\d{{1,9}}(?:-\d{{1,9}})?)*)"
 )
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """Return numbers as people write them.
+def format_ranges(numbers: Iterable[int]) -> str:
+    """Return numbers as text with format_ranges, in ascending order.
 
     Examples
     --------
-    >>> ranges([0, 1, 2, 5])
+    >>> format_ranges([0, 1, 2, 5])
     '0-2,5'
     """
     runs: list[list[int]] = []
@@ -73,29 +73,30 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join(f"{first}-{last}" if first < last else str(first) for first, last in runs)
 
 
-POINTS: tuple[OpenPoint, ...] = (
+TRANSLATION_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "texts-per-translate",
         "Texts per translation call",
         f"1 to {MAX_TEXTS_PER_CALL}, and {MAX_TRANSLATE_CHARACTERS:,} characters together.",
-        "Bounds the memory of one call.",
+        "The limits keep the memory of a call small.",
         "guess",
     ),
     OpenPoint(
         "source-language",
         "Language of the texts to translate",
-        "sourceLanguage, else told from each text, in doubt as most of the call's; a text that is in the "
-        "target's language already comes back as it is, with a warning, and is billed.",
-        "The document names the target only, and a text of one word does not tell its language.",
+        "The value of sourceLanguage, or else the detected language of each text. An uncertain text counts "
+        "as the language of most texts of the call. A text that is already in the target language is "
+        "returned unchanged with a warning, and is billed.",
+        "The document has only a target language. The language of a single word often cannot be detected.",
         "ours",
     ),
     OpenPoint(
         "translation-route",
         "Translation through a third language",
-        f"The best route is taken, and told in {WARNING_HEADER} as {ROUTE_WARNING}en>pt-BR>es; texts 0-2,5 "
-        "(places in the list, from 0), one for each route; a region that is not known is answered in another "
-        "of its language, with a warning.",
-        "What went through a third language reads differently, and nobody could see it.",
+        f"The service uses the best route. {WARNING_HEADER} reports each route as "
+        f"{ROUTE_WARNING_START}en>pt-BR>es; texts 0-2,5 (positions in the list, from 0). If the service has no "
+        "translation into a region, it uses another region of the language, with a warning.",
+        "A translation through a third language is worse, and a reader cannot see its route.",
         "ours",
     ),
 )

@@ -1,4 +1,4 @@
-"""The closed vocabularies of sections 2 and 9 (exported by the chapter modules that use them)."""
+"""Enums of the document's models (sections 2 and 9). The modules of the chapters export them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Format(StrEnum):
-    """Audio formats (section 2.1). The voice changer returns the first five only (section 2.5)."""
+    """Audio formats (section 2.1). The voice changer has only the first five (section 2.5)."""
 
     MP3 = "MP3"
     WAV = "WAV"
@@ -29,15 +29,16 @@ class ChannelType(StrEnum):
 
 
 class ModelVersion(StrEnum):
-    """The only value of `modelVersion` (section 2.1)."""
+    """Values of `modelVersion`, of which there is only one (section 2.1)."""
 
     GEN2 = "GEN2"
 
 
 class Model(StrEnum):
-    """The two speech model generations (section 9).
+    """The two generations of speech models (section 9).
 
-    The spellings that the document's error page and public clients use are understood too.
+    The spellings FALCON and GEN2 are also accepted, because the error page of the document and public clients
+    use them.
 
     Examples
     --------
@@ -54,7 +55,7 @@ class Model(StrEnum):
 
 
 class VoiceKind(StrEnum):
-    """How a voice is made (our addition; chosen: voice-facts)."""
+    """Kinds of the engine of a voice (our addition; chosen: voice-facts)."""
 
     NEURAL = "neural"
     FORMANT = "formant"

@@ -1,8 +1,8 @@
-"""Read JSON from callers, in a time that only its length bounds.
+"""Read JSON of callers quickly, and refuse JSON that would take long to parse.
 
-What JSON costs is its values, not its bytes: a megabyte of empty lists is half a million objects. So values
-are counted first, and a text with more of them than any request has is not parsed. The service reads bodies,
-JSON fields of forms and frames of sockets with this, on the event loop that serves everybody else too.
+The time to parse JSON depends on the number of values. A megabyte of empty lists has half a million values.
+So `read_json` first counts the values, and refuses a text with more values than any valid request. The
+service parses JSON on its event loop, so a slow parse would delay all other calls.
 """
 
 import json
@@ -11,25 +11,26 @@ from typing import Any, NoReturn
 
 from speechframe.spec.chosen import MAX_JSON_DEPTH, MAX_JSON_VALUES
 
-_NAME_CHARACTERS = 60
-_MOST_DIGITS = 400
-"""Of a whole number. The time that Python takes grows with their square, and no field takes as many."""
+_MAX_SHOWN_NAME_CHARACTERS = 60
+"""Largest number of characters of a field name in a message."""
+_MAX_DIGITS = 400
+"""Largest number of digits of an integer. The time of `int` grows with the square of the digits."""
 
 
 def read_json(text: str, *, unique_names: bool = False) -> Any:
-    """Return the value of a caller's JSON text.
+    """Return the value of a JSON text from a caller.
 
     Parameters
     ----------
     text
-        The text.
+        JSON text.
     unique_names
-        Whether a name that stands twice in one object is refused; without it, the last one counts.
+        True refuses an object with two equal names. Otherwise the last value of the name counts.
 
     Raises
     ------
     ValueError
-        For text that is not JSON, has too many values or is nested too deeply, with words that say which.
+        The text is not JSON, has too many values or is nested too deeply. The message states the fault.
 
     Examples
     --------
@@ -40,27 +41,27 @@ def read_json(text: str, *, unique_names: bool = False) -> Any:
         ...
     ValueError: nested too deeply; allowed: 32 levels
     """
-    lists_and_objects = _checked_count(text)
+    lists_and_objects = _count_lists_and_objects(text)
     try:
         value = json.loads(
             text,
-            object_pairs_hook=_unique if unique_names else None,
-            parse_constant=_no_constant,
-            parse_int=_whole,
+            object_pairs_hook=_refuse_equal_names if unique_names else None,
+            parse_constant=_refuse_constant,
+            parse_int=_read_integer,
         )
     except RecursionError:
-        _too_deep()
-    # More than one of them make a list or an object.
+        _refuse_depth()
+    # A text with few lists and objects cannot be nested too deeply.
     if lists_and_objects > MAX_JSON_DEPTH and _is_deep(value):
-        _too_deep()
+        _refuse_depth()
     return value
 
 
-def _checked_count(text: str) -> int:
-    """Return how many lists and objects a text has, after a look at how many values that makes."""
-    # Methods of str only, each of which goes through the text once at the speed of C. Without its escapes, a
-    # text is cut by its quotes into strings and what stands between them. There, each value but the first
-    # follows a comma or a bracket; of strings, a value has at most two: its name and itself.
+def _count_lists_and_objects(text: str) -> int:
+    """Return the number of lists and objects in a text. Raise ValueError if the text has too many values."""
+    # Use only methods of str, because they are fast. After the escapes are removed, quotes divide the text
+    # into strings and the text between strings. Between strings, each value except the first follows a comma
+    # or a bracket. A value has at most two strings: its name and itself.
     bare = text.replace("\\\\", "").replace('\\"', "") if "\\" in text else text
     if bare.count('"') <= 4 * MAX_JSON_VALUES:
         between = "".join(bare.split('"')[::2])
@@ -82,25 +83,29 @@ def _is_deep(value: Any) -> bool:
     return bool(level)
 
 
-def _too_deep() -> NoReturn:
+def _refuse_depth() -> NoReturn:
     raise ValueError(f"nested too deeply; allowed: {MAX_JSON_DEPTH} levels") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_equal_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         counts = Counter(name for name, _ in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
-        name = twice if len(twice) <= _NAME_CHARACTERS else twice[: _NAME_CHARACTERS - 1] + "…"
+        name = (
+            twice
+            if len(twice) <= _MAX_SHOWN_NAME_CHARACTERS
+            else twice[: _MAX_SHOWN_NAME_CHARACTERS - 1] + "…"
+        )
         raise ValueError(f"the name {name!r} stands twice in one object")
     return found
 
 
-def _no_constant(word: str) -> NoReturn:
+def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a JSON number")
 
 
-def _whole(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
-        raise ValueError(f"a whole number has {len(digits):,} digits; allowed: {_MOST_DIGITS}")
+def _read_integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"a whole number has {len(digits):,} digits; allowed: {_MAX_DIGITS}")
     return int(digits)

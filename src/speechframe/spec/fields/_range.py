@@ -1,4 +1,4 @@
-"""A closed range of numbers with its default, the shape of every numeric limit in the room."""
+"""A closed range of numbers with a default. The numeric limits of `speechframe.spec` have this type."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True, slots=True)
 class Range(Generic[N]):
-    """A closed range `low..high` and the value that counts when none is given.
+    """A range from `low` to `high`, both included, and the default for an absent value (None for no default).
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""The service document as pages: tables in Markdown, JSON Schema, OpenAPI."""
+"""The service document as tables in Markdown, JSON Schema and OpenAPI."""

@@ -7,11 +7,11 @@ from pydantic.json_schema import models_json_schema
 from speechframe.spec import chosen, endpoints
 from speechframe.spec.additions import Health, Limits
 from speechframe.spec.codes import CloseCode, HttpErrorCode, Status
-from speechframe.spec.endpoints import FORM, Auth, Endpoint
-from speechframe.spec.facts import field_facts
+from speechframe.spec.endpoints import FORM_TYPE, Auth, Endpoint
+from speechframe.spec.facts import read_field_facts
 
-_ADDITION = {"x-speechframe-addition": True}
-_SECURITY: dict[Auth, list[dict[str, list[str]]]] = {
+_ADDITION_MARK = {"x-speechframe-addition": True}
+_SECURITY_BY_AUTH: dict[Auth, list[dict[str, list[str]]]] = {
     Auth.KEY: [{"key": []}],
     Auth.KEY_OR_TOKEN: [{"key": []}, {"token": []}],
     Auth.KEY_FOR_TOKEN: [{"key": []}],
@@ -25,52 +25,54 @@ _UPGRADE_REFUSALS = (
     Status.INTERNAL_SERVER_ERROR,
     Status.SERVICE_UNAVAILABLE,
 )
-"""Refusals of an upgrade with a valid key (chosen: socket-upgrade)."""
+"""Statuses of a refused WebSocket upgrade with a valid key (chosen: socket-upgrade)."""
 
 
-def operation(endpoint: Endpoint) -> dict[str, Any]:
+def describe_operation(endpoint: Endpoint) -> dict[str, Any]:
     """Return the Operation object of an endpoint."""
     described: dict[str, Any] = {
         "operationId": endpoint.name,
         "tags": [endpoint.chapter],
         "summary": endpoint.summary,
-        "security": _SECURITY[endpoint.auth],
-        "responses": _responses(endpoint),
+        "security": _SECURITY_BY_AUTH[endpoint.auth],
+        "responses": _describe_responses(endpoint),
     }
-    parameters = _parameters(endpoint)
+    parameters = _describe_parameters(endpoint)
     if parameters:
         described["parameters"] = parameters
     if endpoint.request_model and endpoint.content_type:
-        described["requestBody"] = {"required": True, "content": _request_content(endpoint)}
+        described["requestBody"] = {"required": True, "content": _describe_request_content(endpoint)}
     if endpoint.addition:
-        described |= _ADDITION
+        described |= _ADDITION_MARK
     if endpoint.method == "WebSocket":
         described["x-websocket"] = {
-            "client": _reference("ClientFrame"),
-            "server": [_reference(f"{kind}Frame") for kind in ("Audio", "Final", "Error", "Warning")],
+            "client": _refer_to_schema("ClientFrame"),
+            "server": [_refer_to_schema(f"{kind}Frame") for kind in ("Audio", "Final", "Error", "Warning")],
             "closes": {str(code.value): code.cause for code in CloseCode},
         }
     return described
 
 
-_REMEMBERED_HOURS = chosen.IDEMPOTENCY_SECONDS // 3600
-_REPEAT = f"A repeat within {_REMEMBERED_HOURS} hours with the same key and body is not billed again."
+_IDEMPOTENCY_HOURS = chosen.IDEMPOTENCY_SECONDS // 3600
+_REPEAT_DESCRIPTION = (
+    f"A repeat within {_IDEMPOTENCY_HOURS} hours with the same key and body is not billed again."
+)
 
 
-def parameters_of() -> dict[str, Any]:
-    """Return the headers that several endpoints accept."""
+def describe_header_parameters() -> dict[str, Any]:
+    """Return the Parameter objects of the headers that several endpoints accept."""
     return {
         "IdempotencyKey": {
             "name": chosen.IDEMPOTENCY_HEADER,
             "in": "header",
             "required": False,
-            "description": _REPEAT,
+            "description": _REPEAT_DESCRIPTION,
             "schema": {
                 "type": "string",
                 "minLength": 1,
                 "maxLength": chosen.MAX_IDEMPOTENCY_CHARACTERS,
             },
-            **_ADDITION,
+            **_ADDITION_MARK,
         },
         "Progress": {
             "name": chosen.PROGRESS_HEADER,
@@ -79,34 +81,34 @@ def parameters_of() -> dict[str, Any]:
             "description": f"Send an interim answer 102 every {chosen.PROGRESS_SECONDS:g} s while the call "
             f"is queued or in progress, with {chosen.CALL_STATE_HEADER} and {chosen.CALL_CPU_HEADER}.",
             "schema": {"type": "string"},
-            **_ADDITION,
+            **_ADDITION_MARK,
         },
         "Take": {
             "name": chosen.TAKE_HEADER,
             "in": "header",
             "required": False,
-            "description": "Number of the take, if a text has several equally good ones; 0 is the first.",
-            "schema": {"type": "integer", "minimum": 0, "maximum": chosen.MAX_TAKE, "default": 0},
-            **_ADDITION,
+            "description": "Number of the take (one of several spoken versions of a text); 0 is the first.",
+            "schema": {"type": "integer", "minimum": 0, "maximum": chosen.MAX_TAKE_NUMBER, "default": 0},
+            **_ADDITION_MARK,
         },
     }
 
 
-def responses_of() -> dict[str, Any]:
+def describe_error_responses() -> dict[str, Any]:
     """Return one Response object for every status except 200."""
     return {
         status.name.title().replace("_", ""): {
             "description": f"{status.meaning}. {status.resolution}",
-            "headers": _headers(retry_after=status in {429, 503}),
-            "content": {"application/json": {"schema": _reference("HttpError")}},
-            **(_ADDITION if status.addition else {}),
+            "headers": _describe_answer_headers(retry_after=status in {429, 503}),
+            "content": {"application/json": {"schema": _refer_to_schema("HttpError")}},
+            **(_ADDITION_MARK if status.addition else {}),
         }
         for status in Status
         if status is not Status.OK
     }
 
 
-def own_schemas() -> dict[str, Any]:
+def describe_own_schemas() -> dict[str, Any]:
     """Return the schemas of bodies that are not in the document."""
     return {
         "HttpError": {
@@ -115,125 +117,137 @@ def own_schemas() -> dict[str, Any]:
             "description": "Body of an HTTP error (open in the document; chosen: http-error-body).",
             "required": ["error_message", "error_code", "trace_id"],
             "properties": {
-                "error_message": {"type": "string", "description": "For people; the wording may change."},
+                "error_message": {
+                    "type": "string",
+                    "description": "Message for people; its text may change.",
+                },
                 "error_code": {"type": "string", "examples": [code.value for code in HttpErrorCode]},
                 "trace_id": {"type": "string", "description": f"Also in {chosen.TRACE_HEADER}."},
             },
-            **_ADDITION,
+            **_ADDITION_MARK,
         },
-        **_addition_schemas(),
+        **_describe_addition_schemas(),
     }
 
 
-def _addition_schemas() -> dict[str, Any]:
-    # A null stays a type here. Our own answers have every field, so a field without a value is null.
+def _describe_addition_schemas() -> dict[str, Any]:
+    # Unlike in the other schemas, null stays a type. Our answers have null for a field without a value.
     _, schema = models_json_schema(
         [(Limits, "serialization"), (Health, "serialization")],
         ref_template="#/components/schemas/{model}",
     )
-    return {name: {**definition, **_ADDITION} for name, definition in schema["$defs"].items()}
+    return {name: {**definition, **_ADDITION_MARK} for name, definition in schema["$defs"].items()}
 
 
-def _responses(endpoint: Endpoint) -> dict[str, Any]:
+def _describe_responses(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.method == "WebSocket":
         opened = {"description": "The connection is a WebSocket; a bad key closes it with code 1008."}
-        return {"101": opened, **{str(int(status)): _refused(status) for status in _UPGRADE_REFUSALS}}
+        return {
+            "101": opened,
+            **{str(int(status)): _refer_to_response(status) for status in _UPGRADE_REFUSALS},
+        }
     described: dict[str, Any] = {}
     for code in endpoint.statuses:
-        status = Status(code)  # type: ignore[call-arg]  # mypy takes __new__ for the look-up
-        described[str(code)] = _answer(endpoint) if status is Status.OK else _refused(status)
+        status = Status(code)  # type: ignore[call-arg]  # mypy takes the look-up for a call of __new__
+        described[str(code)] = (
+            _describe_answer(endpoint) if status is Status.OK else _refer_to_response(status)
+        )
     return described
 
 
-def _refused(status: Status) -> dict[str, Any]:
+def _refer_to_response(status: Status) -> dict[str, Any]:
     return {"$ref": f"#/components/responses/{status.name.title().replace('_', '')}"}
 
 
-def _answer(endpoint: Endpoint) -> dict[str, Any]:
-    headers = _headers()
+def _describe_answer(endpoint: Endpoint) -> dict[str, Any]:
+    headers = _describe_answer_headers()
     if endpoint.name == "stream":
         headers[chosen.DEPRECATION_HEADER] = {
             "description": "Sent with gen2 (chosen: gen2-streaming).",
             "schema": {"type": "string", "const": "true"},
-            **_ADDITION,
+            **_ADDITION_MARK,
         }
-    return {"description": "OK", "headers": headers, "content": _answer_content(endpoint)}
+    return {"description": "OK", "headers": headers, "content": _describe_answer_content(endpoint)}
 
 
-def _answer_content(endpoint: Endpoint) -> dict[str, Any]:
+def _describe_answer_content(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.name == "stream":
         audio = {"schema": {"type": "string", "format": "binary"}}
         return dict.fromkeys(sorted(set(chosen.CONTENT_TYPES.values())), audio)
     if endpoint.response_model is None:
         schema: dict[str, Any] = {"type": "object"}
     else:
-        schema = _reference(endpoint.response_model.__name__)
+        schema = _refer_to_schema(endpoint.response_model.__name__)
     if endpoint.answers_list:
         schema = {"type": "array", "items": schema}
-    return {endpoints.JSON: {"schema": schema}}
+    return {endpoints.JSON_TYPE: {"schema": schema}}
 
 
-def _request_content(endpoint: Endpoint) -> dict[str, Any]:
+def _describe_request_content(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.request_model is None or endpoint.content_type is None:
         return {}
-    schema = _reference(endpoint.request_model.__name__)
-    if endpoint.content_type != FORM:
+    schema = _refer_to_schema(endpoint.request_model.__name__)
+    if endpoint.content_type != FORM_TYPE:
         return {endpoint.content_type: {"schema": schema}}
     # A form cannot contain objects. The field of an object contains JSON text.
     objects = [
-        name for name, fact in field_facts(endpoint.request_model).items() if fact.type.startswith("map")
+        name for name, fact in read_field_facts(endpoint.request_model).items() if fact.type.startswith("map")
     ]
     body: dict[str, Any] = {"schema": schema}
     if objects:
-        body["encoding"] = {name: {"contentType": endpoints.JSON} for name in objects}
+        body["encoding"] = {name: {"contentType": endpoints.JSON_TYPE} for name in objects}
     # An empty field counts as absent (chosen: empty-form-field).
     by_url = {"required": ["file_url"], "properties": {"file_url": {"minLength": 1}}}
     one_source = {"oneOf": [{"required": ["file"]}, by_url]}
     return {
-        FORM: {**body, "schema": {"allOf": [schema, one_source]}},
-        "application/x-www-form-urlencoded": {**body, "schema": {"allOf": [schema, by_url]}, **_ADDITION},
+        FORM_TYPE: {**body, "schema": {"allOf": [schema, one_source]}},
+        "application/x-www-form-urlencoded": {
+            **body,
+            "schema": {"allOf": [schema, by_url]},
+            **_ADDITION_MARK,
+        },
     }
 
 
-def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+def _describe_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in endpoint.path_fields
     ]
     if endpoint.query_model:
         schema = endpoint.query_model.model_json_schema(ref_template="#/components/schemas/{model}")
-        for fact in field_facts(endpoint.query_model).values():
-            # The key is described among the security schemes.
+        for fact in read_field_facts(endpoint.query_model).values():
+            # The security schemes of the page already contain the key.
             if fact.name != chosen.API_KEY_HEADER:
                 described: dict[str, Any] = {"name": fact.name, "in": "query", "required": fact.required}
                 described["schema"] = schema["properties"][fact.name]
-                parameters.append(described | (_ADDITION if fact.addition else {}))
+                parameters.append(described | (_ADDITION_MARK if fact.addition else {}))
     if endpoint.name in {"generate", "stream"}:
-        parameters += [{"$ref": f"#/components/parameters/{name}"} for name in parameters_of()]
+        parameters += [{"$ref": f"#/components/parameters/{name}"} for name in describe_header_parameters()]
     return parameters
 
 
-def _headers(*, retry_after: bool = False) -> dict[str, Any]:
+def _describe_answer_headers(*, retry_after: bool = False) -> dict[str, Any]:
     headers: dict[str, Any] = {
         chosen.TRACE_HEADER: {
             "description": "Trace id of this answer.",
             "schema": {"type": "string"},
-            **_ADDITION,
+            **_ADDITION_MARK,
         },
         chosen.WARNING_HEADER: {
             "description": "A value was ignored or replaced; repeatable.",
             "schema": {"type": "string"},
-            **_ADDITION,
+            **_ADDITION_MARK,
         },
     }
     if retry_after:
         headers[chosen.RETRY_AFTER_HEADER] = {
             "description": "Seconds to wait.",
             "schema": {"type": "integer", "minimum": 0},
-            **_ADDITION,
+            **_ADDITION_MARK,
         }
     return headers
 
 
-def _reference(name: str) -> dict[str, Any]:
+def _refer_to_schema(name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{name}"}

@@ -1,4 +1,4 @@
-"""The document as others read it, made from the models and tables: Markdown, JSON Schema, OpenAPI 3.1."""
+"""Write the document as Markdown, JSON Schema and OpenAPI 3.1, from the models and tables."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,22 +6,27 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from speechframe.spec import codes, limits
-from speechframe.spec.billing import PRICES, to_credits
+from speechframe.spec.billing import PRICES, convert_to_credits
 from speechframe.spec.chosen import API_KEY_HEADER, INTERFACE_VERSION, OPEN_POINTS, TOKEN_HEADER
-from speechframe.spec.endpoints import ADDITIONS, ENDPOINTS
-from speechframe.spec.facts import FieldFact, field_facts, models
-from speechframe.spec.pages.openapi import operation, own_schemas, parameters_of, responses_of
-from speechframe.spec.socket import TRANSITIONS
+from speechframe.spec.endpoints import ADDED_ENDPOINTS, DOCUMENT_ENDPOINTS
+from speechframe.spec.facts import FieldFact, iter_models, read_field_facts
+from speechframe.spec.pages.openapi import (
+    describe_error_responses,
+    describe_header_parameters,
+    describe_operation,
+    describe_own_schemas,
+)
+from speechframe.spec.socket import CONTEXT_TRANSITIONS
 
-__all__ = ["json_schema", "openapi", "tables_markdown"]
+__all__ = ["build_json_schema", "build_openapi", "render_markdown"]
 
 
-def tables_markdown() -> str:
-    """Return every table of the document, and our own choices, as Markdown.
+def render_markdown() -> str:
+    """Return all tables of the document, and our own choices, as Markdown.
 
     Examples
     --------
-    >>> print(tables_markdown().splitlines()[0])
+    >>> print(render_markdown().splitlines()[0])
     # The service, as stated in `speechframe.spec`
     """
     return "\n".join(
@@ -32,28 +37,28 @@ def tables_markdown() -> str:
             "",
             *(
                 line
-                for model in models()
-                for line in (f"### {model.__name__} (section {model.section})", "", *_fields(model))
+                for model in iter_models()
+                for line in (f"### {model.__name__} (section {model.section})", "", *_render_fields(model))
             ),
             "## Endpoints",
             "",
-            *_table(
+            *_render_table(
                 ("Method", "Path", "Takes", "Answers", "Statuses", "Key"),
                 (
                     (
                         endpoint.method,
                         f"`{endpoint.path}`",
-                        _named(endpoint.request_model or endpoint.query_model),
-                        ("array of " if endpoint.answers_list else "") + _named(endpoint.response_model),
+                        _name_model(endpoint.request_model or endpoint.query_model),
+                        ("array of " if endpoint.answers_list else "") + _name_model(endpoint.response_model),
                         ", ".join(map(str, endpoint.statuses)),
                         endpoint.auth.value,
                     )
-                    for endpoint in (*ENDPOINTS, *ADDITIONS)
+                    for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS)
                 ),
             ),
             "## Regions",
             "",
-            *_table(
+            *_render_table(
                 ("Region", "Name", "Address", "Streaming concurrency", "Default model of a stream"),
                 (
                     (
@@ -68,40 +73,46 @@ def tables_markdown() -> str:
             ),
             "## Limits",
             "",
-            *_table(("Limit", "Range", "Default"), ((n, str(r), r.default) for n, r in _ranges())),
+            *_render_table(
+                ("Limit", "Range", "Default"), ((n, str(r), r.default) for n, r in _list_ranges())
+            ),
             "## Statuses",
             "",
-            *_table(
+            *_render_table(
                 ("Status", "Meaning", "What to do", "Again?"),
                 ((int(s), s.meaning, s.resolution, "yes" if s.retryable else "no") for s in codes.Status),
             ),
             "## Error codes of a WebSocket",
             "",
-            *_table(("Code", "Cause", "Effect"), ((c.value, c.cause, c.effect) for c in codes.ErrorCode)),
+            *_render_table(
+                ("Code", "Cause", "Effect"), ((c.value, c.cause, c.effect) for c in codes.ErrorCode)
+            ),
             "## Warning codes of a WebSocket",
             "",
-            *_table(("Code", "Cause", "Effect"), ((c.value, c.cause, c.effect) for c in codes.WarningCode)),
+            *_render_table(
+                ("Code", "Cause", "Effect"), ((c.value, c.cause, c.effect) for c in codes.WarningCode)
+            ),
             "## Close codes of a WebSocket",
             "",
-            *_table(("Code", "Cause"), ((c.value, c.cause) for c in codes.CloseCode)),
+            *_render_table(("Code", "Cause"), ((c.value, c.cause) for c in codes.CloseCode)),
             "## Contexts of a WebSocket",
             "",
-            *_table(
+            *_render_table(
                 ("State", "Trigger", "Condition", "Next", "Also"),
-                ((t.state, t.trigger, t.condition, t.next_state, t.also) for t in TRANSITIONS),
+                ((t.state, t.trigger, t.condition, t.next_state, t.also) for t in CONTEXT_TRANSITIONS),
             ),
             "## Prices (ours)",
             "",
-            *_table(
+            *_render_table(
                 ("Operation", "Unit", "Credits", "Balance"),
                 (
-                    (p.operation, p.unit, f"{to_credits(p.millicredits):g}", p.balance)
+                    (p.operation, p.unit, f"{convert_to_credits(p.millicredits):g}", p.balance)
                     for p in PRICES.values()
                 ),
             ),
             "## What the document leaves open, and what we do",
             "",
-            *_table(
+            *_render_table(
                 ("Id", "Point", "Choice", "Reason", "Certainty"),
                 ((p.id, p.point, p.choice, p.reason, p.certainty) for p in OPEN_POINTS),
             ),
@@ -109,57 +120,60 @@ def tables_markdown() -> str:
     )
 
 
-def json_schema() -> dict[str, Any]:
-    """Return one JSON Schema (2020-12) whose `$defs` contain every table of the document.
+def build_json_schema() -> dict[str, Any]:
+    """Return a JSON Schema (2020-12) with the models of the document in `$defs`.
 
     Examples
     --------
-    >>> json_schema()["$defs"]["GenerateRequest"]["properties"]["pitch"]["maximum"]
+    >>> build_json_schema()["$defs"]["GenerateRequest"]["properties"]["pitch"]["maximum"]
     50
     """
-    _, schema = models_json_schema([(model, "validation") for model in models()], by_alias=True)
+    _, schema = models_json_schema([(model, "validation") for model in iter_models()], by_alias=True)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Tables of the speech service",
-        "$defs": {name: _published(definition) for name, definition in schema["$defs"].items()},
+        "$defs": {name: _convert_schema(definition) for name, definition in schema["$defs"].items()},
     }
 
 
-def openapi() -> dict[str, Any]:
-    """Return the OpenAPI 3.1 description of every HTTP address, errors and headers included.
+def build_openapi() -> dict[str, Any]:
+    """Return the OpenAPI 3.1 description of all HTTP addresses, with errors and headers.
 
-    Addresses, headers and schemas that the document does not have carry `x-speechframe-addition`.
+    Addresses, headers and schemas that the document does not have are marked with `x-speechframe-addition`.
     The WebSocket address is described as the GET request that opens it.
 
     Examples
     --------
-    >>> openapi()["info"]["version"]
+    >>> build_openapi()["info"]["version"]
     '1.0.0'
     """
     _, schema = models_json_schema(
-        [(model, "validation") for model in models()],
+        [(model, "validation") for model in iter_models()],
         by_alias=True,
         ref_template="#/components/schemas/{model}",
     )
     paths: dict[str, dict[str, Any]] = {}
-    for endpoint in (*ENDPOINTS, *ADDITIONS):
+    for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS):
         method = "get" if endpoint.method == "WebSocket" else endpoint.method.lower()
-        paths.setdefault(endpoint.path, {})[method] = operation(endpoint)
+        paths.setdefault(endpoint.path, {})[method] = describe_operation(endpoint)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Speech synthesis, voice changing, translation and dubbing",
             "version": INTERFACE_VERSION,
-            "description": "What the document leaves open is chosen at `GET /v1/limits`.",
+            "description": "`GET /v1/limits` lists our choices for the points that the document leaves open.",
         },
-        "servers": [{"url": "/", "description": "The address this description came from."}],
-        "tags": [{"name": name} for name in dict.fromkeys(e.chapter for e in (*ENDPOINTS, *ADDITIONS))],
+        "servers": [{"url": "/", "description": "Address of the service that returned this description."}],
+        "tags": [
+            {"name": name}
+            for name in dict.fromkeys(e.chapter for e in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS))
+        ],
         "paths": paths,
         "components": {
-            "schemas": {name: _published(definition) for name, definition in schema["$defs"].items()}
-            | own_schemas(),
-            "parameters": parameters_of(),
-            "responses": responses_of(),
+            "schemas": {name: _convert_schema(definition) for name, definition in schema["$defs"].items()}
+            | describe_own_schemas(),
+            "parameters": describe_header_parameters(),
+            "responses": describe_error_responses(),
             "securitySchemes": {
                 "key": {"type": "apiKey", "in": "header", "name": API_KEY_HEADER},
                 "key_in_query": {"type": "apiKey", "in": "query", "name": API_KEY_HEADER},
@@ -169,7 +183,7 @@ def openapi() -> dict[str, Any]:
     }
 
 
-_OURS = {
+_PUBLISHED_KEYWORDS = {
     "gen2_only": "x-gen2-only",
     "superseded_by": "x-superseded-by",
     "addition": "x-speechframe-addition",
@@ -179,17 +193,17 @@ _OURS = {
 }
 
 
-def _published(schema: Any) -> Any:
-    """Make a schema of pydantic's one that the document would show.
+def _convert_schema(schema: Any) -> Any:
+    """Convert a schema of pydantic to a schema for publication.
 
-    Our own keywords get the `x-` that readers of OpenAPI expect, descriptions lose their examples in Python,
-    and "or null" goes: in the document a field is there or it is not.
+    Our own keywords get the prefix `x-` of OpenAPI. A description keeps only its first paragraph. The option
+    "or null" is removed, because a field of the document is present or absent, but never null.
     """
     if isinstance(schema, list):
-        return [_published(item) for item in schema]
+        return [_convert_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    published = {_OURS.get(key, key): _published(value) for key, value in schema.items()}
+    published = {_PUBLISHED_KEYWORDS.get(key, key): _convert_schema(value) for key, value in schema.items()}
     if isinstance(published.get("description"), str):
         published["description"] = published["description"].partition("\n\n")[0]
     if isinstance(published.get("title"), str) and "properties" not in published and "enum" not in published:
@@ -204,26 +218,26 @@ def _published(schema: Any) -> Any:
     return published
 
 
-def _fields(model: Any) -> Iterable[str]:
+def _render_fields(model: Any) -> Iterable[str]:
     rows = (
         (
             f"`{fact.name}`",
             fact.type,
             "yes" if fact.required else "no",
-            _default(fact),
+            _format_default(fact),
             fact.allowed,
-            _notes(fact),
+            _format_notes(fact),
         )
-        for fact in field_facts(model).values()
+        for fact in read_field_facts(model).values()
     )
-    return _table(("Field", "Type", "Required", "Default", "Allowed", "Notes"), rows)
+    return _render_table(("Field", "Type", "Required", "Default", "Allowed", "Notes"), rows)
 
 
-def _ranges() -> Iterable[tuple[str, limits.Range[Any]]]:
+def _list_ranges() -> Iterable[tuple[str, limits.Range[Any]]]:
     return ((name, value) for name, value in vars(limits).items() if isinstance(value, limits.Range))
 
 
-def _default(fact: FieldFact) -> str:
+def _format_default(fact: FieldFact) -> str:
     if fact.default is None or fact.default == []:
         return ""
     if isinstance(fact.default, bool):
@@ -231,7 +245,7 @@ def _default(fact: FieldFact) -> str:
     return f"{fact.default:g}" if isinstance(fact.default, float) else str(fact.default)
 
 
-def _notes(fact: FieldFact) -> str:
+def _format_notes(fact: FieldFact) -> str:
     notes = (
         fact.description,
         "Gen2 only." if fact.gen2_only else "",
@@ -245,12 +259,12 @@ def _notes(fact: FieldFact) -> str:
     return " ".join(note for note in notes if note)
 
 
-def _named(model: Any) -> str:
+def _name_model(model: Any) -> str:
     return model.__name__ if model else ""
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    def line(cells: Iterable[object]) -> str:
+def _render_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    def render_row(cells: Iterable[object]) -> str:
         return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
-    return [line(head), "|" + "---|" * len(head), *map(line, rows), ""]
+    return [render_row(head), "|" + "---|" * len(head), *map(render_row, rows), ""]

@@ -1,4 +1,4 @@
-"""Tests for the authors of engines. Each kind of engine has a class of tests.
+"""Tests for the authors of engines. Each kind of engine, such as a translator, has a class of tests.
 
 In a test module of your package::
 
@@ -8,8 +8,8 @@ In a test module of your package::
     class TestMySpeaker(SpeakerSuite):
         engine = MySpeaker
 
-pytest runs these tests beside yours. Speech engines declare their abilities in ``capabilities``. A test of an
-ability that the engine lacks passes without a call.
+pytest then runs the tests of `SpeakerSuite` on your engine. Speech engines declare their abilities in
+``capabilities``. If an engine lacks an ability, the tests of this ability pass without a call of the engine.
 """
 
 import sys
@@ -17,7 +17,7 @@ import sys
 if "pytest" in sys.modules:
     import pytest
 
-    # pytest shows the values in a failed assert only for the modules that it rewrites.
+    # pytest shows the values of a failed assert only in modules that are registered before their import.
     pytest.register_assert_rewrite(
         *(
             f"{__name__}.{module}"

@@ -13,17 +13,18 @@ from speechframe.engines.base import Changer, Conversion, Recording, Speaker, Sp
 from speechframe.engines.kinds import CHANGERS
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.testing.suites.common import (
-    cached_engine,
     call_in_new_process,
-    check_shape,
-    digest_of,
-    f0_hz,
-    refusal,
+    catch_refusal,
+    check_engine_parts,
+    get_cached_engine,
+    hash_speech,
+    measure_f0_hz,
 )
 
 __all__ = ["ChangerSuite"]
 
 _USUAL_RATES_HZ = (8000, 16_000, 44_100, 48_000)
+"""Sample rates of clips that every voice changer must accept."""
 
 
 class ChangerSuite:
@@ -32,15 +33,17 @@ class ChangerSuite:
     Attributes
     ----------
     engine
-        The changer's class. Another process imports it by name.
+        Class of the voice changer. Another process must be able to import the class by name.
     speaker
-        Class of the speech engine that speaks the clips and the target voices.
+        Class of the speech engine that speaks the clip (the recording to change) and the target voices. The
+        default is eSpeak.
     source
-        Utterance of the clips.
+        Utterance that the clip contains. The default is an English sentence by ``en-US-miles``.
     targets
-        Pairs of a voice and a locale. One voice is higher and one lower than the voice of the clips.
+        Target voices, as pairs of a voice id and a locale. One should be higher and one lower than the voice
+        of the clip.
     f0_tolerance, duration_tolerance
-        Largest allowed relative error of pitch and length.
+        Largest allowed relative errors of pitch (default 0.15) and length (default 0.02).
 
     Examples
     --------
@@ -59,31 +62,35 @@ class ChangerSuite:
     f0_tolerance: ClassVar[float] = 0.15
     duration_tolerance: ClassVar[float] = 0.02
 
-    def conversion(self, target: tuple[str, str] | None = None, **how: Any) -> Conversion:
-        """Return the conversion of the clip, by default into the first target."""
+    def make_conversion(self, target: tuple[str, str] | None = None, **how: Any) -> Conversion:
+        """Return the parameters of a conversion. The default target is the first of `targets`."""
         voice_id, locale = target or self.targets[0]
         return Conversion(voice_id, locale, **how)
 
     def clip(self) -> Recording:
-        """Return the clip, from a cache."""
-        return _clip(type(self).speaker, self.source)
+        """Return the recording to change. It is spoken once and then cached."""
+        return _speak_clip(type(self).speaker, self.source)
 
-    def changed(self, target: tuple[str, str] | None = None, **how: Any) -> Speech:
-        """Return the clip in another voice, from a cache."""
-        return _changed(type(self).engine, type(self).speaker, self.source, self.conversion(target, **how))
+    def convert_clip(self, target: tuple[str, str] | None = None, **how: Any) -> Speech:
+        """Return :meth:`clip` in the voice of `target`. Results are cached."""
+        return _convert_clip(
+            type(self).engine, type(self).speaker, self.source, self.make_conversion(target, **how)
+        )
 
-    def of(self, clip: Recording, changer: Changer | None = None, **how: Any) -> Speech:
-        """Return any clip in another voice. The default changer is created only once."""
-        changer = changer or cached_engine(type(self).engine)
-        return changer.change(clip, self.conversion(**how), speak=cached_engine(type(self).speaker).speak)
+    def convert_recording(self, clip: Recording, changer: Changer | None = None, **how: Any) -> Speech:
+        """Convert any recording, by default with `engine`. `how` is as in :meth:`make_conversion`."""
+        changer = changer or get_cached_engine(type(self).engine)
+        return changer.change(
+            clip, self.make_conversion(**how), speak=get_cached_engine(type(self).speaker).speak
+        )
 
     def test_it_has_the_parts_of_a_changer(self) -> None:
-        changer = cached_engine(type(self).engine)
-        check_shape(changer, CHANGERS)
+        changer = get_cached_engine(type(self).engine)
+        check_engine_parts(changer, CHANGERS)
         assert list(inspect.signature(changer.change).parameters) == ["recording", "conversion", "speak"]
 
     def test_the_answer_is_mono_sound_without_words(self) -> None:
-        changed = self.changed()
+        changed = self.convert_clip()
         assert changed.samples.dtype == np.float32
         assert changed.samples.ndim == 1
         assert np.isfinite(changed.samples).all()
@@ -94,75 +101,85 @@ class ChangerSuite:
     def test_the_clip_is_left_as_it_was(self) -> None:
         kept = self.clip()
         clip = Recording(kept.samples.copy(), kept.sample_rate_hz)
-        self.of(clip)
+        self.convert_recording(clip)
         assert np.array_equal(clip.samples, kept.samples)
 
     def test_equal_calls_give_equal_bytes_in_any_order_and_process(self) -> None:
         calls = [
-            (self.clip(), self.conversion()),
-            (self.clip(), self.conversion(self.targets[-1], variation=3, take=3)),
+            (self.clip(), self.make_conversion()),
+            (self.clip(), self.make_conversion(self.targets[-1], variation=3, take=3)),
         ]
-        pair = partial(_Pair, type(self).engine, type(self).speaker)
-        here = [digest_of(self.changed()), digest_of(self.changed(self.targets[-1], variation=3, take=3))]
-        assert call_in_new_process(pair, "changed", calls[::-1], digest_of) == here[::-1]
-        assert digest_of(self.of(self.clip())) == here[0], "as before, after other clips"
+        pair = partial(_ChangerAndSpeaker, type(self).engine, type(self).speaker)
+        here = [
+            hash_speech(self.convert_clip()),
+            hash_speech(self.convert_clip(self.targets[-1], variation=3, take=3)),
+        ]
+        assert (
+            call_in_new_process(pair, _ChangerAndSpeaker.convert_clip.__name__, calls[::-1], hash_speech)
+            == here[::-1]
+        )
+        assert hash_speech(self.convert_recording(self.clip())) == here[0], "as before, after other clips"
 
     def test_without_variation_every_take_is_the_same(self) -> None:
-        first, second = (self.changed(variation=0, take=take) for take in range(2))
+        first, second = (self.convert_clip(variation=0, take=take) for take in range(2))
         assert np.array_equal(first.samples, second.samples)
 
     def test_an_asked_length_is_kept_to_the_sample(self) -> None:
         for seconds in (1.2345, 4.0):
-            changed = self.changed(audio_duration_s=seconds)
-            assert len(changed.samples) == codec.seconds_to_frames(seconds, changed.sample_rate_hz)
+            changed = self.convert_clip(audio_duration_s=seconds)
+            assert len(changed.samples) == codec.convert_seconds_to_frames(seconds, changed.sample_rate_hz)
 
     def test_the_length_is_the_clips_unless_another_is_asked(self) -> None:
         for retain_prosody in (True, False):
-            lasting = self.changed(retain_prosody=retain_prosody).audio_seconds / self.clip().audio_seconds
+            lasting = (
+                self.convert_clip(retain_prosody=retain_prosody).audio_seconds / self.clip().audio_seconds
+            )
             assert abs(lasting - 1) < self.duration_tolerance
 
     def test_the_pitch_becomes_that_of_the_other_voice(self) -> None:
         for voice_id, locale in self.targets:
-            target = cached_engine(type(self).speaker).speak(
+            target = get_cached_engine(type(self).speaker).speak(
                 replace(self.source, voice_id=voice_id, locale=locale)
             )
-            reached = f0_hz(self.changed((voice_id, locale))) / f0_hz(target)
+            reached = measure_f0_hz(self.convert_clip((voice_id, locale))) / measure_f0_hz(target)
             assert abs(reached - 1) < self.f0_tolerance, f"{voice_id}: {reached:.2f} of its pitch"
 
     def test_clips_of_every_usual_rate_are_accepted(self) -> None:
         clip = self.clip()
         for rate_hz in _USUAL_RATES_HZ:
-            changed = self.of(
+            changed = self.convert_recording(
                 Recording(codec.resample(clip.samples, clip.sample_rate_hz, rate_hz), rate_hz), variation=0
             )
             lasting = changed.audio_seconds / clip.audio_seconds
             assert abs(lasting - 1) < self.duration_tolerance, f"at {rate_hz} Hz: {lasting:.3f} as long"
-            pitch = f0_hz(changed) / f0_hz(self.changed(variation=0))
+            pitch = measure_f0_hz(changed) / measure_f0_hz(self.convert_clip(variation=0))
             assert abs(pitch - 1) < self.f0_tolerance, f"at {rate_hz} Hz: {pitch:.2f} of the pitch"
 
     def test_silence_is_refused(self) -> None:
-        assert "silent" in refusal(lambda: self.of(Recording(np.zeros(24_000, np.float32), 24_000)))
+        assert "silent" in catch_refusal(
+            lambda: self.convert_recording(Recording(np.zeros(24_000, np.float32), 24_000))
+        )
 
 
-class _Pair:
-    """A changer and the speaker of its target voices, which another process can create."""
+class _ChangerAndSpeaker:
+    """A voice changer and the speech engine of its target voices, so that another process can create both."""
 
     def __init__(self, engine: Callable[[], Changer], speaker: Callable[[], Speaker]) -> None:
         self._changer, self._speak = engine(), speaker().speak
 
-    def changed(self, clip: Recording, conversion: Conversion) -> Speech:
+    def convert_clip(self, clip: Recording, conversion: Conversion) -> Speech:
         return self._changer.change(clip, conversion, speak=self._speak)
 
 
 @lru_cache(maxsize=8)
-def _clip(speaker: Callable[[], Speaker], source: Utterance) -> Recording:
-    said = cached_engine(speaker).speak(source)
+def _speak_clip(speaker: Callable[[], Speaker], source: Utterance) -> Recording:
+    said = get_cached_engine(speaker).speak(source)
     return Recording(said.samples, said.sample_rate_hz)
 
 
 @lru_cache(maxsize=64)
-def _changed(
+def _convert_clip(
     engine: Callable[[], Changer], speaker: Callable[[], Speaker], source: Utterance, conversion: Conversion
 ) -> Speech:
-    changer: Changer = cached_engine(engine)
-    return changer.change(_clip(speaker, source), conversion, speak=cached_engine(speaker).speak)
+    changer: Changer = get_cached_engine(engine)
+    return changer.change(_speak_clip(speaker, source), conversion, speak=get_cached_engine(speaker).speak)

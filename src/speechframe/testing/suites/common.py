@@ -1,4 +1,4 @@
-"""Helpers of the suites: a cached engine, refusals, equal calls in another process, and word errors."""
+"""Helpers of the suites (classes of tests for engines): cached engines, refusals, checks and word errors."""
 
 import hashlib
 import os
@@ -12,23 +12,24 @@ from typing import Any
 
 from speechframe.audio import measure
 from speechframe.engines.base import Speech, Word
-from speechframe.engines.kinds import Kind
+from speechframe.engines.kinds import EngineKind
 from speechframe.errors import EngineError
 
 __all__ = [
-    "cached_engine",
     "call_in_new_process",
-    "check_shape",
+    "catch_refusal",
+    "check_engine_parts",
     "check_words",
-    "digest_of",
-    "f0_hz",
-    "refusal",
-    "word_error",
-    "words_of",
+    "get_cached_engine",
+    "hash_speech",
+    "measure_f0_hz",
+    "measure_word_error",
+    "split_words",
 ]
 
-_LIMIT_S = 300.0
-_CODE = """
+_CHILD_TIMEOUT_S = 300.0
+"""Time limit in seconds for the calls in a new process, long enough for slow engines on a slow machine."""
+_CHILD_CODE = """
 import pickle, sys
 job = pickle.load(sys.stdin.buffer)
 answer = [job["told"](getattr(job["engine"](), job["part"])(*call)) for call in job["calls"]]
@@ -37,13 +38,13 @@ sys.stdout.buffer.write(b"\\n" + pickle.dumps(answer).hex().encode())
 
 
 @lru_cache(maxsize=8)
-def cached_engine(engine: Callable[[], Any]) -> Any:
-    """Return the engine, one for all tests of a suite."""
+def get_cached_engine(engine: Callable[[], Any]) -> Any:
+    """Return an instance of the class `engine`. The instance is created once and then cached."""
     return engine()
 
 
-def check_shape(engine: Any, kind: Kind) -> None:
-    """Assert that an engine has the parts of its kind, a name and a version."""
+def check_engine_parts(engine: Any, kind: EngineKind) -> None:
+    """Assert that an engine has a name, a version, and the methods and attributes that `kind` requires."""
     for part in kind.parts:
         assert hasattr(type(engine), part) or hasattr(engine, part), f"a {kind.name} has {part}"
     assert isinstance(engine.name, str), "the name is text"
@@ -53,7 +54,7 @@ def check_shape(engine: Any, kind: Kind) -> None:
 
 
 def check_words(words: Sequence[Word], audio_seconds: float) -> None:
-    """Assert that words are in order, never overlap and lie inside the audio."""
+    """Assert that words are in order, do not overlap, and end before the audio ends."""
     at_ms = 0
     for word in words:
         assert at_ms <= word.start_ms <= word.end_ms, (
@@ -63,8 +64,8 @@ def check_words(words: Sequence[Word], audio_seconds: float) -> None:
     assert at_ms <= round(1000 * audio_seconds), "the last word ends inside the audio"
 
 
-def refusal(call: Callable[[], Any]) -> str:
-    """Return the message of the EngineError that a call raises. Any other result is a failure."""
+def catch_refusal(call: Callable[[], Any]) -> str:
+    """Return the message of the EngineError that a call raises. If it returns, raise AssertionError."""
     try:
         answer = call()
     except EngineError as error:
@@ -75,17 +76,17 @@ def refusal(call: Callable[[], Any]) -> str:
 def call_in_new_process(
     engine: Callable[[], Any], part: str, calls: Sequence[tuple[Any, ...]], told: Callable[[Any], Any]
 ) -> list[Any]:
-    """Return the results of calls in a fresh process, each converted by ``told``.
+    """Create an engine in a new process, call its method, and return the result of ``told`` for each call.
 
-    ``part`` names the method of the engine. The engine's class and ``told`` must be importable by name.
-    ``told`` makes results comparable.
+    ``part`` is the name of the method, and ``calls`` contains the arguments of each call. ``told`` converts a
+    result into a value that can be compared. The engine's class and ``told`` must be importable by name.
     """
     job = pickle.dumps({"engine": engine, "part": part, "calls": list(calls), "told": told})
     ended = subprocess.run(  # noqa: S603 - our own interpreter
-        [sys.executable, "-c", _CODE],
+        [sys.executable, "-c", _CHILD_CODE],
         input=job,
         capture_output=True,
-        timeout=_LIMIT_S,
+        timeout=_CHILD_TIMEOUT_S,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
@@ -94,37 +95,37 @@ def call_in_new_process(
     return answer
 
 
-def digest_of(speech: Speech) -> str:
-    """Return a digest of all data of a speech."""
+def hash_speech(speech: Speech) -> str:
+    """Return a hash of the samples, sample rate, words and warnings of a speech."""
     facts = repr((speech.sample_rate_hz, speech.words, speech.warnings)).encode()
     return hashlib.sha256(speech.samples.tobytes() + facts).hexdigest()
 
 
-def f0_hz(speech: Speech) -> float:
-    """Return the median pitch of a speech."""
+def measure_f0_hz(speech: Speech) -> float:
+    """Return the median pitch (F0) of a speech in Hz."""
     return measure.median_f0_hz(speech.samples, speech.sample_rate_hz)
 
 
-def words_of(text: str) -> list[str]:
-    """Return the words of a text in small letters, without punctuation.
+def split_words(text: str) -> list[str]:
+    """Return the words of a text in lower case, without punctuation.
 
     Examples
     --------
-    >>> words_of("It's late; go home!")
+    >>> split_words("It's late; go home!")
     ["it's", 'late', 'go', 'home']
     """
     return re.sub(r"[^\w' ]+", " ", text.lower()).split()
 
 
-def word_error(said: str, heard: str) -> float:
-    """Return how many words are wrong, missing or too many, as a share of those that were said.
+def measure_word_error(said: str, heard: str) -> float:
+    """Return the word error rate: wrong, missing and added words, divided by the number of words in `said`.
 
     Examples
     --------
-    >>> word_error("the cat sat on a mat", "the cat sat on the mat")
+    >>> measure_word_error("the cat sat on a mat", "the cat sat on the mat")
     0.16666666666666666
     """
-    wanted, found = words_of(said), words_of(heard)
+    wanted, found = split_words(said), split_words(heard)
     distances = list(range(len(found) + 1))
     for row, word in enumerate(wanted, start=1):
         before, distances[0] = distances[0], row

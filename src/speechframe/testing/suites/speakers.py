@@ -9,31 +9,32 @@ from typing import Any, ClassVar
 import numpy as np
 
 from speechframe.audio import measure
-from speechframe.audio.codec import seconds_to_frames
+from speechframe.audio.codec import convert_seconds_to_frames
 from speechframe.engines import streaming
 from speechframe.engines.base import EngineVoice, Speaker, Speech, Utterance
 from speechframe.engines.kinds import SPEAKERS
 from speechframe.engines.words import spoken_tokens
 from speechframe.errors import EngineError
 from speechframe.spec.limits import PITCH, RATE, VARIATION
-from speechframe.spec.locales import language_of
+from speechframe.spec.locales import get_language
 from speechframe.spec.speech import Pronunciation, PronunciationKind
 from speechframe.testing.suites.common import (
-    cached_engine,
     call_in_new_process,
-    check_shape,
+    catch_refusal,
+    check_engine_parts,
     check_words,
-    digest_of,
-    f0_hz,
-    refusal,
+    get_cached_engine,
+    hash_speech,
+    measure_f0_hz,
 )
 
 __all__ = ["SpeakerSuite"]
 
 _PAUSE_S = 1.5
-_PAUSE_OFF_S = 0.35
-"""A silence may exceed its marker by this many seconds, because a sentence ends with a short pause."""
-_ODD = (
+"""Length in seconds of the pause that a test requests."""
+_PAUSE_EXCESS_S = 0.35
+"""Allowed excess of a silence over the requested pause, because a sentence ends with a short pause itself."""
+_ODD_TEXTS = (
     "\U0001f600\U0001f44d",
     "x" * 40,
     "1" * 13,
@@ -43,22 +44,24 @@ _ODD = (
     "e\u0301\u0302\u0303 \u0661\u0662\u0663",
 )
 _PAUSE_ALONE = "[pause 1s]"
-_UNSPEAKABLE = ("", "   ", "...!?", "\n\t\n", _PAUSE_ALONE, "\u200b")
+_UNSPEAKABLE_TEXTS = ("", "   ", "...!?", "\n\t\n", _PAUSE_ALONE, "\u200b")
 
 
 class SpeakerSuite:
     """Tests of a speech engine. Derive a class and set `engine`, and pytest collects the tests.
 
-    The ``capabilities`` of the engine select the tests. An engine may lack pitch, rate or pauses.
+    The ``capabilities`` of the engine select the tests, because an engine may lack, for example, pitch, rate
+    or pauses.
 
     Attributes
     ----------
     engine
-        The engine's class. Another process imports it by name.
+        Class of the speech engine. Another process must be able to import the class by name.
     voice_id
-        The voice that speaks. The default is the engine's first English voice, else its first voice.
+        Id of the voice that speaks. With None (default), the engine's first English voice speaks, or its
+        first voice if none is English.
     text
-        Two sentences in that voice's language.
+        At least two sentences in the language of the voice. The default is English.
     """
 
     engine: ClassVar[Callable[[], Any]]
@@ -67,8 +70,8 @@ class SpeakerSuite:
 
     @property
     def speaker(self) -> Speaker:
-        """The engine, which is created only once."""
-        speaker: Speaker = cached_engine(type(self).engine)
+        """The speech engine. It is created once and then cached."""
+        speaker: Speaker = get_cached_engine(type(self).engine)
         return speaker
 
     @property
@@ -77,14 +80,17 @@ class SpeakerSuite:
         voices = self.speaker.voices()
         if self.voice_id is not None:
             return next(voice for voice in voices if voice.voice_id == self.voice_id)
-        return next((voice for voice in voices if language_of(voice.locale) == "en"), voices[0])
+        return next((voice for voice in voices if get_language(voice.locale) == "en"), voices[0])
 
     def say(self, text: str | None = None, **how: Any) -> Speech:
-        """Return the speech of a text by this voice. The default has no variation. Results are cached."""
+        """Return the speech of an utterance (see :meth:`utterance`). Results are cached."""
         return _speak(type(self).engine, self.utterance(text, **how))
 
     def utterance(self, text: str | None = None, **how: Any) -> Utterance:
-        """Return the utterance that :meth:`say` speaks."""
+        """Return an utterance by `voice`, by default of `text` and without variation.
+
+        `how` sets further fields of the utterance.
+        """
         plain: dict[str, Any] = {
             "voice_id": self.voice.voice_id,
             "locale": self.voice.locale,
@@ -94,7 +100,7 @@ class SpeakerSuite:
         return Utterance(self.text if text is None else text, **(plain | how))
 
     def test_it_has_the_parts_of_a_speaker(self) -> None:
-        check_shape(self.speaker, SPEAKERS)
+        check_engine_parts(self.speaker, SPEAKERS)
 
     def test_its_voices_are_ready_for_the_catalogue(self) -> None:
         voices = self.speaker.voices()
@@ -122,13 +128,13 @@ class SpeakerSuite:
 
     def test_words_lie_where_the_sound_is(self) -> None:
         speech = self.say()
-        level_db = measure.energy_db(speech.samples, speech.sample_rate_hz)
+        level_db = measure.measure_energy_db(speech.samples, speech.sample_rate_hz)
         for word in speech.words:
             heard_db = level_db[word.start_ms // 10 : word.end_ms // 10 + 1].max()
             assert heard_db > level_db.max() - 35, word
 
     def test_words_as_original_text_are_as_written(self) -> None:
-        if not self.speaker.capabilities.original_text or language_of(self.voice.locale) != "en":
+        if not self.speaker.capabilities.original_text or get_language(self.voice.locale) != "en":
             return
         speech = self.say(words_as_original_text=True)
         assert [word.word for word in speech.words] == self.text.split()
@@ -141,16 +147,16 @@ class SpeakerSuite:
             (self.utterance(variation=VARIATION.high * able.variation, take=3),),
             (self.utterance(pitch=pitch, rate=rate),),
         ]
-        here = [digest_of(_speak(type(self).engine, *call)) for call in calls]
-        there = call_in_new_process(type(self).engine, "speak", calls[::-1], digest_of)
+        here = [hash_speech(_speak(type(self).engine, *call)) for call in calls]
+        there = call_in_new_process(type(self).engine, "speak", calls[::-1], hash_speech)
         assert here == there[::-1]
-        assert digest_of(self.speaker.speak(*calls[0])) == here[0], "as before, after other texts"
+        assert hash_speech(self.speaker.speak(*calls[0])) == here[0], "as before, after other texts"
 
     def test_takes_differ_and_without_variation_do_not(self) -> None:
-        still = {digest_of(self.say(take=take)) for take in range(3)}
+        still = {hash_speech(self.say(take=take)) for take in range(3)}
         assert len(still) == 1
         if self.speaker.capabilities.variation:
-            takes = {digest_of(self.say(variation=1, take=take)) for take in range(3)}
+            takes = {hash_speech(self.say(variation=1, take=take)) for take in range(3)}
             assert len(takes) == 3
 
     def test_rate_changes_the_length_and_not_the_pitch(self) -> None:
@@ -159,14 +165,14 @@ class SpeakerSuite:
         slow, plain, fast = (self.say(rate=rate) for rate in (RATE.low // 2, 0, RATE.high // 2))
         assert slow.audio_seconds > 1.15 * plain.audio_seconds > 1.15 * 1.15 * fast.audio_seconds
         for speech in (slow, fast):
-            assert abs(f0_hz(speech) / f0_hz(plain) - 1) < 0.12
+            assert abs(measure_f0_hz(speech) / measure_f0_hz(plain) - 1) < 0.12
 
     def test_pitch_changes_the_pitch_and_not_the_length(self) -> None:
         if not self.speaker.capabilities.pitch:
             return
         heard = [self.say(pitch=pitch) for pitch in (PITCH.low // 2, 0, PITCH.high // 2)]
         for low, high in pairwise(heard):
-            assert f0_hz(high) > 1.05 * f0_hz(low)
+            assert measure_f0_hz(high) > 1.05 * measure_f0_hz(low)
             assert abs(high.audio_seconds / low.audio_seconds - 1) < 0.05
 
     def test_a_length_is_exact_to_the_frame(self) -> None:
@@ -176,7 +182,7 @@ class SpeakerSuite:
         for factor in (0.8, 1.0, 1.3):
             seconds = round(factor * plain.audio_seconds, 3)
             speech = self.say(audio_duration_s=seconds)
-            assert len(speech.samples) == seconds_to_frames(seconds, speech.sample_rate_hz)
+            assert len(speech.samples) == convert_seconds_to_frames(seconds, speech.sample_rate_hz)
             check_words(speech.words, speech.audio_seconds)
             assert [word.word for word in speech.words] == [word.word for word in plain.words]
 
@@ -185,9 +191,9 @@ class SpeakerSuite:
             return
         first, _, second = self.text.partition(" ")
         speech = self.say(f"{first} [pause {_PAUSE_S}s] {second}")
-        spans = measure.silences(speech.samples, speech.sample_rate_hz, below_db=40)
+        spans = measure.find_silences(speech.samples, speech.sample_rate_hz, below_db=40)
         longest_s = max(end_s - start_s for start_s, end_s in spans)
-        assert _PAUSE_S - 0.05 < longest_s < _PAUSE_S + _PAUSE_OFF_S
+        assert _PAUSE_S - 0.05 < longest_s < _PAUSE_S + _PAUSE_EXCESS_S
         assert [word.word for word in speech.words] == [token.shown for token in spoken_tokens(self.text)]
 
     def test_a_pronunciation_is_heard_and_the_word_stays_as_written(self) -> None:
@@ -196,7 +202,7 @@ class SpeakerSuite:
         word, other = self.say().words[1].word, self.say().words[-1].word
         said = {word.lower(): Pronunciation(type=PronunciationKind.SAY_AS, pronunciation=f"{other} {other}")}
         speech = self.speaker.speak(self.utterance(pronunciations=said))
-        assert digest_of(speech) != digest_of(self.say())
+        assert hash_speech(speech) != hash_speech(self.say())
         assert [heard.word for heard in speech.words] == [heard.word for heard in self.say().words]
 
     def test_every_style_of_the_voice_speaks(self) -> None:
@@ -206,10 +212,10 @@ class SpeakerSuite:
             assert [word.word for word in speech.words] == [word.word for word in self.say().words], style
 
     def test_what_cannot_be_spoken_is_refused(self) -> None:
-        for text in _UNSPEAKABLE:
+        for text in _UNSPEAKABLE_TEXTS:
             if text == _PAUSE_ALONE and not self.speaker.capabilities.pauses:
                 continue
-            assert refusal(lambda text=text: self.speaker.speak(self.utterance(text)))  # type: ignore[misc]
+            assert catch_refusal(lambda text=text: self.speaker.speak(self.utterance(text)))  # type: ignore[misc]
 
     def test_a_voice_locale_or_style_there_is_not_is_refused(self) -> None:
         for field, value in (
@@ -218,10 +224,10 @@ class SpeakerSuite:
             ("style", "Nonesuch"),
         ):
             wrong = replace(self.utterance(), **{field: value})  # type: ignore[arg-type]
-            assert refusal(lambda wrong=wrong: self.speaker.speak(wrong))  # type: ignore[misc]
+            assert catch_refusal(lambda wrong=wrong: self.speaker.speak(wrong))  # type: ignore[misc]
 
     def test_a_stream_is_its_sentences_one_after_the_other(self) -> None:
-        texts = streaming.sentences(self.text)
+        texts = streaming.split_sentences(self.text)
         pieces = list(streaming.stream(self.speaker, self.utterance()))
         assert len(pieces) == len(texts) > 1, "the suite's text has several sentences"
         assert all(piece.sample_rate_hz == pieces[0].sample_rate_hz for piece in pieces)
@@ -238,21 +244,21 @@ class SpeakerSuite:
 
     def test_a_stream_refuses_what_the_engine_refuses_before_it_speaks(self) -> None:
         wrong = replace(self.utterance(), voice_id="xx-XX-nobody")
-        assert refusal(lambda: list(streaming.stream(self.speaker, wrong)))
+        assert catch_refusal(lambda: list(streaming.stream(self.speaker, wrong)))
 
     def test_odd_texts_are_spoken_or_refused_and_harm_nothing(self) -> None:
-        before = digest_of(self.say())
-        for text in _ODD:
+        before = hash_speech(self.say())
+        for text in _ODD_TEXTS:
             try:
                 speech = self.speaker.speak(self.utterance(text))
             except EngineError:
                 continue
             assert np.isfinite(speech.samples).all(), text
             check_words(speech.words, speech.audio_seconds)
-        assert digest_of(self.speaker.speak(self.utterance())) == before
+        assert hash_speech(self.speaker.speak(self.utterance())) == before
 
 
 @lru_cache(maxsize=256)
 def _speak(engine: Callable[[], Speaker], utterance: Utterance) -> Speech:
-    speaker: Speaker = cached_engine(engine)
+    speaker: Speaker = get_cached_engine(engine)
     return speaker.speak(utterance)

@@ -21,10 +21,12 @@ class TranslatorSuite:
     Attributes
     ----------
     engine
-        The translator's class.
+        Class of the translator.
     texts
-        Texts by source language. Other sources get the English texts, and only the number and order of the
-        results are checked. The texts have different topics, so no two translations may be equal.
+        Texts by source language. Pairs with another source language get the English texts. Their translations
+        are not compared with the texts.
+    wordless
+        Texts without words of any language. The translator must return them unchanged.
     """
 
     engine: ClassVar[Callable[[], Translator]]
@@ -35,14 +37,12 @@ class TranslatorSuite:
         "fr": ("La maison est grande.", "Où est la gare ?", "Merci de votre aide."),
         "de": ("Das Haus ist groß.", "Wo ist der Bahnhof?", "Danke für Ihre Hilfe."),
     }
-
     wordless: ClassVar[Sequence[str]] = ("", " ", "\n", "12:30", "...", "😀", "https://example.com/a?b=c")
-    """Texts without words of any language. The translator must return them unchanged."""
 
-    def pairs_and_texts(self) -> list[tuple[TranslationPair, Sequence[str]]]:
-        """Return every pair with texts for it."""
+    def list_pairs_with_texts(self) -> list[tuple[TranslationPair, Sequence[str]]]:
+        """Return each language pair of the translator, with the texts to translate."""
         pairs = type(self).engine().pairs()
-        return [(pair, self.texts.get(locales.language_of(pair.source), self.texts["en"])) for pair in pairs]
+        return [(pair, self.texts.get(locales.get_language(pair.source), self.texts["en"])) for pair in pairs]
 
     def test_it_has_a_name_and_a_version(self) -> None:
         """The name is one word, and the version is text."""
@@ -65,10 +65,10 @@ class TranslatorSuite:
     def test_every_pair_translates(self) -> None:
         """Each text becomes another text of a believable length."""
         translator = type(self).engine()
-        for pair, texts in self.pairs_and_texts():
+        for pair, texts in self.list_pairs_with_texts():
             done = translator.translate(texts, pair)
             assert len(done) == len(texts), pair
-            if locales.language_of(pair.source) in self.texts:
+            if locales.get_language(pair.source) in self.texts:
                 assert all(words.strip() for words in done), pair
                 assert any(words != text for words, text in zip(done, texts, strict=True)), pair
                 assert all(
@@ -78,7 +78,7 @@ class TranslatorSuite:
     def test_order_is_kept_and_a_text_does_not_depend_on_its_neighbours(self) -> None:
         """A text has the same translation alone, in another order, or twice."""
         translator = type(self).engine()
-        for pair, texts in self.pairs_and_texts():
+        for pair, texts in self.list_pairs_with_texts():
             together = translator.translate(texts, pair)
             assert list(translator.translate(texts[::-1], pair)) == list(together)[::-1], pair
             assert list(translator.translate([texts[0]], pair)) == [together[0]], pair
@@ -87,7 +87,7 @@ class TranslatorSuite:
     def test_equal_calls_give_equal_translations(self) -> None:
         """A second call and another instance give the same translations."""
         translator = type(self).engine()
-        for pair, texts in self.pairs_and_texts():
+        for pair, texts in self.list_pairs_with_texts():
             first = list(translator.translate(texts, pair))
             assert list(translator.translate(texts, pair)) == first, pair
             assert list(type(self).engine().translate(texts, pair)) == first, pair
@@ -95,7 +95,7 @@ class TranslatorSuite:
     def test_nothing_comes_of_nothing(self) -> None:
         """An empty list gives an empty list, and texts without words come back unchanged."""
         translator = type(self).engine()
-        for pair, texts in self.pairs_and_texts():
+        for pair, texts in self.list_pairs_with_texts():
             assert list(translator.translate([], pair)) == [], pair
             assert list(translator.translate(self.wordless, pair)) == list(self.wordless), pair
             mixed = [self.wordless[3], texts[0], self.wordless[0]]
@@ -105,7 +105,7 @@ class TranslatorSuite:
     def test_lines_and_the_whitespace_around_a_text_stay(self) -> None:
         """A text of two lines keeps two lines and the whitespace around it."""
         translator = type(self).engine()
-        for pair, texts in self.pairs_and_texts():
+        for pair, texts in self.list_pairs_with_texts():
             (done,) = translator.translate([f"  {texts[0]}\n\n{texts[1]}\n"], pair)
             assert done.startswith("  "), pair
             assert done.endswith("\n"), pair

@@ -1,1 +1,1 @@
-"""The speech engine espeak-ng: formant voices in 76 locales."""
+"""The speech engine espeak-ng: formant voices (computed from rules) in 76 locales."""

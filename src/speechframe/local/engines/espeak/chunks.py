@@ -1,4 +1,4 @@
-"""What lies between two pause markers, spoken: trimmed, paced, with its words timed."""
+"""Speak pieces (the texts between pause markers) with espeak, vary their pauses and time their words."""
 
 import random
 from collections.abc import Sequence
@@ -13,37 +13,37 @@ from speechframe.local.engines.reading.pieces import (
     STEP_MS,
     Chunk,
     Piece,
+    count_step_frames,
     find_sound,
-    step_frames,
     time_words,
-    trimmed,
+    trim_silence,
 )
-from speechframe.local.engines.reading.word_times import Heard
+from speechframe.local.engines.reading.word_times import TimedToken
 
 __all__ = ["SAMPLE_RATE_HZ", "speak_pieces"]
 
 SAMPLE_RATE_HZ = 22050
-"""What espeak makes, always."""
+"""Sample rate of all espeak voices."""
 
-_PAUSE_FROM_MS = 60.0
-"""Shorter silences are the closures of plosives."""
+_MIN_PAUSE_MS = 60.0
+"""Shortest silence that is a pause, in ms. Shorter silences are the closures of plosives."""
 
 Samples = NDArray[np.float32]
 
 
 def speak_pieces(pieces: Sequence[Piece], reading: EspeakReading, speed: float) -> list[Chunk]:
-    """Return each piece spoken at a multiple of the reading's speed; one without sound is an empty chunk."""
+    """Speak each piece at `speed` times the speed of the reading. A piece without sound is an empty chunk."""
     rng = reading.pause_factors()
-    return [_speak(piece, reading, speed, rng) for piece in pieces]
+    return [_speak_piece(piece, reading, speed, rng) for piece in pieces]
 
 
-def _speak(piece: Piece, reading: EspeakReading, speed: float, rng: random.Random) -> Chunk:
-    silent = Chunk(np.zeros(0, np.float32), tuple(Heard(token, 0, 0) for token in piece.tokens))
-    if not piece.spoken.speakable:
+def _speak_piece(piece: Piece, reading: EspeakReading, speed: float, rng: random.Random) -> Chunk:
+    silent = Chunk(np.zeros(0, np.float32), tuple(TimedToken(token, 0, 0) for token in piece.tokens))
+    if not piece.spoken.is_speakable:
         return silent
-    rendered = espeak_library.render(
+    rendered = espeak_library.render_speech(
         piece.spoken.text,
-        reading.setting(speed),
+        reading.build_setting(speed),
         phoneme_input=piece.spoken.phoneme_input,
         seed=reading.seed,
     )
@@ -52,28 +52,28 @@ def _speak(piece: Piece, reading: EspeakReading, speed: float, rng: random.Rando
     origins = piece.spoken.origins
     positions = [min(max(event.position, 0), len(origins) - 1) for event in rendered.words]
     frames = np.array([event.frame for event in rendered.words], np.int64)
-    samples, start = trimmed(rendered.samples, SAMPLE_RATE_HZ)
+    samples, start = trim_silence(rendered.samples, SAMPLE_RATE_HZ)
     frames = np.clip(frames - start, 0, len(samples))
     samples, frames = _vary_pauses(samples, frames, reading.pause_jitter, rng)
     events = [(origins[position], int(frame)) for position, frame in zip(positions, frames, strict=True)]
     return time_words(piece, samples, events, SAMPLE_RATE_HZ)
 
 
-def _milliseconds(milliseconds: float) -> int:
+def _convert_ms_to_frames(milliseconds: float) -> int:
     return round(SAMPLE_RATE_HZ * milliseconds / 1000)
 
 
 def _vary_pauses(
     samples: Samples, frames: NDArray[np.int64], jitter: float, rng: random.Random
 ) -> tuple[Samples, NDArray[np.int64]]:
-    """Return samples whose pauses have random lengths, and the frames of events in them."""
+    """Change the lengths of pauses at random. Return the new samples, and the new frames of events."""
     if not jitter:
         return samples, frames
     parts: list[Samples] = []
     old, new = [0], [0]
-    for start, end in _pauses(samples):
+    for start, end in _find_pauses(samples):
         length = end - start
-        kept = max(_milliseconds(_PAUSE_FROM_MS), round(length * (1 + jitter * rng.uniform(-1, 1))))
+        kept = max(_convert_ms_to_frames(_MIN_PAUSE_MS), round(length * (1 + jitter * rng.uniform(-1, 1))))
         parts.extend((samples[old[-1] : start], np.zeros(kept, np.float32)))
         for old_frame, new_frame in (
             (start, start - old[-1] + new[-1]),
@@ -88,10 +88,10 @@ def _vary_pauses(
     return paced, np.rint(np.interp(frames, old, new)).astype(np.int64)
 
 
-def _pauses(samples: Samples) -> list[tuple[int, int]]:
-    """Return start and end of the silences inside that are pauses."""
+def _find_pauses(samples: Samples) -> list[tuple[int, int]]:
+    """Return start and end of each inner pause in frames."""
     active = find_sound(samples, SAMPLE_RATE_HZ)
     edges = np.flatnonzero(np.diff(active.astype(np.int8)))
     spans = [(int(start) + 1, int(end) + 1) for start, end in pairwise(edges) if not active[start + 1]]
-    step = step_frames(SAMPLE_RATE_HZ)
-    return [(start * step, end * step) for start, end in spans if (end - start) * STEP_MS >= _PAUSE_FROM_MS]
+    step = count_step_frames(SAMPLE_RATE_HZ)
+    return [(start * step, end * step) for start, end in spans if (end - start) * STEP_MS >= _MIN_PAUSE_MS]

@@ -1,8 +1,8 @@
-"""Call the espeak-ng library with a fresh copy for every text, for speech, word events and phonemes.
+"""Call a fresh copy of the espeak-ng library for each text, for speech, word events and phonemes.
 
-espeak-ng keeps global state that leaks from one text into the next. So the same
-words sound different the second time. If the library is loaded, used for one text
-and unloaded, equal input gives equal bytes in any process. This costs half a
+espeak-ng keeps global state that leaks from one text into the next, so the same
+words would sound different the second time. If the library is loaded for one text
+and then unloaded, equal input gives equal bytes in any process. This costs half a
 millisecond.
 """
 
@@ -21,46 +21,47 @@ from numpy.typing import NDArray
 from speechframe.errors import EngineError, EngineFault
 
 __all__ = [
-    "INSTALL",
-    "TIE",
-    "Rendered",
-    "Setting",
+    "INSTALL_COMMAND",
+    "TIE_CHARACTER",
+    "EspeakSetting",
+    "RenderedSpeech",
     "WordEvent",
-    "engine_version",
-    "ipa",
-    "phoneme_names",
-    "render",
+    "convert_to_ipa",
+    "find_engine_version",
+    "find_phoneme_ipa",
+    "render_speech",
 ]
 
-INSTALL = "pip install 'speechframe[local]'"
+INSTALL_COMMAND = "pip install 'speechframe[local]'"
+"""The command for error messages that installs espeak-ng."""
 
-# From speak_lib.h.
-_SYNCHRONOUS = 2
+# Constants of the C interface, from speak_lib.h.
+_SYNCHRONOUS_OUTPUT = 2
 _DONT_EXIT = 0x8000
 _CHARS_UTF8 = 1
-_PHONEMES = 0x100
-_IPA = 2
-TIE = "^"
-"""Joins the letters of one sound in the result of :func:`ipa`, as in ``t^\u0283``."""
-_TIED_IPA = _IPA | 0x80 | ord(TIE) << 8
-_RATE, _VOLUME, _PITCH, _RANGE, _WORD_GAP = 1, 2, 3, 4, 7
+_PHONEMES_FLAG = 0x100
+_IPA_FLAG = 2
+TIE_CHARACTER = "^"
+"""Character that joins the letters of one sound in the result of :func:`convert_to_ipa`, as in ``t^\u0283``."""
+_TIED_IPA = _IPA_FLAG | 0x80 | ord(TIE_CHARACTER) << 8
+_RATE_PARAMETER, _VOLUME_PARAMETER, _PITCH_PARAMETER, _RANGE_PARAMETER, _WORD_GAP_PARAMETER = 1, 2, 3, 4, 7
 _EVENT_END, _EVENT_WORD = 0, 1
-_FROM_CHARACTER = 1
-_OK = 0
+_POSITION_IN_CHARACTERS = 1
+_STATUS_OK = 0
 
 # From dlfcn.h. With this flag, dlopen fails unless the library is loaded already.
 _RTLD_NOLOAD = 4
 
 _HALF_VOLUME = 50
-"""Half of the full volume, because some voices are distorted at full volume. A gain levels them later."""
+"""Volume in per cent. Some voices are distorted at full volume. A gain levels them later."""
 
-_LONGEST_S = 3600
-"""Longest audio in seconds. No allowed text is that long, so an engine that gets there is stuck."""
+_MAX_AUDIO_S = 3600
+"""Longest audio in seconds. No allowed text is so long, so longer audio means that the library is stuck."""
 
 WORDS_PER_MINUTE = range(80, 451)
 """Speeds that the library supports. It clamps other values."""
 
-_one_at_a_time = threading.Lock()
+_library_lock = threading.Lock()
 
 
 class _EventId(ctypes.Union):
@@ -86,12 +87,19 @@ _Callback = ctypes.CFUNCTYPE(
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """Settings of the library, in its own units.
+class EspeakSetting:
+    """Settings of the library, in the units of the library.
 
-    ``voice`` is an identifier of its voice list with an optional variant, such as
-    ``gmw/en-US+f3``. Pitch and range go from 0 to 99, and 50 is normal. The gap
-    between words counts in units of 10 ms at normal speed.
+    Attributes
+    ----------
+    voice
+        Identifier of a language with an optional variant of the voice, such as ``gmw/en-US+f3``.
+    words_per_minute
+        Speed, within :data:`WORDS_PER_MINUTE`.
+    pitch, pitch_range
+        Pitch and liveliness from 0 to 99. 50 is normal.
+    word_gap
+        Pause between words in units of 10 ms at normal speed.
     """
 
     voice: str
@@ -103,23 +111,25 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class WordEvent:
-    """The begin of a word, as character index in the text and as frame index in the audio."""
+    """The beginning of a word, as a character index in the text and as a frame index in the audio."""
 
     position: int
     frame: int
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Rendered:
-    """Speech of a text: float32 samples ``(frames,)``, their rate, and the begin of each word."""
+class RenderedSpeech:
+    """The speech of a text: mono float32 samples ``(frames,)``, sample rate, and beginnings of words."""
 
     samples: NDArray[np.float32]
     sample_rate_hz: int
     words: tuple[WordEvent, ...]
 
 
-def render(text: str, setting: Setting, *, phoneme_input: bool = False, seed: int = 1) -> Rendered:
-    """Return a text as speech. Equal arguments give equal bytes.
+def render_speech(
+    text: str, setting: EspeakSetting, *, phoneme_input: bool = False, seed: int = 1
+) -> RenderedSpeech:
+    """Return the speech of a text. Equal arguments give equal bytes.
 
     Parameters
     ----------
@@ -128,19 +138,19 @@ def render(text: str, setting: Setting, *, phoneme_input: bool = False, seed: in
     setting
         Voice, speed and pitch.
     phoneme_input
-        Read ``[[...]]`` as phoneme names of the voice's language.
+        True to read ``[[...]]`` as phoneme names of the voice's language. Default: False.
     seed
         Seed of the noise in breathy voices.
 
     Raises
     ------
     EngineError
-        The library is not installed, or refuses the voice or the text.
+        The library is not installed, is used elsewhere in this process, or refuses the voice or the text.
     """
     pieces: list[bytes] = []
     events: list[WordEvent] = []
-    with _fresh_image() as (library, rate_hz):
-        room = _LONGEST_S * rate_hz
+    with _load_library() as (library, rate_hz):
+        room = _MAX_AUDIO_S * rate_hz
 
         def collect(wave: Any, frames: int, event: Any) -> int:
             nonlocal room
@@ -157,26 +167,26 @@ def render(text: str, setting: Setting, *, phoneme_input: bool = False, seed: in
         callback = _Callback(collect)
         library.espeak_SetSynthCallback(callback)
         library.espeak_ng_SetRandSeed(ctypes.c_long(seed))
-        _set_up(library, setting)
-        flags = _CHARS_UTF8 | (_PHONEMES if phoneme_input else 0)
+        _apply_setting(library, setting)
+        flags = _CHARS_UTF8 | (_PHONEMES_FLAG if phoneme_input else 0)
         _synthesise(library, text, flags)
     if room < 0:
-        raise EngineError(f"espeak did not come to an end within {_LONGEST_S} s of audio")
+        raise EngineError(f"espeak did not come to an end within {_MAX_AUDIO_S} s of audio")
     samples = np.frombuffer(b"".join(pieces), np.int16).astype(np.float32) / np.float32(32768)
-    return Rendered(samples, rate_hz, tuple(events))
+    return RenderedSpeech(samples, rate_hz, tuple(events))
 
 
 @lru_cache(maxsize=1)
-def engine_version() -> str:
-    """Return the library's version, such as ``1.52.0``."""
-    with _fresh_image() as (library, _):
+def find_engine_version() -> str:
+    """Return the version of the library, such as ``1.52.0``."""
+    with _load_library() as (library, _):
         library.espeak_Info.restype = ctypes.c_char_p
-        told: bytes = library.espeak_Info(None)
-    return told.decode().split()[0]
+        version_bytes: bytes = library.espeak_Info(None)
+    return version_bytes.decode().split()[0]
 
 
-def ipa(texts: Sequence[str], voice: str) -> list[list[str]]:
-    """Return the IPA of each text as a list of clauses. The library splits the clauses.
+def convert_to_ipa(texts: Sequence[str], voice: str) -> list[list[str]]:
+    """Return the IPA of each text, as a list of clauses. The library splits a text into clauses.
 
     Parameters
     ----------
@@ -185,67 +195,72 @@ def ipa(texts: Sequence[str], voice: str) -> list[list[str]]:
     voice
         The library's identifier of a language, such as ``gmw/en-US``.
     """
-    with _fresh_image() as (library, _):
-        _set_up(library, Setting(voice, WORDS_PER_MINUTE.start))
+    with _load_library() as (library, _):
+        _apply_setting(library, EspeakSetting(voice, WORDS_PER_MINUTE.start))
         library.espeak_TextToPhonemes.restype = ctypes.c_char_p
-        return [list(_clauses(library, text)) for text in texts]
+        return [list(_convert_clauses(library, text)) for text in texts]
 
 
-def _clauses(library: ctypes.CDLL, text: str) -> Iterator[str]:
+def _convert_clauses(library: ctypes.CDLL, text: str) -> Iterator[str]:
     buffer = ctypes.create_string_buffer(text.encode())
     rest = ctypes.c_void_p(ctypes.addressof(buffer))
     while rest.value:
-        told = library.espeak_TextToPhonemes(ctypes.byref(rest), _CHARS_UTF8, _TIED_IPA)
-        if clause := (told or b"").decode().strip():
+        ipa_bytes = library.espeak_TextToPhonemes(ctypes.byref(rest), _CHARS_UTF8, _TIED_IPA)
+        if clause := (ipa_bytes or b"").decode().strip():
             yield clause
 
 
-def phoneme_names(voice: str, spellings: tuple[str, ...]) -> list[str]:
+def find_phoneme_ipa(voice: str, spellings: tuple[str, ...]) -> list[str]:
     """Return the IPA of each phoneme spelling, such as ``[[tS]]``, or an empty text if it is unknown."""
-    with _fresh_image() as (library, _):
-        _set_up(library, Setting(voice, WORDS_PER_MINUTE.start))
-        # A first text in phoneme mode switches this mode on for the calls below.
-        deaf = _Callback(lambda _wave, _frames, _event: 0)  # this name keeps the callback alive
-        library.espeak_SetSynthCallback(deaf)
-        _synthesise(library, " ", _CHARS_UTF8 | _PHONEMES)
+    with _load_library() as (library, _):
+        _apply_setting(library, EspeakSetting(voice, WORDS_PER_MINUTE.start))
+        # Speak a first text in phoneme mode, because this also switches the mode on for the calls below.
+        discard_audio = _Callback(lambda _wave, _frames, _event: 0)  # this name keeps the callback alive
+        library.espeak_SetSynthCallback(discard_audio)
+        _synthesise(library, " ", _CHARS_UTF8 | _PHONEMES_FLAG)
         library.espeak_TextToPhonemes.restype = ctypes.c_char_p
         found = []
         for spelling in spellings:
             buffer = ctypes.create_string_buffer(spelling.encode())
             rest = ctypes.c_void_p(ctypes.addressof(buffer))
-            told = library.espeak_TextToPhonemes(ctypes.byref(rest), _CHARS_UTF8, _IPA)
-            found.append((told or b"").decode().strip())
+            ipa_bytes = library.espeak_TextToPhonemes(ctypes.byref(rest), _CHARS_UTF8, _IPA_FLAG)
+            found.append((ipa_bytes or b"").decode().strip())
     return found
 
 
-def data_path() -> str:
+def find_data_path() -> str:
     """Return the folder of the library's dictionaries and voices."""
-    return _paths()[1]
+    return _find_paths()[1]
 
 
 @lru_cache(maxsize=1)
-def _paths() -> tuple[str, str]:
+def _find_paths() -> tuple[str, str]:
     try:
         import espeakng_loader
     except ModuleNotFoundError as error:
-        raise EngineFault(f"espeak-ng is not installed: {INSTALL}") from error
+        raise EngineFault(f"espeak-ng is not installed: {INSTALL_COMMAND}") from error
     return espeakng_loader.get_library_path(), espeakng_loader.get_data_path()
 
 
 @contextmanager
-def _fresh_image() -> Iterator[tuple[ctypes.CDLL, int]]:
-    """Load and start the library, and unload it at the end. A lock admits one caller at a time."""
-    path, data = _paths()
-    with _one_at_a_time:
+def _load_library() -> Iterator[tuple[ctypes.CDLL, int]]:
+    """Yield the freshly loaded library and its sample rate in Hz. Unload the library at the end.
+
+    Other threads wait meanwhile. Raise EngineFault if the library is already loaded in this process.
+    """
+    path, data = _find_paths()
+    with _library_lock:
         _refuse_loaded(path)
         try:
             library = ctypes.CDLL(path)
         except OSError as error:
-            raise EngineFault(f"espeak-ng cannot be loaded ({error}); reinstall it: {INSTALL}") from error
+            raise EngineFault(
+                f"espeak-ng cannot be loaded ({error}); reinstall it: {INSTALL_COMMAND}"
+            ) from error
         try:
-            rate_hz = library.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _DONT_EXIT)
+            rate_hz = library.espeak_Initialize(_SYNCHRONOUS_OUTPUT, 0, data.encode(), _DONT_EXIT)
             if rate_hz <= 0:
-                raise EngineFault(f"espeak-ng finds no data in {data}; reinstall it: {INSTALL}")
+                raise EngineFault(f"espeak-ng finds no data in {data}; reinstall it: {INSTALL_COMMAND}")
             yield library, rate_hz
         finally:
             library.espeak_Terminate()
@@ -264,21 +279,23 @@ def _refuse_loaded(path: str) -> None:
     )
 
 
-def _set_up(library: ctypes.CDLL, setting: Setting) -> None:
-    if library.espeak_SetVoiceByName(setting.voice.encode()) != _OK:
-        raise EngineFault(f"this espeak-ng has no voice {setting.voice!r}; reinstall it: {INSTALL}")
+def _apply_setting(library: ctypes.CDLL, setting: EspeakSetting) -> None:
+    if library.espeak_SetVoiceByName(setting.voice.encode()) != _STATUS_OK:
+        raise EngineFault(f"this espeak-ng has no voice {setting.voice!r}; reinstall it: {INSTALL_COMMAND}")
     for parameter, value in (
-        (_RATE, setting.words_per_minute),
-        (_VOLUME, _HALF_VOLUME),
-        (_PITCH, setting.pitch),
-        (_RANGE, setting.pitch_range),
-        (_WORD_GAP, setting.word_gap),
+        (_RATE_PARAMETER, setting.words_per_minute),
+        (_VOLUME_PARAMETER, _HALF_VOLUME),
+        (_PITCH_PARAMETER, setting.pitch),
+        (_RANGE_PARAMETER, setting.pitch_range),
+        (_WORD_GAP_PARAMETER, setting.word_gap),
     ):
         library.espeak_SetParameter(parameter, value, 0)
 
 
 def _synthesise(library: ctypes.CDLL, text: str, flags: int) -> None:
     data = text.encode() + b"\0"
-    status = library.espeak_Synth(data, ctypes.c_size_t(len(data)), 0, _FROM_CHARACTER, 0, flags, None, None)
-    if status != _OK:
+    status = library.espeak_Synth(
+        data, ctypes.c_size_t(len(data)), 0, _POSITION_IN_CHARACTERS, 0, flags, None, None
+    )
+    if status != _STATUS_OK:
         raise EngineError(f"espeak refused the text (status {status})")

@@ -1,9 +1,10 @@
-# ruff: noqa: RUF001, RUF002  (IPA looks like other letters: that is its nature)
-"""IPA to espeak's own phoneme spelling, by asking the library what each phoneme of the language is in IPA.
+# ruff: noqa: RUF001, RUF002  (some IPA letters look like other letters)
+"""Convert IPA to the phoneme mnemonics of espeak.
 
-espeak spells phonemes with ASCII mnemonics, and each language has its own set.
-The set lies in the library's data; the library says the IPA of each. So the map
-is made, not written down, and says exactly what a voice can and cannot say.
+espeak spells phonemes with ASCII mnemonics, and each language has its own set in
+the data of the library. The library returns the IPA of each mnemonic. So the map
+from IPA is computed for each language, and contains exactly the sounds of the
+language.
 """
 
 import string
@@ -16,22 +17,26 @@ from pathlib import Path
 from speechframe.errors import EngineError
 from speechframe.local.engines.espeak import library as espeak_library
 
-__all__ = ["phoneme_input"]
+__all__ = ["convert_ipa"]
 
-_ENTRY = struct.Struct("<4sIHBBBBBB")
+_ENTRY_STRUCT = struct.Struct("<4sIHBBBBBB")
+"""A phoneme in the file of phoneme tables."""
 _NAME_BYTES = 32
-_VOWEL, _FIRST_KIND, _LAST_KIND = 2, 2, 8
-"""Kinds of phonemes from vowels to nasals; the others are pauses, stress and helpers."""
+"""Length of the name of a phoneme table in this file."""
+_VOWEL_KIND, _FIRST_KIND, _LAST_KIND = 2, 2, 8
+"""Types of phonemes: vowels, first and last used type. Other types are pauses, stress and helpers."""
 
-_NO_IPA = frozenset(string.punctuation + string.whitespace)
-"""Where the library has no IPA for a phoneme, it gives its own spelling."""
+_NOT_IPA_CHARACTERS = frozenset(string.punctuation + string.whitespace)
+"""Characters that are not IPA. The library returns its own spelling for a phoneme without IPA."""
 
-_STRESS = {"ˈ": "'", "ˌ": ","}
-_LONG = "ː"
-_DROPPED = frozenset("./[]‿͜͡|‖ˑ̯-")
-"""Syllable dots, slashes and brackets around the whole, tie bars: they change nothing that is heard here."""
+_STRESS_MARKS = {"ˈ": "'", "ˌ": ","}
+"""IPA stress mark to espeak's stress mark."""
+_LENGTH_MARK = "ː"
+_IGNORED_SYMBOLS = frozenset("./[]‿͜͡|‖ˑ̯-")
+"""IPA characters without effect here: syllable dots, tie bars, and slashes and brackets around a word."""
 
-_SAME = {
+# Other spellings of IPA symbols, and the usual spelling.
+_SYMBOL_SPELLINGS = {
     "g": "ɡ",
     "ʧ": "tʃ",
     "ʤ": "dʒ",
@@ -43,7 +48,7 @@ _SAME = {
     ",": "ˌ",
     "ɫ": "l",
 }
-_NEAREST = {
+_NEAREST_SOUNDS = {
     line.split()[0]: unicodedata.normalize("NFD", line).split()[1:]
     for line in """
     i iː ɪ
@@ -125,55 +130,58 @@ _NEAREST = {
     """.splitlines()
     if line.strip()
 }
-"""Where a language lacks a sound, the neighbour that a speaker of it would use."""
+"""Sound to similar sounds, the most similar first. They replace a sound that a language lacks.
+
+A sound without similar sounds is silent if the language lacks the sound.
+"""
 
 
-def phoneme_input(ipa: str, language: str) -> str:
-    """Return IPA as ``[[...]]`` in the phoneme spelling of a language.
+def convert_ipa(ipa: str, language: str) -> str:
+    """Convert IPA to ``[[...]]`` with the mnemonics of a language.
 
     Parameters
     ----------
     ipa
-        One word or several with spaces between; slashes or brackets around it, syllable dots and tie bars are
-        allowed and change nothing.
+        One or several words, separated by spaces. Slashes or brackets around a word, syllable dots and tie
+        bars are ignored.
     language
         espeak's identifier, such as ``gmw/en-US``.
 
     Raises
     ------
     EngineError
-        Symbols that the language has no sound for, named.
+        The language lacks the sound of a symbol, or there is no sound at all. The message lists the symbols.
 
     Examples
     --------
-    >>> phoneme_input("təˈmɑːtoʊ", "gmw/en-US")
+    >>> convert_ipa("təˈmɑːtoʊ", "gmw/en-US")
     "[[t|@|m|'A:|t|oU]]"
     """
-    words = [_spell(word, ipa, language) for word in ipa.split()]
+    words = [_spell_word(word, ipa, language) for word in ipa.split()]
     if not any(words):
         raise EngineError(f"the pronunciation {ipa!r} contains no sound in IPA")
     return " ".join(f"[[{word}]]" for word in words if word)
 
 
-def _spell(word: str, whole: str, language: str) -> str:
-    known = _mnemonics(language)
+def _spell_word(word: str, whole: str, language: str) -> str:
+    known = _map_mnemonics(language)
     longest = max(map(len, known))
-    symbols = _normalised(word)
+    symbols = _normalise_ipa(word)
     spelled: list[str] = []
     unknown: list[str] = []
     stress = ""
     at = 0
     while at < len(symbols):
-        if symbols[at] in _STRESS:
-            stress = _STRESS[symbols[at]]
+        if symbols[at] in _STRESS_MARKS:
+            stress = _STRESS_MARKS[symbols[at]]
             at += 1
             continue
-        length, mnemonic = _match(symbols, at, known, longest)
+        length, mnemonic = _match_phoneme(symbols, at, known, longest)
         if mnemonic is None:
             unknown.append(symbols[at])
         elif mnemonic:
-            # Stress is told before its vowel; IPA tells it before the syllable.
-            is_vowel = mnemonic in _vowels(language)
+            # espeak writes stress before the vowel. IPA writes stress before the syllable.
+            is_vowel = mnemonic in _list_vowels(language)
             spelled.append(f"{stress}{mnemonic}" if is_vowel else mnemonic)
             stress = "" if is_vowel else stress
         at += length
@@ -188,80 +196,96 @@ def _spell(word: str, whole: str, language: str) -> str:
     return "|".join(spelled)
 
 
-def _normalised(word: str) -> str:
-    replaced = "".join(_SAME.get(symbol, symbol) for symbol in word)
-    return "".join(symbol for symbol in unicodedata.normalize("NFD", replaced) if symbol not in _DROPPED)
+def _normalise_ipa(word: str) -> str:
+    replaced = "".join(_SYMBOL_SPELLINGS.get(symbol, symbol) for symbol in word)
+    return "".join(
+        symbol for symbol in unicodedata.normalize("NFD", replaced) if symbol not in _IGNORED_SYMBOLS
+    )
 
 
-def _match(symbols: str, at: int, known: Mapping[str, str], longest: int) -> tuple[int, str | None]:
-    """Return how many symbols the longest phoneme from here has, and its spelling; None if there is none."""
+def _match_phoneme(symbols: str, at: int, known: Mapping[str, str], longest: int) -> tuple[int, str | None]:
+    """Return the number of symbols of the longest phoneme at `at`, and its mnemonic.
+
+    The mnemonic is "" for a silent symbol, and None for an unknown symbol.
+    """
     for length in range(min(longest, len(symbols) - at), 0, -1):
         if (mnemonic := known.get(symbols[at : at + length])) is not None:
             return length, mnemonic
-    if symbols[at] == _LONG:
-        return 1, known.get(_LONG, "")
-    return 1, _neighbour(symbols[at], known)
+    if symbols[at] == _LENGTH_MARK:
+        return 1, known.get(_LENGTH_MARK, "")
+    return 1, _find_neighbour(symbols[at], known)
 
 
-def _neighbour(symbol: str, known: Mapping[str, str]) -> str | None:
-    for other in _NEAREST.get(symbol, ()):
+def _find_neighbour(symbol: str, known: Mapping[str, str]) -> str | None:
+    for other in _NEAREST_SOUNDS.get(symbol, ()):
         if not other or other in known:
             return known.get(other, "")
     return None
 
 
 @lru_cache(maxsize=128)
-def _vowels(language: str) -> frozenset[str]:
-    return frozenset(mnemonic for mnemonic, kind in _table(language) if kind == _VOWEL)
+def _list_vowels(language: str) -> frozenset[str]:
+    return frozenset(mnemonic for mnemonic, kind in _read_phonemes(language) if kind == _VOWEL_KIND)
 
 
 @lru_cache(maxsize=128)
-def _mnemonics(language: str) -> Mapping[str, str]:
-    """Return IPA to mnemonic for a language; of several with the same IPA the plainest."""
-    table = sorted(_table(language), key=lambda entry: _plainness(entry[0]))
+def _map_mnemonics(language: str) -> Mapping[str, str]:
+    """Return IPA to mnemonic for a language. If mnemonics have the same IPA, the plainest is returned."""
+    table = sorted(_read_phonemes(language), key=lambda entry: _rank_plainness(entry[0]))
     found: dict[str, str] = {}
-    # The beginning of a word first: elsewhere a sound may become another, as the t of "water" does.
+    # The result at the beginning of a word overrides the others, because a sound may change elsewhere, as the
+    # t of "water" does.
     for before, after in (("", "a"), ("a", "a"), ("a", "")):
-        found = _read_names(language, [name for name, kind in table if kind != _VOWEL], before, after) | found
+        found = (
+            _read_names(language, [name for name, kind in table if kind != _VOWEL_KIND], before, after)
+            | found
+        )
     for before, after in (("m", "m"), ("m", "")):
-        found = _read_names(language, [name for name, kind in table if kind == _VOWEL], before, after) | found
+        found = (
+            _read_names(language, [name for name, kind in table if kind == _VOWEL_KIND], before, after)
+            | found
+        )
     return found
 
 
 def _read_names(language: str, names: list[str], before: str, after: str) -> dict[str, str]:
-    """Return what the library calls each phoneme between two others."""
-    spellings = tuple(_bracketed(before, name, after) for name in names)
-    *told, left, right = espeak_library.phoneme_names(
-        language, (*spellings, _bracketed(before), _bracketed(after))
+    """Return IPA to mnemonic for each of `names`, as the library reads it between two other phonemes."""
+    spellings = tuple(_bracket_names(before, name, after) for name in names)
+    *told, left, right = espeak_library.find_phoneme_ipa(
+        language, (*spellings, _bracket_names(before), _bracket_names(after))
     )
     found: dict[str, str] = {}
     for name, ipa in zip(names, told, strict=True):
-        sound = _plain(ipa).removeprefix(_plain(left)).removesuffix(_plain(right))
-        if sound and _plain(ipa) == _plain(left) + sound + _plain(right) and not set(sound) & _NO_IPA:
+        sound = _remove_stress(ipa).removeprefix(_remove_stress(left)).removesuffix(_remove_stress(right))
+        if (
+            sound
+            and _remove_stress(ipa) == _remove_stress(left) + sound + _remove_stress(right)
+            and not set(sound) & _NOT_IPA_CHARACTERS
+        ):
             found.setdefault(sound, name)
     return found
 
 
-def _bracketed(*names: str) -> str:
+def _bracket_names(*names: str) -> str:
     return f"[[{'|'.join(name for name in names if name)}]]"
 
 
-def _plain(ipa: str) -> str:
+def _remove_stress(ipa: str) -> str:
     return "".join(symbol for symbol in unicodedata.normalize("NFD", ipa) if symbol not in "ˈˌ0123456789")
 
 
-def _plainness(mnemonic: str) -> tuple[int, int, str]:
+def _rank_plainness(mnemonic: str) -> tuple[int, int, str]:
     odd = sum(not character.isalpha() and character not in "@:" for character in mnemonic)
     return odd, len(mnemonic), mnemonic
 
 
 @lru_cache(maxsize=128)
-def _table(language: str) -> tuple[tuple[str, int], ...]:
-    """Return every phoneme of a language, inherited ones included, as mnemonic and kind."""
-    data = Path(espeak_library.data_path())
-    tables = list(_phoneme_tables((data / "phontab").read_bytes()))
+def _read_phonemes(language: str) -> tuple[tuple[str, int], ...]:
+    """Return mnemonic and type of each phoneme of a language, including inherited phonemes."""
+    data = Path(espeak_library.find_data_path())
+    tables = list(_parse_phoneme_tables((data / "phontab").read_bytes()))
     names = {name: number for number, (name, _, _) in enumerate(tables)}
-    index = next(names[name] for name in _table_names(data, language) if name in names)
+    index = next(names[name] for name in _list_table_names(data, language) if name in names)
     by_code: dict[int, tuple[str, int]] = {}
     chain = []
     while index >= 0:
@@ -276,8 +300,8 @@ def _table(language: str) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _table_names(data: Path, language: str) -> Iterator[str]:
-    """Yield what a language's phoneme table may be called: as its voice file says, or as the language."""
+def _list_table_names(data: Path, language: str) -> Iterator[str]:
+    """Yield possible names of a language's phoneme table, from the voice file of the language."""
     lines = (data / "lang" / language).read_text(encoding="utf-8").splitlines()
     told = dict(line.split(None, 1) for line in reversed(lines) if len(line.split(None, 1)) > 1)
     for key in ("phonemes", "language"):
@@ -285,16 +309,16 @@ def _table_names(data: Path, language: str) -> Iterator[str]:
         yield from (name, name.partition("-")[0])
 
 
-def _phoneme_tables(data: bytes) -> Iterator[tuple[str, int, dict[int, tuple[str, int]]]]:
-    """Yield name, number of the table it builds on (0: none), and code to mnemonic and kind."""
+def _parse_phoneme_tables(data: bytes) -> Iterator[tuple[str, int, dict[int, tuple[str, int]]]]:
+    """Yield the name of each table, the number of its base table (0: none), and code to mnemonic and type."""
     at = 4
     for _ in range(data[0]):
         count, builds_on = data[at], data[at + 1]
         name = data[at + 4 : at + 4 + _NAME_BYTES].split(b"\0")[0].decode()
         at += 4 + _NAME_BYTES
         phonemes = {}
-        for entry in _ENTRY.iter_unpack(data[at : at + count * _ENTRY.size]):
+        for entry in _ENTRY_STRUCT.iter_unpack(data[at : at + count * _ENTRY_STRUCT.size]):
             mnemonic, _, _, code, kind, *_ = entry
             phonemes[code] = (mnemonic.rstrip(b"\0").decode("latin-1"), kind)
-        at += count * _ENTRY.size
+        at += count * _ENTRY_STRUCT.size
         yield name, builds_on, phonemes

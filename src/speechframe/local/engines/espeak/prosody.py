@@ -1,9 +1,9 @@
-"""From pitch, rate, style and variation to the engine's own settings.
+"""Convert pitch, rate, style and variation to settings of espeak.
 
-A rate of 50 doubles the speed and -50 halves it; pitch runs from the lowest the
-voice has (-50) to the highest (50). Variation moves speed, pitch, liveliness
-and pauses: every step lets them stray further from the middle. Where they go is
-drawn from the text, the voice and the take, so that equal requests are equal.
+A rate of 50 doubles the speed, and -50 halves it. A pitch of -50 is the lowest pitch
+of the voice, and 50 the highest. Variation changes speed, pitch, liveliness and
+pauses at random, and each step of variation allows a larger change. The changes
+depend only on text, voice, locale and take, so that equal requests are equal.
 """
 
 import hashlib
@@ -11,19 +11,24 @@ import random
 from dataclasses import dataclass
 
 from speechframe.engines.base import Utterance
-from speechframe.local.engines.espeak.library import WORDS_PER_MINUTE, Setting
+from speechframe.local.engines.espeak.library import WORDS_PER_MINUTE, EspeakSetting
 from speechframe.local.engines.espeak.voices import STYLES, Timbre
 from speechframe.local.engines.reading.locales import LOCALES
 
-__all__ = ["EspeakReading", "reading"]
+__all__ = ["EspeakReading", "compute_reading"]
 
 NORMAL_WORDS_PER_MINUTE = 165.0
+"""Speed at rate 0 in the default style."""
 
 _RATE_FOR_DOUBLE = 50.0
-_PITCH_STEPS = 50.0
-_PITCHES = range(100)
+"""The value of ``rate`` that doubles the speed."""
+_MAX_PITCH_STEPS = 50.0
+"""The value of ``pitch`` for the highest pitch."""
+_PITCH_RANGE = range(100)
+"""Pitches of the library."""
 
-# What one step of variation allows, to either side.
+# Largest change for each step of variation, up or down. Pitch is in units of the library, all others are
+# shares.
 _SPEED_PER_STEP = 0.016
 _PITCH_PER_STEP = 2.2
 _LIVELINESS_PER_STEP = 0.06
@@ -32,9 +37,11 @@ _PAUSE_PER_STEP = 0.09
 
 @dataclass(frozen=True, slots=True)
 class EspeakReading:
-    """The settings of the engine for one utterance. Their speed can be scaled to reach a wanted length.
+    """The settings of the engine for one utterance, before the speed is scaled to reach a requested length.
 
-    ``pause_jitter`` is the largest random change of a pause, as a share of its length.
+    The first attributes are those of :class:`~speechframe.local.engines.espeak.library.EspeakSetting`. ``seed`` is
+    for the noise of breathy voices. ``pause_jitter`` is the largest random change of a pause, as a share of
+    its length.
     """
 
     voice: str
@@ -45,21 +52,21 @@ class EspeakReading:
     seed: int
     pause_jitter: float
 
-    def setting(self, speed: float = 1.0) -> Setting:
-        """Return the setting at a multiple of the reading's speed, as far as the engine goes."""
+    def build_setting(self, speed: float = 1.0) -> EspeakSetting:
+        """Return the setting at `speed` times this speed, within the speeds of the library."""
         wanted = round(self.words_per_minute * speed)
         within = min(max(wanted, WORDS_PER_MINUTE.start), WORDS_PER_MINUTE.stop - 1)
-        return Setting(self.voice, within, self.pitch, self.pitch_range, self.word_gap)
+        return EspeakSetting(self.voice, within, self.pitch, self.pitch_range, self.word_gap)
 
     def pause_factors(self) -> random.Random:
         """Return the random generator for pauses. Each call returns the same sequence."""
         return random.Random(f"pauses of {self.seed}")  # noqa: S311  (a reading, not a secret)
 
 
-def reading(utterance: Utterance, timbre: Timbre, style_name: str) -> EspeakReading:
-    """Return how an utterance is to be read by a timbre in a style."""
+def compute_reading(utterance: Utterance, timbre: Timbre, style_name: str) -> EspeakReading:
+    """Return the settings for an utterance, a timbre (a sound of a voice) and a style."""
     style = STYLES[style_name]
-    seed = _seed(utterance)
+    seed = _compute_seed(utterance)
     rng = random.Random(seed)  # noqa: S311  (a reading, not a secret)
     steps = utterance.variation
     speed, pitch, liveliness = (steps * rng.uniform(-1, 1) for _ in range(3))
@@ -70,26 +77,28 @@ def reading(utterance: Utterance, timbre: Timbre, style_name: str) -> EspeakRead
         * style.speed
         * 2 ** (utterance.rate / _RATE_FOR_DOUBLE)
         * (1 + _SPEED_PER_STEP * speed),
-        pitch=_pitch(timbre.pitch + style.pitch + _PITCH_PER_STEP * pitch, utterance.pitch),
-        pitch_range=_within(timbre.pitch_range * style.liveliness * (1 + _LIVELINESS_PER_STEP * liveliness)),
+        pitch=_compute_pitch(timbre.pitch + style.pitch + _PITCH_PER_STEP * pitch, utterance.pitch),
+        pitch_range=_clamp_pitch(
+            timbre.pitch_range * style.liveliness * (1 + _LIVELINESS_PER_STEP * liveliness)
+        ),
         word_gap=style.word_gap,
         seed=seed,
         pause_jitter=_PAUSE_PER_STEP * steps,
     )
 
 
-def _pitch(middle: float, steps: int) -> int:
-    """Return the engine's pitch: as far towards its end as ``steps`` of 50 go, so that each step counts."""
-    end = _PITCHES.stop - 1 if steps > 0 else 0
-    return _within(middle + (end - middle) * abs(steps) / _PITCH_STEPS)
+def _compute_pitch(middle: float, steps: int) -> int:
+    """Return the pitch between `middle` and the end of the library's range, in proportion to `steps`."""
+    end = _PITCH_RANGE.stop - 1 if steps > 0 else 0
+    return _clamp_pitch(middle + (end - middle) * abs(steps) / _MAX_PITCH_STEPS)
 
 
-def _within(pitch: float) -> int:
-    return min(max(round(pitch), 0), _PITCHES.stop - 1)
+def _clamp_pitch(pitch: float) -> int:
+    return min(max(round(pitch), 0), _PITCH_RANGE.stop - 1)
 
 
-def _seed(utterance: Utterance) -> int:
-    """Return the seed of the variation. It depends on text, voice and take, and is 1 without variation."""
+def _compute_seed(utterance: Utterance) -> int:
+    """Return the seed of the variation, from text, voice, locale and take. It is 1 without variation."""
     if not utterance.variation:
         return 1
     parts = (utterance.text, utterance.voice_id, utterance.locale, str(utterance.take))

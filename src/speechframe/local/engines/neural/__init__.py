@@ -1,1 +1,1 @@
-"""What the neural speech engines share."""
+"""Functions and classes that the neural speech engines, Piper and Kokoro, share."""

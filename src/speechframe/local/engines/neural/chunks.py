@@ -1,4 +1,4 @@
-"""What lies between two pause markers, spoken by a neural model: by sentences, with its words timed."""
+"""Speak pieces (the texts between pause markers) with a neural model, by sentences, and time their words."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,29 +10,29 @@ from numpy.typing import NDArray
 from speechframe.audio import codec
 from speechframe.local.engines.neural.phonemes import Phonemiser, Sentence
 from speechframe.local.engines.neural.prosody import NeuralReading
-from speechframe.local.engines.reading.pieces import Chunk, Piece, time_words, trimmed
-from speechframe.local.engines.reading.word_times import Heard
+from speechframe.local.engines.reading.pieces import Chunk, Piece, time_words, trim_silence
+from speechframe.local.engines.reading.word_times import TimedToken
 
-__all__ = ["Draft", "NeuralModel", "PlannedPiece", "plan", "planned_frames", "speak"]
+__all__ = ["Draft", "NeuralModel", "PlannedPiece", "estimate_frames", "plan_pieces", "speak_plan"]
 
 Samples = NDArray[np.float32]
 
-_PAUSE_S = 0.2
-"""Between two sentences, at normal speed: a model ends with the last sound."""
+_SENTENCE_PAUSE_S = 0.2
+"""Pause between two sentences at normal speed. It is added because models do not end with silence."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Draft:
-    """A sentence before it sounds.
+    """The result of the first step of a model: a sentence with the lengths of its phonemes.
 
     Parameters
     ----------
     ids
-        The model's numbers of its phonemes.
+        The model's numbers of the phonemes.
     lengths
-        How long each is, in steps of the model, ``(ids,)``.
+        Length of each phoneme in steps of the model, ``(ids,)``.
     given
-        What the model needs again to make the sound.
+        Private data of the model for the second step.
     """
 
     ids: Sequence[int]
@@ -41,17 +41,25 @@ class Draft:
 
 
 class NeuralModel(Protocol):
-    """A model in two steps: how long each phoneme is, and how phonemes of such lengths sound."""
+    """A model that runs in two steps: first the lengths of phonemes, then the sound for given lengths.
+
+    Attributes
+    ----------
+    sample_rate_hz
+        Sample rate of the sound.
+    hop_frames
+        Samples in one step of the model, the unit of a length.
+    """
 
     sample_rate_hz: int
     hop_frames: int
 
     def draft(self, ids: Sequence[int], read: NeuralReading, rng: np.random.Generator) -> Draft:
-        """Return the lengths of a sentence's phonemes at normal speed."""
+        """Return a draft with the lengths of a sentence's phonemes at normal speed."""
         ...
 
-    def sound(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Samples:
-        """Return the sentence as samples, ``hop_frames`` for each of the steps."""
+    def synthesise(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Samples:
+        """Return the samples of a sentence, ``hop_frames`` for each step. `steps` has the phoneme lengths."""
         ...
 
 
@@ -67,70 +75,74 @@ class _PlannedSentence:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlannedPiece:
-    """A piece with its sentences; none when nothing of it is spoken."""
+    """A piece with its sentences. There are none if the piece has nothing to speak."""
 
     piece: Piece
     sentences: tuple[_PlannedSentence, ...]
 
 
-def plan(
+def plan_pieces(
     pieces: Sequence[Piece], phonemiser: Phonemiser, model: NeuralModel, read: NeuralReading
 ) -> list[PlannedPiece]:
-    """Return how long everything is to be, before any of it is made."""
+    """Return the pieces with the lengths of all phonemes and pauses, before any sound is computed."""
     planned: list[PlannedPiece] = []
     number = 0
     for piece in pieces:
-        sentences = phonemiser.sentences(piece.spoken, piece.tokens) if piece.spoken.speakable else []
+        sentences = phonemiser.sentences(piece.spoken, piece.tokens) if piece.spoken.is_speakable else []
         found = []
         for index, sentence in enumerate(sentences):
             is_last = index == len(sentences) - 1
-            found.append(_planned(sentence, model, read, number, is_last=is_last))
+            found.append(_plan_sentence(sentence, model, read, number, is_last=is_last))
             number += 1
         planned.append(PlannedPiece(piece, tuple(found)))
     return planned
 
 
-def _planned(
+def _plan_sentence(
     sentence: Sentence, model: NeuralModel, read: NeuralReading, number: int, *, is_last: bool
 ) -> _PlannedSentence:
-    rng = read.generator_of(number)
+    rng = read.create_generator(number)
     draft = model.draft(sentence.ids, read, rng)
-    pause_s = 0.0 if is_last else _PAUSE_S * (1 + read.pause_jitter * rng.uniform(-1, 1))
+    pause_s = 0.0 if is_last else _SENTENCE_PAUSE_S * (1 + read.pause_jitter * rng.uniform(-1, 1))
     pause_steps = round(pause_s * model.sample_rate_hz / model.hop_frames)
     return _PlannedSentence(sentence, draft, pause_steps, rng)
 
 
-def planned_frames(planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading) -> int:
-    """Return about how many frames a plan will have at the reading's speed."""
+def estimate_frames(planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading) -> int:
+    """Return the approximate number of frames of a plan at the speed of the reading."""
     steps = sum(int(s.draft.lengths.sum()) + s.pause_steps for piece in planned for s in piece.sentences)
     return round(steps * model.hop_frames / read.speed)
 
 
-def speak(
+def speak_plan(
     planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading, factor: float = 1.0
 ) -> Iterator[Chunk]:
-    """Yield each piece spoken, its phonemes and pauses ``factor`` times as long; empty without sound."""
+    """Yield the chunk of each piece, with phonemes and pauses `factor` times as long.
+
+    A piece without sound has an empty chunk.
+    """
     for piece in planned:
-        parts = [_speak(sentence, model, read, factor) for sentence in piece.sentences]
-        yield _joined(piece.piece, parts, model.sample_rate_hz)
+        parts = [_speak_sentence(sentence, model, read, factor) for sentence in piece.sentences]
+        yield _join_parts(piece.piece, parts, model.sample_rate_hz)
 
 
-def _speak(
+def _speak_sentence(
     planned: _PlannedSentence, model: NeuralModel, read: NeuralReading, factor: float
 ) -> tuple[Samples, list[tuple[int, int]]]:
-    """Return a sentence and the pause after it as samples, and which token begins at which frame."""
-    # What is to sound higher is spoken more slowly first, and then played faster.
+    """Return the samples of a sentence and its pause, and pairs of token and the frame where it begins."""
+    # For a higher pitch, the sentence is spoken more slowly and then played faster.
     scale = factor * read.pitch / read.speed
-    # Rounded where the phonemes end, so that what is lost by one is won by the next.
+    # Round the ends of the phonemes, and not their lengths, so that rounding errors do not add up.
     steps = np.diff(np.rint(np.cumsum([0, *planned.draft.lengths]) * scale)).astype(np.int64)
-    sound = _transpose(model.sound(planned.draft, steps, planned.rng), model.sample_rate_hz, read.pitch)
+    sound = _transpose(model.synthesise(planned.draft, steps, planned.rng), model.sample_rate_hz, read.pitch)
     if not sound.any():
         return sound[:0], []
-    sound, start = trimmed(sound, model.sample_rate_hz)
+    sound, start = trim_silence(sound, model.sample_rate_hz)
     pause_frames = round(planned.pause_steps * scale) * model.hop_frames / read.pitch
     samples = np.pad(sound, (0, round(pause_frames)))
     starts = np.concatenate([[0], np.cumsum(steps)]) * model.hop_frames / read.pitch - start
-    # A sound begins before the frame that is its own: what is asked for lies in the pause before it, if any.
+    # A sound begins a little before its first phoneme. So if there is a pause before a word, the event is in
+    # the middle between the start of the pause and the first sound.
     events = [
         (token, max(0, round((starts[pause] + starts[first]) / 2)))
         for token, pause, first in planned.sentence.begins
@@ -144,12 +156,12 @@ def _transpose(samples: Samples, sample_rate_hz: int, pitch: float) -> Samples:
     return codec.resample(samples, round(sample_rate_hz * pitch), sample_rate_hz)
 
 
-def _joined(
+def _join_parts(
     piece: Piece, parts: Sequence[tuple[Samples, list[tuple[int, int]]]], sample_rate_hz: int
 ) -> Chunk:
     samples = np.concatenate([np.zeros(0, np.float32), *(part for part, _ in parts)])
     if not samples.any():
-        return Chunk(samples[:0], tuple(Heard(token, 0, 0) for token in piece.tokens))
+        return Chunk(samples[:0], tuple(TimedToken(token, 0, 0) for token in piece.tokens))
     events: list[tuple[int, int]] = []
     offset = 0
     for part, begins in parts:

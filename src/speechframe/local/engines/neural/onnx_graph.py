@@ -1,11 +1,11 @@
-"""An ONNX model's graph, cut in memory, so that a tensor inside the model can be read or be given."""
+"""Cut the graph of an ONNX model in memory, so that inner tensors can be read or set."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from speechframe.engines.faults import readable
+from speechframe.engines.faults import read_file_facts
 from speechframe.errors import EngineFault
 
 if TYPE_CHECKING:
@@ -14,26 +14,29 @@ if TYPE_CHECKING:
 __all__ = ["Graph", "check_whole"]
 
 _ERRORS_ONLY = 3
-_VARINT, _LENGTH = 0, 2
+"""Log level of onnxruntime."""
+_VARINT_TYPE, _LENGTH_TYPE = 0, 2
+"""Wire types of a protocol buffer: a variable-length integer, and data after their length."""
 _VARINT_BITS = 64
-_MORE = 0x80
-"""The bit of a byte that another byte follows."""
-_GRAPH = 7
-"""The number of the field ``graph`` in an ONNX model."""
+"""Bits of the longest integer."""
+_CONTINUATION_BIT = 0x80
+"""This bit of a byte means that the integer continues in the next byte."""
+_GRAPH_FIELD = 7
+"""Number of the field ``graph`` in an ONNX model."""
 
 
 class Graph:
-    """A model's graph.
+    """The graph of a model.
 
     Parameters
     ----------
     parts
-        The ``.onnx`` file, or the files that are one when joined.
+        The ``.onnx`` file, or its parts in order.
 
     Raises
     ------
     EngineFault
-        The file is not a model.
+        The file is not an ONNX model.
     """
 
     def __init__(self, parts: Sequence[Path]) -> None:
@@ -41,21 +44,21 @@ class Graph:
 
         try:
             self._model = onnx.load_model_from_string(b"".join(part.read_bytes() for part in parts))
-        except Exception as error:  # the parser of protocol buffers has errors of its own
+        except Exception as error:  # the parser of protocol buffers raises its own errors
             raise EngineFault(
                 f"{parts[0]} is not a model that can be read: {type(error).__name__}: {error}"
             ) from error
         self.makers: Mapping[str, Any] = {
             name: node for node in self._model.graph.node for name in node.output
         }
-        """Each tensor inside the model, and the node that makes it."""
+        """Name of each inner tensor to the node that computes the tensor."""
 
-    def nodes(self, kind: str) -> list[Any]:
-        """Return the nodes of an operator."""
+    def find_nodes(self, kind: str) -> list[Any]:
+        """Return the nodes with an operator, such as ``Ceil``."""
         return [node for node in self._model.graph.node if node.op_type == kind]
 
     def needed(self, outputs: Collection[str], inputs: Collection[str]) -> set[str]:
-        """Return every tensor that ``outputs`` depend on when ``inputs`` are given."""
+        """Return the names of `outputs` and of all tensors that they depend on if `inputs` are given."""
         needed: set[str] = set()
         open_names = list(outputs)
         while open_names:
@@ -69,8 +72,8 @@ class Graph:
                 open_names.extend(given for given in node.input if given)
         return needed
 
-    def following(self, name: str) -> set[str]:
-        """Return a tensor and every tensor that depends on it."""
+    def find_following(self, name: str) -> set[str]:
+        """Return the name of a tensor, and the names of all tensors that depend on the tensor."""
         found = {name}
         for node in self._model.graph.node:
             if not found.isdisjoint(node.input):
@@ -78,9 +81,9 @@ class Graph:
         return found
 
     def session(self, outputs: Collection[str], inputs: Collection[str]) -> "InferenceSession":
-        """Return a session that makes ``outputs`` from ``inputs``, which are float32.
+        """Return a session that computes `outputs` from `inputs`, which are float32.
 
-        The model's own inputs stay if ``outputs`` depend on them.
+        The original inputs of the model that `outputs` still depend on are inputs, too.
         """
         import onnx
         import onnxruntime
@@ -100,7 +103,7 @@ class Graph:
             graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version
         )
         options = onnxruntime.SessionOptions()
-        # With more threads, neither the bytes nor the time of other jobs would be certain.
+        # More threads would make the bytes irreproducible, and would slow down other jobs.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = _ERRORS_ONLY
         return onnxruntime.InferenceSession(
@@ -108,24 +111,25 @@ class Graph:
         )
 
 
-def _content(part: Path) -> bytes:
-    readable(part)
+def _read_part(part: Path) -> bytes:
+    read_file_facts(part)
     return part.read_bytes()
 
 
 def check_whole(path: Path) -> None:
-    """Raise EngineFault if a file is not a whole ONNX model, by its outer fields; the weights are not read.
+    """Raise EngineFault if a file is not a complete ONNX model.
 
-    This check finds empty and truncated files, and downloaded pages.
+    Only the outer fields are checked, and the weights are not read. This finds empty and truncated files, and
+    web pages that were downloaded instead of the model.
     """
-    facts = readable(path)
-    if (problem := _outer_problem(path, facts.st_size, facts.st_mtime_ns)) is not None:
+    facts = read_file_facts(path)
+    if (problem := _find_outer_problem(path, facts.st_size, facts.st_mtime_ns)) is not None:
         raise EngineFault(f"{path} {problem}")
 
 
 @lru_cache(maxsize=512)
-def _outer_problem(path: Path, size_bytes: int, modified_ns: int) -> str | None:
-    # The time is part of the cache's key alone: a changed file is read again.
+def _find_outer_problem(path: Path, size_bytes: int, modified_ns: int) -> str | None:
+    # The time is used only as a part of the cache key, so that a changed file is read again.
     del modified_ns
     if not size_bytes:
         return "is empty"
@@ -133,28 +137,28 @@ def _outer_problem(path: Path, size_bytes: int, modified_ns: int) -> str | None:
     try:
         with path.open("rb") as file:
             while file.tell() < size_bytes:
-                number, kind = divmod(_varint(file), 8)
-                size = _varint(file)
+                number, kind = divmod(_read_varint(file), 8)
+                size = _read_varint(file)
                 found.add(number)
-                if kind not in {_VARINT, _LENGTH}:
+                if kind not in {_VARINT_TYPE, _LENGTH_TYPE}:
                     return "is not an ONNX model"
-                if kind == _LENGTH and file.seek(size, 1) > size_bytes:
-                    return "is truncated" if number == _GRAPH else "is not an ONNX model"
+                if kind == _LENGTH_TYPE and file.seek(size, 1) > size_bytes:
+                    return "is truncated" if number == _GRAPH_FIELD else "is not an ONNX model"
     except EOFError:
         return "is truncated"
     except (ValueError, OSError):
         return "is not an ONNX model"
-    return None if _GRAPH in found else "is not an ONNX model"
+    return None if _GRAPH_FIELD in found else "is not an ONNX model"
 
 
-def _varint(file: IO[bytes]) -> int:
-    """Return an integer of a protocol buffer: seven bits a byte, the lowest first."""
+def _read_varint(file: IO[bytes]) -> int:
+    """Read an integer of a protocol buffer: seven bits in each byte, the lowest bits first."""
     value = 0
     for shift in range(0, _VARINT_BITS, 7):
         byte = file.read(1)
         if not byte:
             raise EOFError
-        value |= (byte[0] % _MORE) << shift
-        if byte[0] < _MORE:
+        value |= (byte[0] % _CONTINUATION_BIT) << shift
+        if byte[0] < _CONTINUATION_BIT:
             return value
     raise ValueError("not an integer")

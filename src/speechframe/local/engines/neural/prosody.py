@@ -1,9 +1,9 @@
-"""From pitch, rate, style and variation to what a neural model is given.
+"""Convert pitch, rate, style and variation to parameters of a neural model.
 
-A rate of 50 doubles the speed and -50 halves it; a pitch of 50 is a
-third of an octave up. Without variation a model gets no noise at all; one step of it is
-what the voice's makers chose, and more steps give more. Random numbers depend only
-on the text, the voice and the take, so that equal requests are equal.
+A rate of 50 doubles the speed, and -50 halves it. A pitch of 50 is a third of an
+octave higher. Without variation a model gets no noise. One step of variation gives
+the noise that the authors of the voice chose, and further steps give more. Random
+numbers depend only on text, voice, locale and take, so that equal requests are equal.
 """
 
 import hashlib
@@ -15,17 +15,18 @@ import numpy as np
 
 from speechframe.engines.base import Utterance
 
-__all__ = ["STYLES", "NeuralReading", "reading"]
+__all__ = ["STYLES", "NeuralReading", "compute_reading"]
 
 STYLES = MappingProxyType({"Conversational": 1.0, "Narration": 0.9})
-"""Every style and its speed, the default first; a neural voice reads one way, so they are plain ones."""
+"""Style to the factor of the speed, the default first. Neural voices have few, as they read in one way."""
 
 
 _RATE_FOR_DOUBLE = 50.0
+"""The value of ``rate`` that doubles the speed."""
 _PITCH_FOR_OCTAVE = 150.0
-"""The voice box is moved along with the pitch: further, a voice would not be understood any more."""
+"""The value of ``pitch`` for an octave. The formants move with the pitch, so larger changes are unclear."""
 
-# What one step of variation adds, as a share of what the voice's makers chose.
+# Share by which one step of variation increases the noise, or the largest change of the speed or a pause.
 _NOISE_PER_STEP = 0.05
 _RHYTHM_NOISE_PER_STEP = 0.12
 _SPEED_PER_STEP = 0.02
@@ -34,14 +35,14 @@ _PAUSE_PER_STEP = 0.09
 
 @dataclass(frozen=True, slots=True)
 class NeuralReading:
-    """How one utterance is read.
+    """The parameters of one utterance.
 
     Parameters
     ----------
     speed, pitch
-        Factors; 1 is the voice as it is.
+        Factors of the voice's own speed and pitch.
     noise, rhythm_noise
-        Factors of the noise of the voice. With 0 nothing is random.
+        Factors of the noise in the sound, and in the lengths of phonemes. 0 means no noise.
     pause_jitter
         Largest random change of a pause between sentences, as a share of its length.
     seed
@@ -55,21 +56,21 @@ class NeuralReading:
     pause_jitter: float
     seed: int
 
-    def generator_of(self, number: int) -> np.random.Generator:
+    def create_generator(self, number: int) -> np.random.Generator:
         """Return the random generator of a sentence, by its number. The order of calls does not matter."""
         return np.random.default_rng((self.seed, number))
 
 
-def reading(utterance: Utterance, speed: float) -> NeuralReading:
-    """Return how an utterance is to be read in a style of some speed.
+def compute_reading(utterance: Utterance, speed: float) -> NeuralReading:
+    """Return the parameters of an utterance. `speed` is the factor of the style.
 
     Examples
     --------
-    >>> reading(Utterance("Hi", "en-US-joe", "en-US", rate=50, pitch=-150, variation=0), 1.0)
+    >>> compute_reading(Utterance("Hi", "en-US-joe", "en-US", rate=50, pitch=-150, variation=0), 1.0)
     NeuralReading(speed=2.0, pitch=0.5, noise=0.0, rhythm_noise=0.0, pause_jitter=0.0, seed=1)
     """
     steps = utterance.variation
-    seed = _seed(utterance)
+    seed = _compute_seed(utterance)
     stray = steps * _SPEED_PER_STEP * random.Random(seed).uniform(-1, 1)  # noqa: S311  (a reading, not a secret)
     return NeuralReading(
         speed=speed * 2 ** (utterance.rate / _RATE_FOR_DOUBLE) * (1 + stray),
@@ -81,8 +82,8 @@ def reading(utterance: Utterance, speed: float) -> NeuralReading:
     )
 
 
-def _seed(utterance: Utterance) -> int:
-    """Return the seed of the variation. It depends on text, voice and take, and is 1 without variation."""
+def _compute_seed(utterance: Utterance) -> int:
+    """Return the seed of the variation, from text, voice, locale and take. It is 1 without variation."""
     if not utterance.variation:
         return 1
     parts = (utterance.text, utterance.voice_id, utterance.locale, str(utterance.take))

@@ -10,42 +10,49 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from speechframe.engines.base import Speech, Utterance
-from speechframe.engines.faults import readable
-from speechframe.engines.streaming import LOUDNESS_LUFS, SentenceSpeaker, measured_gain_db
+from speechframe.engines.faults import read_file_facts
+from speechframe.engines.streaming import LOUDNESS_LUFS, SentenceSpeaker, measure_gain_db
 from speechframe.errors import EngineFault
-from speechframe.local.engines.neural.chunks import NeuralModel, PlannedPiece, plan, planned_frames, speak
+from speechframe.local.engines.neural.chunks import (
+    NeuralModel,
+    PlannedPiece,
+    estimate_frames,
+    plan_pieces,
+    speak_plan,
+)
 from speechframe.local.engines.neural.phonemes import Phonemiser
-from speechframe.local.engines.neural.prosody import NeuralReading, reading
+from speechframe.local.engines.neural.prosody import NeuralReading, compute_reading
 from speechframe.local.engines.reading.locales import EspeakLocale
 from speechframe.local.engines.reading.pieces import (
     Chunk,
     Piece,
+    build_words,
+    check_letters,
+    compute_speech_frames,
+    count_frames,
+    count_silent_frames,
     fit_to_length,
-    frames_of,
     join_with_pauses,
-    list_letter_warnings,
-    pieces_and_pauses,
     refuse_unspeakable,
-    room_to_speak,
-    silent_frames,
-    word_entries,
+    split_pieces,
 )
-from speechframe.spec.texts import Pause, text_warnings
+from speechframe.spec.texts import Pause, find_text_warnings
 
-__all__ = ["NeuralSpeaker", "NeuralVoice", "loaded"]
+__all__ = ["NeuralSpeaker", "NeuralVoice", "load_cached"]
 
 _Model = TypeVar("_Model")
 
-_SLOWEST, _FASTEST = 2.0, 0.5
-"""Limits for the length of the phonemes themselves. The rest of a requested length is stretched."""
-_ROUNDS, _CLOSE_ENOUGH = 2, 0.03
+_MAX_LENGTH_FACTOR, _MIN_LENGTH_FACTOR = 2.0, 0.5
+"""Bounds of the factor of phoneme lengths. The audio is stretched for the rest of a requested length."""
+_MAX_ROUNDS, _LENGTH_TOLERANCE = 2, 0.03
+"""Largest number of attempts at a requested length, and relative error that needs no other attempt."""
 
 
 class NeuralVoice(NamedTuple):
     """A loaded voice for one utterance.
 
-    ``locale`` has the letters that can be read, and ``speed`` is that of the style. ``lufs`` is the loudness
-    of the voice before levelling (ITU-R BS.1770). None means that it has to be measured.
+    ``locale`` has the scripts that can be read. ``speed`` is the factor of the style. ``lufs`` is the
+    loudness of the voice before levelling in LUFS (ITU-R BS.1770). If it is None, the loudness is measured.
     """
 
     model: NeuralModel
@@ -59,113 +66,116 @@ class NeuralSpeaker(SentenceSpeaker):
     """A speech engine whose voices are neural models."""
 
     @abstractmethod
-    def _voice(self, utterance: Utterance) -> NeuralVoice:
-        """Return the loaded voice; raises EngineError for an unknown voice, locale or style."""
+    def _get_voice(self, utterance: Utterance) -> NeuralVoice:
+        """Return the loaded voice. Raise EngineError if the voice, locale or style is unknown."""
 
     def speak(self, utterance: Utterance) -> Speech:
-        """Return an utterance as speech at the voice's own rate. Equal utterances give equal bytes.
+        """Return the speech of an utterance at the voice's sample rate. Equal utterances give equal bytes.
 
         Raises
         ------
         EngineError
-            The voice, locale and style do not exist together, the text has no letter that can be spoken, a
-            pronunciation has unknown symbols, or the pauses alone exceed the length.
+            The voice lacks the locale or style, no character of the text can be spoken, a pronunciation has
+            unknown symbols, or the requested length leaves no time for speech.
         EngineFault
             The engine is not installed, or its model is missing or broken.
         """
-        return self._levelled(utterance)
+        return self._speak_at_gain(utterance)
 
     def check(self, utterance: Utterance) -> tuple[str, ...]:
-        """Return the warnings for a whole text; raises EngineError if the text cannot be spoken."""
-        voice = self._voice(utterance)
-        parts, warnings = _prepared(utterance, voice)
-        return (*warnings, *list_letter_warnings(parts, utterance, voice.locale))
+        """Return the warnings for a whole text. Raise EngineError if the text cannot be spoken."""
+        voice = self._get_voice(utterance)
+        parts, warnings = _prepare_parts(utterance, voice)
+        return (*warnings, *check_letters(parts, utterance, voice.locale))
 
-    def _spoken(self, utterance: Utterance) -> Speech:
-        voice = self._voice(utterance)
-        parts, warnings = _prepared(utterance, voice)
-        chunks = _speech_and_silence(parts, utterance, voice, warnings)
+    def _speak_unlevelled(self, utterance: Utterance) -> Speech:
+        voice = self._get_voice(utterance)
+        parts, warnings = _prepare_parts(utterance, voice)
+        chunks = _speak_and_pause(parts, utterance, voice, warnings)
         samples = np.concatenate([chunk.samples for chunk in chunks])
         rate_hz = voice.model.sample_rate_hz
-        return Speech(samples, rate_hz, word_entries(chunks, rate_hz), tuple(warnings))
+        return Speech(samples, rate_hz, build_words(chunks, rate_hz), tuple(warnings))
 
-    def _gain_db(self, utterance: Utterance) -> float:
-        voice = self._voice(utterance)
+    def _compute_gain_db(self, utterance: Utterance) -> float:
+        voice = self._get_voice(utterance)
         if voice.lufs is not None:
             return LOUDNESS_LUFS - voice.lufs
         gains_db = _gains_db.setdefault(voice.model, {})
         if utterance.locale not in gains_db:
-            gains_db[utterance.locale] = measured_gain_db(utterance, self._spoken)
+            gains_db[utterance.locale] = measure_gain_db(utterance, self._speak_unlevelled)
         return gains_db[utterance.locale]
 
 
 _gains_db: WeakKeyDictionary[NeuralModel, dict[str, float]] = WeakKeyDictionary()
-"""The gains of each loaded voice by locale. A voice that was replaced is measured again."""
+"""Measured gains of each loaded voice, by locale. A voice that is loaded again is measured again."""
 
 
-def loaded(load: Callable[[tuple[Path, ...]], _Model], files: tuple[Path, ...]) -> _Model:
-    """Return the model that `load` makes of files. The files are loaded again when they change.
+def load_cached(load: Callable[[tuple[Path, ...]], _Model], files: tuple[Path, ...]) -> _Model:
+    """Return the model that `load` returns for files. The model is loaded again only if a file has changed.
 
-    Only the last model of all engines is kept: a worker holds one model of several hundred MB.
+    Only the last model of all engines is cached, because a model may need several hundred MB.
 
     Raises
     ------
     EngineFault
-        A file cannot be read, or `load` fails: all its inputs are files.
+        A file cannot be read, or `load` fails.
     """
-    facts = tuple((found.st_size, found.st_mtime_ns) for found in map(readable, files))
+    facts = tuple((found.st_size, found.st_mtime_ns) for found in map(read_file_facts, files))
     try:
-        model: _Model = _held(load, files, facts)
+        model: _Model = _load_once(load, files, facts)
     except EngineFault:
         raise
-    except Exception as error:  # the libraries that read models raise errors of many kinds
+    except Exception as error:  # libraries that read models raise errors of many types
         raise EngineFault(f"{files[0]} cannot be loaded: {type(error).__name__}: {error}") from error
     return model
 
 
 @lru_cache(maxsize=1)
-def _held(
+def _load_once(
     load: Callable[[tuple[Path, ...]], Any], files: tuple[Path, ...], facts: tuple[tuple[int, int], ...]
 ) -> Any:
     del facts
     return load(files)
 
 
-def _prepared(utterance: Utterance, voice: NeuralVoice) -> tuple[list[Piece | Pause], list[str]]:
-    """Return the parts to speak, and the warnings for the caller."""
-    warnings = list(text_warnings(utterance.text))
-    parts = pieces_and_pauses(utterance, voice.locale, voice.phonemiser.pronounced, warnings)
+def _prepare_parts(utterance: Utterance, voice: NeuralVoice) -> tuple[list[Piece | Pause], list[str]]:
+    """Return the pieces and pauses of an utterance, and the warnings for the caller."""
+    warnings = list(find_text_warnings(utterance.text))
+    parts = split_pieces(utterance, voice.locale, voice.phonemiser.convert_ipa, warnings)
     return parts, warnings
 
 
-def _speech_and_silence(
+def _speak_and_pause(
     parts: Sequence[Piece | Pause], utterance: Utterance, voice: NeuralVoice, warnings: list[str]
 ) -> list[Chunk]:
-    """Return every part as audio, in order, in the requested length if there is one."""
+    """Return the audio of each part, in order. Fit it to the requested length, if there is one."""
     model = voice.model
-    read = reading(utterance, voice.speed)
-    planned = plan([part for part in parts if isinstance(part, Piece)], voice.phonemiser, model, read)
+    read = compute_reading(utterance, voice.speed)
+    planned = plan_pieces([part for part in parts if isinstance(part, Piece)], voice.phonemiser, model, read)
     if not any(piece.sentences for piece in planned):
         refuse_unspeakable(utterance.locale)
     if utterance.audio_duration_s:
-        silent = silent_frames(parts, model.sample_rate_hz)
-        room = room_to_speak(utterance.audio_duration_s, silent, model.sample_rate_hz)
-        chunks = _fit(planned, model, read, room, warnings)
+        silent = count_silent_frames(parts, model.sample_rate_hz)
+        room = compute_speech_frames(utterance.audio_duration_s, silent, model.sample_rate_hz)
+        chunks = _fit_plan(planned, model, read, room, warnings)
     else:
-        chunks = list(speak(planned, model, read))
+        chunks = list(speak_plan(planned, model, read))
     return join_with_pauses(parts, chunks, model.sample_rate_hz)
 
 
-def _fit(
+def _fit_plan(
     planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading, room: int, warnings: list[str]
 ) -> list[Chunk]:
-    """Return a plan spoken in exactly ``room`` frames. A model speaks phonemes of any given length."""
-    factor = room / planned_frames(planned, model, read)
-    for _ in range(_ROUNDS):
-        chunks = list(speak(planned, model, read, min(max(factor, _FASTEST), _SLOWEST)))
-        ratio = room / max(1, frames_of(chunks))
-        if abs(ratio - 1) < _CLOSE_ENOUGH or not _FASTEST < factor < _SLOWEST:
+    """Speak a plan in exactly `wait_for_room` frames: scale the phoneme lengths, then stretch the audio."""
+    factor = room / estimate_frames(planned, model, read)
+    for _ in range(_MAX_ROUNDS):
+        chunks = list(
+            speak_plan(planned, model, read, min(max(factor, _MIN_LENGTH_FACTOR), _MAX_LENGTH_FACTOR))
+        )
+        ratio = room / max(1, count_frames(chunks))
+        if abs(ratio - 1) < _LENGTH_TOLERANCE or not _MIN_LENGTH_FACTOR < factor < _MAX_LENGTH_FACTOR:
             break
-        # Silence at the ends of the sound is cut off, so the plan was too long.
+        # The result is shorter than planned, because silence at the ends of sentences was cut off. Correct
+        # this.
         factor *= ratio
-    return fit_to_length(chunks, room, model.sample_rate_hz, warnings) if frames_of(chunks) else chunks
+    return fit_to_length(chunks, room, model.sample_rate_hz, warnings) if count_frames(chunks) else chunks

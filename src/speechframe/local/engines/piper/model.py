@@ -1,9 +1,9 @@
-"""Run a Piper model in two repeatable steps. They compute the lengths of the phonemes, and the sound.
+"""Run a Piper model in two repeatable steps: first the lengths of the phonemes, then the sound.
 
 A published model draws new noise at each call, and returns only the sound. Here
-the graph is cut in memory at the phoneme lengths and at the noise. So the caller
-supplies both. Then equal seeds give equal speech, lengths are exact to the frame,
-and the time of each phoneme is known.
+the graph is cut in memory at the phoneme lengths and at the noise, so that the
+caller supplies both. Then equal seeds give equal speech, lengths are exact to the
+frame, and the time of each phoneme is known.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,10 @@ __all__ = ["PiperModel"]
 
 Array = NDArray[np.float32]
 
-_SHORTEST = 3
-_NOISE, _ROUNDING, _SOUND = "RandomNormalLike", "Ceil", "output"
+_PROBE_PHONEMES = 3
+"""Number of phonemes in the short sound that measures the shape of the noise."""
+_NOISE_OPERATOR, _ROUNDING_OPERATOR, _SOUND_TENSOR = "RandomNormalLike", "Ceil", "output"
+"""Operators of the graph that draw noise and that round lengths, and the name of the sound's tensor."""
 
 
 class PiperModel:
@@ -46,7 +48,7 @@ class PiperModel:
         inference = settings.get("inference", {})
         self.sample_rate_hz = int(settings["audio"]["sample_rate"])
         self.hop_frames = int(settings.get("hop_length", 256))
-        """Frames of audio in one step of a phoneme's length."""
+        """Samples in one step, the unit of the length of a phoneme."""
         self._noise = float(inference.get("noise_scale", 0.667))
         self._rhythm_noise = float(inference.get("noise_w", 0.8))
         self._length = float(inference.get("length_scale", 1.0))
@@ -54,16 +56,16 @@ class PiperModel:
             int(settings.get("default_speaker_id", 0)) if int(settings["num_speakers"]) > 1 else None
         )
         graph = Graph([path])
-        # Keep the names alone, because the graph contains all weights a second time.
-        self._names = _names(graph, path)
+        # Keep only the names of tensors, because the graph contains all weights a second time.
+        self._names = _find_tensors(graph, path)
         self._lengths = graph.session([self._names.lengths], [self._names.rhythm_noise])
         self._sound = graph.session(
-            [_SOUND, self._names.sound_like], [self._names.sound_noise, self._names.rounded]
+            [_SOUND_TENSOR, self._names.sound_like], [self._names.sound_noise, self._names.rounded]
         )
-        self._channels = self._found_channels()
+        self._channels = self._find_channels()
 
     def draft(self, ids: Sequence[int], read: NeuralReading, rng: np.random.Generator) -> Draft:
-        """Return the length of each phoneme. The noise of the sound is not drawn yet."""
+        """Return the length of each phoneme in steps. The noise of the sound is not drawn yet."""
         drawn = rng.standard_normal((1, 2, len(ids)), np.float32)
         noise = self._rhythm_noise * read.rhythm_noise
         given = self._make_inputs(ids, noise=0.0, rhythm_noise=noise) | {self._names.rhythm_noise: drawn}
@@ -71,8 +73,8 @@ class PiperModel:
         lengths = np.ceil(np.asarray(found, np.float32).reshape(-1)).astype(np.int64)
         return Draft(ids, lengths, self._noise * read.noise)
 
-    def sound(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Array:
-        """Return the phonemes as samples, ``hop_frames`` for each step of their lengths."""
+    def synthesise(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Array:
+        """Return the samples of the phonemes, mono float32, with ``hop_frames`` samples for each step."""
         count = int(steps.sum())
         if not count:
             return np.zeros(0, np.float32)
@@ -81,7 +83,7 @@ class PiperModel:
             self._names.sound_noise: drawn,
             self._names.rounded: steps.astype(np.float32).reshape(1, 1, -1),
         }
-        (found,) = self._sound.run([_SOUND], given)
+        (found,) = self._sound.run([_SOUND_TENSOR], given)
         return np.asarray(found, np.float32).reshape(-1)
 
     def _make_inputs(
@@ -94,18 +96,28 @@ class PiperModel:
         }
         return given if self._speaker is None else given | {"sid": np.array([self._speaker], np.int64)}
 
-    def _found_channels(self) -> int:
-        # No file contains the size of the noise, so make one short sound to find it.
-        given = self._make_inputs([0] * _SHORTEST, noise=0.0, rhythm_noise=0.0) | {
+    def _find_channels(self) -> int:
+        # No file contains the size of the noise, so compute one short sound to measure the size.
+        given = self._make_inputs([0] * _PROBE_PHONEMES, noise=0.0, rhythm_noise=0.0) | {
             self._names.sound_noise: np.zeros((1, 1, 1), np.float32),
-            self._names.rounded: np.ones((1, 1, _SHORTEST), np.float32),
+            self._names.rounded: np.ones((1, 1, _PROBE_PHONEMES), np.float32),
         }
         (like,) = self._sound.run([self._names.sound_like], given)
         return int(like.shape[1])
 
 
 class _GraphTensors(NamedTuple):
-    """The tensors at which a graph is cut. The noise of the sound must have the shape of ``sound_like``."""
+    """The names of the tensors at which a graph is cut.
+
+    Attributes
+    ----------
+    lengths, rounded
+        Lengths of the phonemes before and after rounding.
+    rhythm_noise, sound_noise
+        Noise of the lengths and of the sound.
+    sound_like
+        A tensor with the shape of `sound_noise`.
+    """
 
     lengths: str
     rounded: str
@@ -114,14 +126,14 @@ class _GraphTensors(NamedTuple):
     sound_like: str
 
 
-def _names(graph: Graph, path: Path) -> _GraphTensors:
-    """Return the tensors at which a Piper model is cut."""
-    rounding = graph.nodes(_ROUNDING)
-    if len(rounding) != 1 or _SOUND not in graph.makers:
+def _find_tensors(graph: Graph, path: Path) -> _GraphTensors:
+    """Return the names of the tensors at which a Piper model is cut. Raise EngineFault for other models."""
+    rounding = graph.find_nodes(_ROUNDING_OPERATOR)
+    if len(rounding) != 1 or _SOUND_TENSOR not in graph.makers:
         raise EngineFault(f"{path} is not a Piper model: it contains no lengths of phonemes")
     lengths = rounding[0].input[0]
     before = graph.needed([lengths], ())
-    noises = graph.nodes(_NOISE)
+    noises = graph.find_nodes(_NOISE_OPERATOR)
     rhythm = [node for node in noises if node.output[0] in before]
     sound = [node for node in noises if node.output[0] not in before]
     if len(rhythm) != 1 or len(sound) != 1:

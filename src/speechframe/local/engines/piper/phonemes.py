@@ -1,4 +1,4 @@
-"""The phonemes of a Piper voice: piper-tts has them from the espeak-ng inside it."""
+"""Convert text to the phonemes of a Piper voice, with the espeak-ng inside piper-tts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from speechframe.local.engines.neural.phonemes import Phonemiser
 
 __all__ = ["PiperPhonemiser"]
 
-_PAD, _BEGIN, _END = "_", "^", "$"
+_PAD_SYMBOL, _BEGIN_SYMBOL, _END_SYMBOL = "_", "^", "$"
 
 
 class PiperPhonemiser(Phonemiser):
@@ -16,14 +16,14 @@ class PiperPhonemiser(Phonemiser):
     Parameters
     ----------
     settings
-        What stands in the voice's settings file.
+        The content of the voice's settings file.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
         from piper import PiperConfig, PiperVoice
 
         config = PiperConfig.from_dict(settings)
-        session: Any = None  # of the model; text becomes phonemes without it
+        session: Any = None  # the model, which phonemes do not need
         self._voice = PiperVoice(session, config)
         self._numbers = config.phoneme_id_map
         super().__init__(config.phoneme_id_map)
@@ -31,13 +31,13 @@ class PiperPhonemiser(Phonemiser):
     def _phonemise(self, text: str) -> Sequence[Sequence[str]]:
         return self._voice.phonemize(text)
 
-    def _ids(self, symbols: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Return each phoneme followed by padding, as models are trained."""
+    def _number_symbols(self, symbols: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Return the numbers of the phonemes, each followed by padding as in training, and their starts."""
         numbers = self._numbers
-        ids = [*numbers[_BEGIN], *numbers[_PAD]]
+        ids = [*numbers[_BEGIN_SYMBOL], *numbers[_PAD_SYMBOL]]
         starts = []
         for symbol in symbols:
             starts.append(len(ids))
             if symbol in numbers:
-                ids += [*numbers[symbol], *numbers[_PAD]]
-        return [*ids, *numbers[_END]], starts
+                ids += [*numbers[symbol], *numbers[_PAD_SYMBOL]]
+        return [*ids, *numbers[_END_SYMBOL]], starts

@@ -1,10 +1,9 @@
-"""Neural voices: Piper models, with exact word times and repeatable takes.
+"""Speak with the neural voices of Piper, with exact word times and repeatable results.
 
-A voice is a file of some 60 MB. One core makes a second of speech in a tenth
-of a second. The package piper-tts is GPL-3 and its phonemiser keeps global state,
-so the service runs it in worker processes. A published model draws new noise for
-each call. Here, the noise depends on the utterance. See
-:mod:`speechframe.local.engines.piper.model`.
+A voice is a file of some 60 MB. One core computes a second of speech in 0.1 s.
+The package piper-tts is GPL-3 and its phonemiser keeps global state, so the service
+runs it in worker processes. A published model draws new noise at each call. Here,
+the noise depends on the utterance. See :mod:`speechframe.local.engines.piper.model`.
 """
 
 import json
@@ -15,19 +14,19 @@ from pathlib import Path
 from speechframe.engines.base import EngineVoice, Utterance
 from speechframe.errors import EngineFault
 from speechframe.local.engines.neural.prosody import STYLES
-from speechframe.local.engines.neural.speaker import NeuralSpeaker, NeuralVoice, loaded
+from speechframe.local.engines.neural.speaker import NeuralSpeaker, NeuralVoice, load_cached
 from speechframe.local.engines.piper.model import PiperModel
 from speechframe.local.engines.piper.phonemes import PiperPhonemiser
 from speechframe.local.engines.piper.voices import (
-    INSTALL,
+    INSTALL_COMMAND,
     PiperFile,
-    engine_voices,
+    choose_reading_locale,
     is_installed,
-    left_out,
-    piper_voices,
-    reading_locale,
+    list_engine_voices,
+    list_left_out,
+    list_piper_voices,
 )
-from speechframe.local.engines.reading.pieces import chosen_style
+from speechframe.local.engines.reading.pieces import choose_style
 
 __all__ = ["PiperSpeaker"]
 
@@ -57,46 +56,46 @@ class PiperSpeaker(NeuralSpeaker):
         try:
             return f"{version('piper-tts')}+{REVISION}"
         except PackageNotFoundError as error:
-            raise EngineFault(f"Piper is not installed as a package: {INSTALL}") from error
+            raise EngineFault(f"Piper is not installed as a package: {INSTALL_COMMAND}") from error
 
     def voices(self) -> Sequence[EngineVoice]:
         """Return every usable voice. The list is empty if Piper is not installed."""
-        return engine_voices()
+        return list_engine_voices()
 
     def left_out(self) -> Sequence[str]:
         """Return a sentence for each file that :meth:`voices` leaves out."""
-        return left_out()
+        return list_left_out()
 
-    def _voice(self, utterance: Utterance) -> NeuralVoice:
+    def _get_voice(self, utterance: Utterance) -> NeuralVoice:
         file, style = _find_voice(utterance)
-        model, phonemiser = _loaded(file)
-        return NeuralVoice(model, phonemiser, reading_locale(file.locale), STYLES[style])
+        model, phonemiser = _get_loaded_voice(file)
+        return NeuralVoice(model, phonemiser, choose_reading_locale(file.locale), STYLES[style])
 
 
 def _refuse_missing() -> None:
     if not is_installed():
-        raise EngineFault(f"Piper is not installed: {INSTALL}")
+        raise EngineFault(f"Piper is not installed: {INSTALL_COMMAND}")
 
 
 def _find_voice(utterance: Utterance) -> tuple[PiperFile, str]:
-    """Return the voice's files and the style's name. Raise EngineError if either is unknown."""
+    """Return the files of the voice and the name of the style. Raise EngineError if either is unknown."""
     _refuse_missing()
-    voice = piper_voices().get(utterance.voice_id)
+    voice = list_piper_voices().get(utterance.voice_id)
     if voice is None:
         raise EngineFault(f"piper has no voice {utterance.voice_id!r}")
-    style = chosen_style(voice.voice_id, utterance.locale, utterance.style, [voice.locale], list(STYLES))
+    style = choose_style(voice.voice_id, utterance.locale, utterance.style, [voice.locale], list(STYLES))
     return voice, style
 
 
-def _loaded(file: PiperFile) -> tuple[PiperModel, PiperPhonemiser]:
-    """Return a voice ready to speak. Its files are checked before every text."""
+def _get_loaded_voice(file: PiperFile) -> tuple[PiperModel, PiperPhonemiser]:
+    """Return the model and the phonemiser of a voice. The hashes of packaged files are checked each time."""
     if (package := file.package) is not None:
         for name in package.sha256:
             package.file(name)
-    return loaded(_load, (file.model, file.settings))
+    return load_cached(_load_voice, (file.model, file.settings))
 
 
-def _load(files: tuple[Path, ...]) -> tuple[PiperModel, PiperPhonemiser]:
+def _load_voice(files: tuple[Path, ...]) -> tuple[PiperModel, PiperPhonemiser]:
     model, settings_file = files
     settings = json.loads(settings_file.read_text(encoding="utf-8"))
     return PiperModel(model, settings), PiperPhonemiser(settings)

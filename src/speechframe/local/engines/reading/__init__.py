@@ -1,1 +1,1 @@
-"""Rules that say how a text is read: numbers, names of letters, Roman numerals, pieces between pauses."""
+"""Prepare texts for speech: numbers, unreadable letters, Roman numerals, pauses and word times."""

@@ -1,7 +1,8 @@
-"""The parts that speech engines share: pieces, pauses, refusals, loudness and word entries.
+"""The functions that speech engines share: pieces, pauses, refusals, lengths and word times.
 
-An engine splits an utterance into pieces and pauses, and speaks the pieces its own
-way. Then the functions of this module set the level and the word times.
+An engine splits an utterance into pieces (texts between pause markers) and pauses, and
+speaks each piece in its own way. Then functions of this module trim the speech, fit it
+to a requested length and compute word times.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,58 +13,62 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speechframe.audio import measure, stretch
-from speechframe.audio.codec import seconds_to_frames
+from speechframe.audio.codec import convert_seconds_to_frames
 from speechframe.engines.base import Utterance, Word
 from speechframe.engines.words import Token, original_tokens, spoken_tokens
 from speechframe.errors import EngineError
 from speechframe.local.engines.reading import japanese
 from speechframe.local.engines.reading.locales import EspeakLocale
-from speechframe.local.engines.reading.text import SpokenText, ToPhonemes, spoken_text
-from speechframe.local.engines.reading.word_times import Heard, time_tokens
-from speechframe.spec.chosen import UNSPEAKABLE_SHARE
-from speechframe.spec.locales import display_name, language_of, nearest
+from speechframe.local.engines.reading.text import SpokenText, ToPhonemes, prepare_text
+from speechframe.local.engines.reading.word_times import TimedToken, time_tokens
+from speechframe.spec.chosen import MAX_UNSPEAKABLE_SHARE
+from speechframe.spec.locales import find_nearest, get_display_name, get_language
 from speechframe.spec.texts import Pause, split_pauses, strip_pauses
 
 __all__ = [
     "STEP_MS",
     "Chunk",
     "Piece",
-    "chosen_style",
+    "build_words",
+    "check_letters",
+    "choose_style",
+    "compute_speech_frames",
+    "count_frames",
+    "count_silent_frames",
+    "count_step_frames",
     "find_sound",
     "fit_to_length",
-    "frames_of",
     "join_with_pauses",
-    "list_letter_warnings",
-    "pieces_and_pauses",
     "refuse_unspeakable",
-    "room_to_speak",
-    "silent_frames",
-    "step_frames",
+    "split_pieces",
     "time_words",
-    "trimmed",
-    "word_entries",
+    "trim_silence",
 ]
 
 Samples = NDArray[np.float32]
 
 
 STEP_MS = 5.0
-"""Length of a step in ms. Each step is sound or silence."""
+"""Length in ms of the steps that are classified as sound or silence."""
 _SILENT_BELOW_DB = 45.0
 """Sound this many dB below the loudest step counts as silence."""
 _LEAD_MS, _TAIL_MS = 10.0, 30.0
-"""Silence at the start and end in ms. It keeps breaths, and hardly lengthens a pause."""
+"""Silence at the start and end of a piece in ms. It is short, so that it hardly lengthens a pause."""
 _SHORTEST_SPEECH_S = 0.05
-_SPARE_S = 0.02
+"""Shortest time for speech that a caller may request, in seconds."""
+_SPARE_SILENCE_S = 0.02
 """Seconds by which the silence at the end of a chunk can be shortened."""
 _SLOWEST_STRETCH = 2.0
+"""Speech becomes at most this many times longer."""
 _FASTEST_STRETCH = 0.5
-_NAMED_LETTERS = 10
+"""Speech that becomes shorter than this share of its length may not be understood."""
+_SHOWN_LETTERS = 10
+"""Largest number of letters or numerals in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A text between two pause markers, with the caller's words and the text for the engine."""
+    """A text between pause markers: the words for word times, and the text for the engine."""
 
     tokens: tuple[Token, ...]
     spoken: SpokenText
@@ -71,29 +76,30 @@ class Piece:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Chunk:
-    """A piece as audio: float32 samples ``(frames,)`` and its words in frames from the chunk's start."""
+    """The audio of a piece or pause: mono float32 samples ``(frames,)``, and words with times in frames."""
 
     samples: Samples
-    words: tuple[Heard, ...]
+    words: tuple[TimedToken, ...]
 
-    def stretched(self, frames: int, sample_rate_hz: int) -> "Chunk":
-        """Return the chunk with another number of frames, its pitch kept and its words in proportion."""
+    def stretch(self, frames: int, sample_rate_hz: int) -> "Chunk":
+        """Return the chunk stretched to `frames`, with the same pitch. Word times are scaled."""
         if frames == len(self.samples) or not len(self.samples):
             return self
         factor = frames / len(self.samples)
         words = tuple(
-            Heard(word.token, round(word.start * factor), round(word.end * factor)) for word in self.words
+            TimedToken(word.token, round(word.start * factor), round(word.end * factor))
+            for word in self.words
         )
         return Chunk(stretch.fit_frames(self.samples, sample_rate_hz, frames), words)
 
-    def with_silence(self, frames: int) -> "Chunk":
-        """Return the chunk with more silence at its end, or less when ``frames`` is negative."""
+    def pad_silence(self, frames: int) -> "Chunk":
+        """Return the chunk with `frames` of silence appended, or shortened if `frames` is negative."""
         if frames < 0:
             return Chunk(self.samples[:frames], self.words)
         return Chunk(np.pad(self.samples, (0, frames)), self.words)
 
 
-def chosen_style(
+def choose_style(
     voice_id: str, locale: str, asked: str | None, supported: Sequence[str], styles: Sequence[str]
 ) -> str:
     """Return the style's name, or raise EngineError naming the available styles.
@@ -112,15 +118,15 @@ def chosen_style(
     Raises
     ------
     EngineError
-        A locale or style that the voice does not have.
+        The voice does not have the locale or style.
 
     Examples
     --------
-    >>> chosen_style("en-US-nora", "en-US", "calm", ["en-US"], ["Conversational", "Calm"])
+    >>> choose_style("en-US-nora", "en-US", "calm", ["en-US"], ["Conversational", "Calm"])
     'Calm'
     """
     if locale not in supported:
-        near = nearest(locale, supported) or supported
+        near = find_nearest(locale, supported) or supported
         raise EngineError(f"voice {voice_id} does not speak {locale!r}; it speaks {', '.join(near)}")
     if asked is None:
         return styles[0]
@@ -130,29 +136,29 @@ def chosen_style(
     raise EngineError(f"voice {voice_id} has no style {asked!r} in {locale}; it has {', '.join(styles)}")
 
 
-def pieces_and_pauses(
+def split_pieces(
     utterance: Utterance, locale: EspeakLocale, to_phonemes: ToPhonemes, warnings: list[str]
 ) -> list[Piece | Pause]:
-    """Return the text as pieces and pauses in order. Append the warnings for the caller.
+    """Split the text of an utterance into pieces and pauses, in order.
 
     Parameters
     ----------
     utterance
         The text, voice and settings.
     locale
-        The locale, with the scripts that it can read.
+        The locale, with the scripts that espeak reads in it.
     to_phonemes
-        Converts pronunciations in IPA.
+        Function that converts an IPA pronunciation to the engine's symbols.
     warnings
-        Warnings are appended to this list.
+        Warnings for the caller are appended to this list.
 
     Raises
     ------
     EngineError
-        A text without anything speakable, or a pronunciation in unknown symbols.
+        No character of the text can be spoken, or a pronunciation contains an unknown symbol.
     """
     as_written = utterance.words_as_original_text
-    if as_written and language_of(utterance.locale) != "en":
+    if as_written and get_language(utterance.locale) != "en":
         warnings.append("wordDurationsAsOriginalText is for English only and was ignored")
         as_written = False
     parts: list[Piece | Pause] = []
@@ -160,7 +166,7 @@ def pieces_and_pauses(
         if isinstance(part, Pause):
             parts.append(part)
             continue
-        spoken = spoken_text(part, locale, utterance.pronunciations, to_phonemes)
+        spoken = prepare_text(part, locale, utterance.pronunciations, to_phonemes)
         sounding_indices = spoken.sounding_indices
         if as_written:
             tokens = original_tokens(part)
@@ -168,31 +174,31 @@ def pieces_and_pauses(
             tokens = spoken_tokens(
                 part, characters_are_words=locale.characters_are_words, numbers=spoken.numbers
             )
-        parts.append(Piece(tuple(_certain(token, sounding_indices) for token in tokens), spoken))
-    left_out = _left_out(parts)
-    if not any(part.spoken.speakable for part in parts if isinstance(part, Piece)):
+        parts.append(Piece(tuple(_mark_certainty(token, sounding_indices) for token in tokens), spoken))
+    left_out = _collect_left_out(parts)
+    if not any(part.spoken.is_speakable for part in parts if isinstance(part, Piece)):
         refuse_unspeakable(utterance.locale, left_out)
     if left_out:
         warnings.append(
-            f"left out, because they cannot be spoken in {display_name(utterance.locale)}: "
-            + _named(left_out, utterance.locale)
+            f"left out, because they cannot be spoken in {get_display_name(utterance.locale)}: "
+            + _format_left_out(left_out, utterance.locale)
         )
     if romans := [roman for part in parts if isinstance(part, Piece) for roman in part.spoken.romans]:
-        warnings.append(_told_of_romans(romans))
+        warnings.append(_warn_about_romans(romans))
     return parts
 
 
-def _told_of_romans(romans: Iterable[tuple[str, str]]) -> str:
-    """Return the warning that names Roman numerals and how they are spoken."""
+def _warn_about_romans(romans: Iterable[tuple[str, str]]) -> str:
+    """Return a warning that lists Roman numerals and their spoken forms."""
     named = [f"{written} as {said!r}" for written, said in dict.fromkeys(romans)]
-    more = f" and {len(named) - _NAMED_LETTERS} more" if len(named) > _NAMED_LETTERS else ""
+    more = f" and {len(named) - _SHOWN_LETTERS} more" if len(named) > _SHOWN_LETTERS else ""
     return (
-        f"Roman numerals are read as numbers: {', '.join(named[:_NAMED_LETTERS])}{more}; "
+        f"Roman numerals are read as numbers: {', '.join(named[:_SHOWN_LETTERS])}{more}; "
         "to hear something else, write the words, or give them in pronunciationDictionary"
     )
 
 
-def list_letter_warnings(
+def check_letters(
     parts: Sequence[Piece | Pause], utterance: Utterance, locale: EspeakLocale
 ) -> tuple[str, ...]:
     """Return the warnings about the letters of a whole text (chosen: unspeakable-letters).
@@ -200,129 +206,134 @@ def list_letter_warnings(
     Parameters
     ----------
     parts
-        The result of :func:`pieces_and_pauses`.
+        The result of :func:`split_pieces`.
     utterance
         The text, voice and settings.
     locale
-        The locale, with the scripts that it can read and is written with.
+        The locale, with its scripts.
 
     Raises
     ------
     EngineError
-        Too many letters cannot be spoken.
+        The share of letters that cannot be spoken is too large.
     """
     letters = [character for character in strip_pauses(utterance.text) if character.isalpha()]
-    left_out = [character for character in _left_out(parts) if character.isalpha()]
-    if letters and len(left_out) >= UNSPEAKABLE_SHARE * len(letters):
+    left_out = [character for character in _collect_left_out(parts) if character.isalpha()]
+    if letters and len(left_out) >= MAX_UNSPEAKABLE_SHARE * len(letters):
         raise EngineError(
             f"{len(left_out)} of its {len(letters)} letters cannot be spoken in "
-            f"{display_name(utterance.locale)}: {_named(left_out, utterance.locale)}"
+            f"{get_display_name(utterance.locale)}: {_format_left_out(left_out, utterance.locale)}"
         )
     others = [character for character in letters if not locale.is_written_with(character)]
     if len(others) <= len(letters) / 2:
         return ()
-    words = f"the text is not in the script of {display_name(utterance.locale)}: {_shown(others)}"
+    words = (
+        f"the text is not in the script of {get_display_name(utterance.locale)}: {_format_letters(others)}"
+    )
     return (f"{words}; it may be read as another language, or letter by letter",)
 
 
-def _left_out(parts: Sequence[Piece | Pause]) -> str:
+def _collect_left_out(parts: Sequence[Piece | Pause]) -> str:
     return "".join(part.spoken.left_out for part in parts if isinstance(part, Piece))
 
 
-def _certain(token: Token, sounding_indices: frozenset[int]) -> Token:
-    """Return a token that is certain only if the engine gets a part of it."""
+def _mark_certainty(token: Token, sounding_indices: frozenset[int]) -> Token:
+    """Return the token, marked as not certain unless the engine gets at least one of its characters."""
     sounds = not sounding_indices.isdisjoint(range(token.start, token.end))
     return token if sounds else replace(token, certain=False)
 
 
 def refuse_unspeakable(locale: str, left_out: str = "") -> NoReturn:
-    """Raise the error for a text without any sound. ``left_out`` has its letters that cannot be spoken."""
+    """Raise the EngineError for a text without speakable characters. ``left_out`` has its letters."""
     raise EngineError(
-        f"the text has no character that a voice can speak in {locale} ({display_name(locale)})"
-        + (f": {_named(left_out, locale)}" if left_out else "")
+        f"the text has no character that a voice can speak in {locale} ({get_display_name(locale)})"
+        + (f": {_format_left_out(left_out, locale)}" if left_out else "")
     )
 
 
-def _named(left_out: Iterable[str], locale: str) -> str:
+def _format_left_out(left_out: Iterable[str], locale: str) -> str:
     if locale != "ja-JP":
-        return _shown(left_out)
+        return _format_letters(left_out)
     hint = "; Japanese is spoken from kana: write kana, or give readings in pronunciationDictionary"
     if not japanese.is_installed():
-        hint += f", or install the reader of kanji: {japanese.INSTALL}"
-    return _shown(left_out) + hint
+        hint += f", or install the reader of kanji: {japanese.INSTALL_COMMAND}"
+    return _format_letters(left_out) + hint
 
 
-def _shown(left_out: Iterable[str]) -> str:
+def _format_letters(left_out: Iterable[str]) -> str:
     letters = list(dict.fromkeys(left_out))
-    more = f" and {len(letters) - _NAMED_LETTERS} more" if len(letters) > _NAMED_LETTERS else ""
-    return " ".join(letters[:_NAMED_LETTERS]) + more
+    more = f" and {len(letters) - _SHOWN_LETTERS} more" if len(letters) > _SHOWN_LETTERS else ""
+    return " ".join(letters[:_SHOWN_LETTERS]) + more
 
 
-def room_to_speak(seconds: float, silent_frames: int, sample_rate_hz: int) -> int:
-    """Return how many frames remain for speech after the pauses.
+def compute_speech_frames(seconds: float, silent_frames: int, sample_rate_hz: int) -> int:
+    """Return the number of frames for speech in `seconds` without the frames of the pauses.
 
     Raises
     ------
     EngineError
-        No time remains.
+        Less than 0.05 s remain.
 
     Examples
     --------
-    >>> room_to_speak(2.0, 22050, 22050)
+    >>> compute_speech_frames(2.0, 22050, 22050)
     22050
     """
-    room = seconds_to_frames(seconds, sample_rate_hz) - silent_frames
-    if room >= seconds_to_frames(_SHORTEST_SPEECH_S, sample_rate_hz):
+    room = convert_seconds_to_frames(seconds, sample_rate_hz) - silent_frames
+    if room >= convert_seconds_to_frames(_SHORTEST_SPEECH_S, sample_rate_hz):
         return room
     pauses_s = silent_frames / sample_rate_hz
     why = f": the pauses alone take {pauses_s:g} s" if pauses_s else f"; at least {_SHORTEST_SPEECH_S:g} s"
     raise EngineError(f"audioDuration of {seconds:g} s leaves no time to speak{why}")
 
 
-def silent_frames(parts: Sequence[Piece | Pause], sample_rate_hz: int) -> int:
-    """Return how many frames all pauses have."""
-    return sum(_pause_frames(part, sample_rate_hz) for part in parts if isinstance(part, Pause))
+def count_silent_frames(parts: Sequence[Piece | Pause], sample_rate_hz: int) -> int:
+    """Return the number of frames of all pauses."""
+    return sum(_count_pause_frames(part, sample_rate_hz) for part in parts if isinstance(part, Pause))
 
 
-def _pause_frames(pause: Pause, sample_rate_hz: int) -> int:
-    return seconds_to_frames(pause.seconds, sample_rate_hz)
+def _count_pause_frames(pause: Pause, sample_rate_hz: int) -> int:
+    return convert_seconds_to_frames(pause.seconds, sample_rate_hz)
 
 
 def join_with_pauses(
     parts: Sequence[Piece | Pause], spoken: Sequence[Chunk], sample_rate_hz: int
 ) -> list[Chunk]:
-    """Return all parts as audio. Each piece becomes the next chunk, and each pause becomes silence."""
+    """Return the audio of all parts in order: the chunks of `spoken` for pieces, and silence for pauses."""
     chunks = iter(spoken)
     return [
-        Chunk(np.zeros(_pause_frames(part, sample_rate_hz), np.float32), ())
+        Chunk(np.zeros(_count_pause_frames(part, sample_rate_hz), np.float32), ())
         if isinstance(part, Pause)
         else next(chunks)
         for part in parts
     ]
 
 
-def frames_of(chunks: Sequence[Chunk]) -> int:
-    """Return the length of all of them."""
+def count_frames(chunks: Sequence[Chunk]) -> int:
+    """Return the number of frames of all chunks."""
     return sum(len(chunk.samples) for chunk in chunks)
 
 
 def fit_to_length(
     chunks: Sequence[Chunk], room: int, sample_rate_hz: int, warnings: list[str]
 ) -> list[Chunk]:
-    """Return the chunks in exactly ``room`` frames. They are stretched, unless the last silence suffices.
+    """Return the chunks, changed to exactly `wait_for_room` frames together.
+
+    A difference of at most 20 ms changes only the silence at the end. A larger difference stretches the
+    speech, at most by a factor of 2. Silence fills the rest.
 
     Parameters
     ----------
     chunks
-        What was spoken, as near to that length as the engine comes; some of it sounds.
+        The spoken chunks. At least one must have samples.
     room
-        The frames to fill.
+        Number of frames of the result.
     sample_rate_hz
-        Their rate.
+        Sample rate in Hz.
     warnings
-        Grows when the length is beyond what can be stretched or understood.
+        A warning is appended to this list if the factor is above 2 or below 0.5.
     """
-    factor = room / frames_of(chunks)
+    factor = room / count_frames(chunks)
     if factor > _SLOWEST_STRETCH:
         warnings.append(
             f"audioDuration is {factor:.1f} times what the slowest speech takes: the rest of it is silence"
@@ -333,32 +344,35 @@ def fit_to_length(
             "which may not be understood"
         )
     filled = list(chunks)
-    if abs(room - frames_of(chunks)) > seconds_to_frames(_SPARE_S, sample_rate_hz):
+    if abs(room - count_frames(chunks)) > convert_seconds_to_frames(_SPARE_SILENCE_S, sample_rate_hz):
         applied = min(factor, _SLOWEST_STRETCH)
         bounds = np.rint(np.cumsum([0, *(len(chunk.samples) for chunk in chunks)]) * applied).astype(int)
         lengths = np.diff(bounds).tolist()
         filled = [
-            chunk.stretched(length, sample_rate_hz) for chunk, length in zip(chunks, lengths, strict=True)
+            chunk.stretch(length, sample_rate_hz) for chunk, length in zip(chunks, lengths, strict=True)
         ]
     last = max(index for index, chunk in enumerate(filled) if len(chunk.samples))
-    filled[last] = filled[last].with_silence(room - frames_of(filled))
+    filled[last] = filled[last].pad_silence(room - count_frames(filled))
     return filled
 
 
-def step_frames(sample_rate_hz: int) -> int:
-    """Return how many frames a step of :data:`STEP_MS` is."""
+def count_step_frames(sample_rate_hz: int) -> int:
+    """Return the number of frames in a step of :data:`STEP_MS`."""
     return round(sample_rate_hz * STEP_MS / 1000)
 
 
 def find_sound(samples: Samples, sample_rate_hz: int) -> NDArray[np.bool_]:
-    """Return for each step whether it has sound."""
-    level_db = measure.energy_db(samples, sample_rate_hz, STEP_MS)
+    """Return a mask of the steps with sound, that is, less than 45 dB below the loudest step."""
+    level_db = measure.measure_energy_db(samples, sample_rate_hz, STEP_MS)
     return np.asarray(level_db > level_db.max() - _SILENT_BELOW_DB)
 
 
-def trimmed(samples: Samples, sample_rate_hz: int) -> tuple[Samples, int]:
-    """Return samples with the same short silence at each end always, and which frame of them is the first."""
-    step = step_frames(sample_rate_hz)
+def trim_silence(samples: Samples, sample_rate_hz: int) -> tuple[Samples, int]:
+    """Replace the silence at both ends by 10 ms at the start and 30 ms at the end.
+
+    Return the new samples, and the frame of the old samples at which they begin. It may be negative.
+    """
+    step = count_step_frames(sample_rate_hz)
     steps = np.flatnonzero(find_sound(samples, sample_rate_hz)) * step
     start, end = int(steps[0]), min(len(samples), int(steps[-1]) + step)
     lead, tail = (round(sample_rate_hz * ms / 1000) for ms in (_LEAD_MS, _TAIL_MS))
@@ -368,38 +382,38 @@ def trimmed(samples: Samples, sample_rate_hz: int) -> tuple[Samples, int]:
 def time_words(
     piece: Piece, samples: Samples, events: Sequence[tuple[int, int]], sample_rate_hz: int
 ) -> "Chunk":
-    """Return a piece as audio, with word times from the engine's events and from the sound.
+    """Return the chunk of a piece, with word times from the engine's events and from the sound.
 
     Parameters
     ----------
     piece
-        What is spoken.
+        The spoken piece.
     samples
-        Of the whole piece.
+        Audio of the whole piece, mono float32.
     events
-        Index into the text and frame of each beginning that the engine told, in order of time.
+        Index into the text and frame of each beginning of a word that the engine reported, in order of time.
     sample_rate_hz
-        The rate.
+        Sample rate in Hz.
     """
     active = find_sound(samples, sample_rate_hz)
-    words = time_tokens(piece.tokens, events, active, step_frames(sample_rate_hz), len(samples))
+    words = time_tokens(piece.tokens, events, active, count_step_frames(sample_rate_hz), len(samples))
     return Chunk(samples, tuple(words))
 
 
-def word_entries(chunks: Sequence[Chunk], sample_rate_hz: int) -> tuple[Word, ...]:
-    """Return the words of consecutive chunks. A sign without sound has no entry."""
+def build_words(chunks: Sequence[Chunk], sample_rate_hz: int) -> tuple[Word, ...]:
+    """Return the words of consecutive chunks with their times. Signs without sound are left out."""
     words: list[Word] = []
     offset = 0
     for chunk in chunks:
-        words.extend(_word(heard, offset, sample_rate_hz) for heard in chunk.words if _is_entry(heard))
+        words.extend(_build_word(heard, offset, sample_rate_hz) for heard in chunk.words if _is_entry(heard))
         offset += len(chunk.samples)
     return tuple(words)
 
 
-def _is_entry(heard: Heard) -> bool:
+def _is_entry(heard: TimedToken) -> bool:
     return heard.token.always or heard.token.certain or heard.end > heard.start
 
 
-def _word(heard: Heard, offset: int, sample_rate_hz: int) -> Word:
+def _build_word(heard: TimedToken, offset: int, sample_rate_hz: int) -> Word:
     start_ms, end_ms = (round(1000 * (offset + frame) / sample_rate_hz) for frame in (heard.start, heard.end))
     return Word(heard.token.shown, start_ms, end_ms)

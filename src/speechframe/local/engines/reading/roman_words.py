@@ -1,25 +1,34 @@
-"""The words of six languages that make a Roman numeral of the letters beside them."""
+"""Words of six languages beside which letters are a Roman numeral, such as "chapter" in "Chapter V"."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-__all__ = ["ALSO_WORDS", "FEMALE", "KING", "LANGUAGES", "MALE", "NUMBER", "QUEEN", "Language"]
+__all__ = ["AMBIGUOUS_NUMERALS", "FEMALE", "KING", "LANGUAGES", "MALE", "NUMBER", "QUEEN", "Language"]
 
 NUMBER, MALE, FEMALE, NEUTER, KING, QUEEN = "number", "male", "female", "neuter", "king", "queen"
-"""How a numeral is read: as a number, as an ordinal of a gender, or as that of a king or a queen."""
+"""The kinds of a numeral: a number, an ordinal of a gender, or the ordinal of a king or a queen."""
 
-ALSO_WORDS = frozenset({"IV", "VI", "XX"})
-"""Numerals that are also other words, such as an infusion, an editor and chromosomes."""
+AMBIGUOUS_NUMERALS = frozenset({"IV", "VI", "XX"})
+"""Numerals that are also abbreviations: IV for an infusion, VI for an editor, XX for chromosomes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """How a language reads Roman numerals.
+    """The words of a language beside Roman numerals. Each maps to the kind of the numeral.
 
-    ``nouns`` and ``names`` stand before a numeral, ``after`` stands after it. ``suffixes`` are written at its
-    end. Ordinals go up to ``last_ordinal``. Beyond that, and without a list of ``ordinals``, engines read
-    digits.
+    Attributes
+    ----------
+    nouns, names
+        Words before a numeral, such as "chapter" and "Henry".
+    after
+        Words after a numeral, such as "siècle".
+    last_ordinal
+        The largest number that is read as an ordinal.
+    ordinals
+        Ordinals from 1 to `last_ordinal`. Empty if a number with ª or º is written instead.
+    suffixes
+        Letters at the end of an ordinal, such as "e" in "XXe".
     """
 
     nouns: Mapping[str, str]
@@ -35,7 +44,7 @@ class Language:
         return "".join(sorted({*"".join(self.suffixes)}))
 
 
-def _listed(**words: str) -> Mapping[str, str]:
+def _map_words(**words: str) -> Mapping[str, str]:
     return MappingProxyType({word: kind for kind, listed in words.items() for word in listed.split()})
 
 
@@ -49,7 +58,7 @@ erst zweit dritt viert fünft sechst siebt acht neunt zehnt elft zwölft dreizeh
 siebzehnt achtzehnt neunzehnt zwanzigst einundzwanzigst zweiundzwanzigst dreiundzwanzigst vierundzwanzigst
 fünfundzwanzigst sechsundzwanzigst siebenundzwanzigst achtundzwanzigst neunundzwanzigst dreißigst
 """
-"""Without their endings."""
+"""The stems, without their endings."""
 _FRENCH_ORDINALS = """
 premier deuxième troisième quatrième cinquième sixième septième huitième neuvième dixième onzième douzième
 treizième quatorzième quinzième seizième dix-septième dix-huitième dix-neuvième vingtième vingt-et-unième
@@ -60,7 +69,7 @@ vingt-neuvième trentième
 LANGUAGES: Mapping[str, Language] = MappingProxyType(
     {
         "en": Language(
-            nouns=_listed(
+            nouns=_map_words(
                 number="""
                 war wars chapter chapters chap ch part parts pt volume volumes vol book books act acts scene
                 section sections article articles art title type types phase phases stage stages class level
@@ -69,7 +78,7 @@ LANGUAGES: Mapping[str, Language] = MappingProxyType(
                 page plate quarter
                 """
             ),
-            names=_listed(
+            names=_map_words(
                 king="""
                 Adrian Albert Alexander Alexios Alfonso Alfred Baldwin Basil Benedict Boniface Carl Celestine
                 Charles Christian Clement Constantine Cyrus Darius David Edmund Edward Emmanuel Eric Eugene
@@ -85,14 +94,14 @@ LANGUAGES: Mapping[str, Language] = MappingProxyType(
             ordinals=tuple(_ENGLISH_ORDINALS.split()),
         ),
         "de": Language(
-            nouns=_listed(
+            nouns=_map_words(
                 number="""
                 kapitel kap teil teile band bände bd buch akt szene abschnitt artikel typ phase stufe klasse
                 gruppe abbildung abb tabelle tab anhang anlage weltkrieg gesang titel kategorie lektion satz
                 staffel folge hartz
                 """
             ),
-            names=_listed(
+            names=_map_words(
                 king="""
                 Albert Albrecht Alexander Benedikt Bonifatius Bonifaz Carl Charles Christian Clemens Eduard
                 Emanuel Ernst Ferdinand Franz Friedrich Georg Gregor Gustav Heinrich Innozenz Iwan Jakob
@@ -102,21 +111,21 @@ LANGUAGES: Mapping[str, Language] = MappingProxyType(
                 """,
                 queen="Beatrix Elisabeth Elizabeth Isabella Katharina Kleopatra Margarethe Margrethe Maria",
             ),
-            after=_listed(
+            after=_map_words(
                 male="weltkrieg weltkriegs weltkrieges akt band teil",
                 neuter="jahrhundert jahrhunderts jahrhunderte kapitel buch konzil",
             ),
             ordinals=tuple(_GERMAN_ORDINALS.split()),
         ),
         "fr": Language(
-            nouns=_listed(
+            nouns=_map_words(
                 number="""
                 chapitre chapitres chap tome partie parties acte actes scène livre volume vol section article
                 art titre type phase annexe figure fig tableau niveau classe groupe guerre chant étape leçon
                 saison
                 """
             ),
-            names=_listed(
+            names=_map_words(
                 king="""
                 Albert Alexandre Alphonse Benoît Boniface Charles Clément Constantin Édouard Ferdinand
                 François Frédéric George Georges Grégoire Guillaume Gustave Henri Innocent Jacques Jean Joseph
@@ -125,23 +134,23 @@ LANGUAGES: Mapping[str, Language] = MappingProxyType(
                 """,
                 queen="Catherine Cléopâtre Elisabeth Élisabeth Isabelle Marguerite Marie",
             ),
-            # Before these words, "Ve" is a number.
-            after=_listed(
+            # Before these words, even "Ve" is a numeral.
+            after=_map_words(
                 male="siècle siècles arrondissement congrès millénaire",
                 female="république dynastie armée internationale édition",
             ),
             ordinals=tuple(_FRENCH_ORDINALS.split()),
-            suffixes=_listed(male="er e ème ième eme ᵉ", female="re ère"),
+            suffixes=_map_words(male="er e ème ième eme ᵉ", female="re ère"),
         ),
         "es": Language(
-            nouns=_listed(
+            nouns=_map_words(
                 number="""
                 capítulo capítulos cap parte partes tomo volumen vol libro acto escena sección artículo art
                 título tipo fase etapa nivel clase grupo figura fig tabla anexo canto lección guerra temporada
                 """,
                 male="siglo siglos",
             ),
-            names=_listed(
+            names=_map_words(
                 king="""
                 Alejandro Alfonso Amadeo Benedicto Bonifacio Carlos Clemente Constantino Eduardo Enrique
                 Federico Felipe Fernando Francisco Gregorio Guillermo Inocencio Jacobo Jaime Jorge Juan Julio
@@ -150,21 +159,21 @@ LANGUAGES: Mapping[str, Language] = MappingProxyType(
                 """,
                 queen="Catalina Cleopatra Isabel Juana Margarita María",
             ),
-            after=_listed(
+            after=_map_words(
                 male="siglo congreso concilio milenio reich",
                 female="guerra república internacional edición cumbre",
             ),
             last_ordinal=10,
         ),
         "pt": Language(
-            nouns=_listed(
+            nouns=_map_words(
                 number="""
                 parte partes tomo volume vol livro ato acto cena seção secção artigo art título tipo fase
                 etapa nível classe grupo figura fig tabela anexo canto lição guerra temporada
                 """,
                 male="capítulo capítulos cap século séculos",
             ),
-            names=_listed(
+            names=_map_words(
                 king="""
                 Afonso Alexandre Bento Bonifácio Carlos Clemente Constantino Dinis Duarte Eduardo Fernando
                 Filipe Francisco Frederico Gregório Guilherme Henrique Inocêncio João Jorge José Júlio Leão
@@ -173,14 +182,14 @@ LANGUAGES: Mapping[str, Language] = MappingProxyType(
                 """,
                 queen="Catarina Cleópatra Elizabeth Isabel Margarida Maria",
             ),
-            after=_listed(
+            after=_map_words(
                 male="século congresso concílio milênio milénio reich",
                 female="guerra república internacional edição cúpula",
             ),
             last_ordinal=10,
         ),
         "it": Language(
-            nouns=_listed(
+            nouns=_map_words(
                 number="tipo fase livello classe gruppo figura fig tabella allegato guerra stagione",
                 male="""
                 capitolo capitoli cap secolo secoli libro canto atto volume vol tomo articolo art titolo
@@ -188,7 +197,7 @@ LANGUAGES: Mapping[str, Language] = MappingProxyType(
                 """,
                 female="parte parti sezione scena appendice legislatura edizione",
             ),
-            names=_listed(
+            names=_map_words(
                 king="""
                 Alessandro Amedeo Benedetto Bonifacio Carlo Clemente Corrado Cosimo Costantino Edoardo
                 Emanuele Enrico Federico Ferdinando Filippo Francesco Giacomo Giorgio Giovanni Giulio Gregorio
@@ -197,11 +206,11 @@ LANGUAGES: Mapping[str, Language] = MappingProxyType(
                 """,
                 queen="Caterina Cleopatra Elisabetta Isabella Margherita Maria",
             ),
-            after=_listed(
+            after=_map_words(
                 male="secolo congresso concilio millennio reich",
                 female="guerra repubblica internazionale edizione legislatura",
             ),
         ),
     }
 )
-"""Language code to the words of the language. Nouns are in small letters, names are not."""
+"""Language code to the words of the language. Nouns are in lower case, names are capitalised."""

@@ -1,9 +1,9 @@
 r"""Prepare text for espeak-ng, and map each character back to the caller's text.
 
-espeak obeys control characters (``\x01`` begins a command) and, in phoneme
-mode, ``[[...]]``. It reads each letter of an unknown script as "Chinese letter".
-All of this is removed. The map back to the caller's text is kept for every
-change, because word times refer to the caller's words.
+espeak interprets control characters (``\x01`` begins a command) and, in phoneme
+mode, ``[[...]]``. It speaks a letter of an unknown script as "Chinese letter", for
+example. All of these are removed or replaced. The map back to the caller's text is
+needed because word times refer to the caller's words.
 """
 
 import re
@@ -14,31 +14,36 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from speechframe.engines.numbers import plain_numbers
+from speechframe.engines.numbers import find_rewritten_numbers
 from speechframe.engines.words import SPOKEN_PUNCTUATION
 from speechframe.local.engines.reading import japanese
-from speechframe.local.engines.reading.locales import EspeakLocale, script_of
-from speechframe.local.engines.reading.roman import roman_numerals
+from speechframe.local.engines.reading.locales import EspeakLocale, find_script
+from speechframe.local.engines.reading.roman import find_roman_numerals
 from speechframe.spec.speech import Pronunciation, PronunciationKind
 from speechframe.spec.texts import split_pauses
 
-__all__ = ["SpokenText", "spoken_text", "unused_words"]
+__all__ = ["SpokenText", "find_unused_words", "prepare_text"]
 
 ToPhonemes = Callable[[str], str]
-"""Converts IPA to the engine's own spelling. Raises EngineError for a sound that the engine lacks."""
+"""A function that converts IPA to the engine's symbols. It raises EngineError for an unknown sound."""
 
 _LONGEST_WORD = 40
+"""Letters of a word after which a break is inserted, because espeak drops the rest of a long word."""
 _LONGEST_NUMBER = 20
+"""Digits of a number after which a break is inserted."""
 _CLAUSE_ENDS = frozenset(".,;:!?\u2026\u3002\uff0c\u3001\uff1b\uff1a\uff01\uff1f\n")
-# Possessive, and each run is tried at its first character only. So the time is linear for any text.
-_PUNCTUATION = re.compile(r"((?<!\s)\s++|)(?<![.,;:!?\u2026])([.,;:!?\u2026]++)(?=\s|$)")
-_SPACED_LETTER = re.compile(r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
-"""A letter of a script with spaces. There, a dictionary word is not found inside a longer word.
-Chinese and Japanese do not write spaces, and Korean joins its particles."""
-_BRACKETS = {"[": "(", "]": ")"}
-"""Round brackets are silent, too, and two of them do not begin phonemes."""
-_JOINERS = "\u200c\u200d"
-_REWRITTEN = frozenset(
+# Punctuation before whitespace, with the whitespace before it. The repetitions are possessive, and a run
+# matches only from its first character, so the time is linear for any text.
+_PUNCTUATION_PATTERN = re.compile(r"((?<!\s)\s++|)(?<![.,;:!?\u2026])([.,;:!?\u2026]++)(?=\s|$)")
+_SPACED_LETTER_PATTERN = re.compile(r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+"""A letter of a script with spaces between words. A dictionary word is not searched inside longer words of
+such scripts. Chinese and Japanese are written without spaces, and Korean appends particles to words."""
+_BRACKET_REPLACEMENTS = {"[": "(", "]": ")"}
+"""Replacements of square brackets, because two of them would begin phonemes. Round brackets are silent."""
+_JOINER_CHARACTERS = "\u200c\u200d"
+"""Invisible characters that are kept, because they change letters: zero-width non-joiner and joiner."""
+# Types of Unicode decompositions of ornamental letters and digits, which are replaced by plain ones.
+_REWRITTEN_TAGS = frozenset(
     f"<{tag}>"
     for tag in ("font", "wide", "narrow", "circle", "compat", "initial", "medial", "final", "isolated")
 )
@@ -48,10 +53,20 @@ _REWRITTEN = frozenset(
 class SpokenText:
     """Text for the engine.
 
-    ``origins`` has an index into the caller's text for each character of ``text``.
-    ``left_out`` contains each letter that cannot be spoken, once for each occurrence. ``numbers`` has start
-    and end of each number with group marks. ``romans`` has each Roman numeral as it is written
-    and as it is spoken.
+    Attributes
+    ----------
+    text
+        The characters for the engine.
+    origins
+        Index into the caller's text for each character of `text`.
+    phoneme_input
+        True if `text` contains phonemes of IPA pronunciations.
+    left_out
+        Letters that cannot be spoken, in order, with repetitions.
+    numbers
+        Start and end, in the caller's text, of each number that was rewritten.
+    romans
+        Roman numerals, each as written and as spoken.
     """
 
     text: str
@@ -62,112 +77,119 @@ class SpokenText:
     romans: tuple[tuple[str, str], ...] = ()
 
     @property
-    def speakable(self) -> bool:
-        """Whether the text contains any letter, digit or sign."""
+    def is_speakable(self) -> bool:
+        """True if the text contains a letter, digit or sign."""
         return bool(self.sounding_indices)
 
     @property
     def sounding_indices(self) -> frozenset[int]:
-        """Indices of the letters, digits and signs of the caller's text that the engine gets."""
+        """Indices into the caller's text of the letters, digits and signs that the engine gets."""
         return frozenset(
             origin for character, origin in zip(self.text, self.origins, strict=True) if _may_sound(character)
         )
 
 
-def spoken_text(
+def prepare_text(
     text: str,
     locale: EspeakLocale,
     pronunciations: Mapping[str, Pronunciation],
     to_phonemes: ToPhonemes,
 ) -> SpokenText:
-    """Return a text with its pronunciations inserted and without characters that are not speech.
+    """Return a text for the engine: pronunciations are inserted, unspeakable characters are removed.
 
-    Numbers and Roman numerals are written as every engine reads them, unless a pronunciation contains them.
+    Numbers and Roman numerals are rewritten so that every engine reads them correctly, unless a word of the
+    dictionary covers them.
 
     Parameters
     ----------
     text
         A piece of the caller's text, without pause markers.
     locale
-        The locale, with the scripts that it can read.
+        The locale, with the scripts that espeak reads in it.
     pronunciations
-        Pronunciations by word. A word in small letters matches any case. Other words match only exactly.
+        Dictionary of words and their pronunciations. A word in lower case matches any case. Other words match
+        only exactly.
     to_phonemes
-        Converts pronunciations in IPA.
+        Function that converts an IPA pronunciation to the engine's symbols.
     """
     parts: list[tuple[str, int]] = []
     left_out: list[str] = []
     phonemes: set[int] = set()
-    found = [*_find(text, pronunciations), (len(text), len(text), "")]
-    changes = _changes(text, locale, [(start, end) for start, end, _ in found])
-    written, origins = _written(text, changes)
+    found = [*_find_words(text, pronunciations), (len(text), len(text), "")]
+    changes = _find_changes(text, locale, [(start, end) for start, end, _ in found])
+    written, origins = _apply_changes(text, changes)
     at = 0
     for start, end, word in found:
         between = slice(bisect_left(origins, at), bisect_left(origins, start))
-        parts.extend(_read(written[between], origins[between], locale, left_out))
+        parts.extend(_read_characters(written[between], origins[between], locale, left_out))
         if word:
             pronunciation = pronunciations[word]
             if pronunciation.type is PronunciationKind.IPA:
                 phonemes.update(range(start, end))
                 said = to_phonemes(pronunciation.pronunciation)
             else:
-                said = _said_as(pronunciation.pronunciation, locale, left_out)
-            parts.extend(_spread(said, start, end))
+                said = _prepare_pronunciation(pronunciation.pronunciation, locale, left_out)
+            parts.extend(_spread_origins(said, start, end))
         at = end
-    parts = list(_with_breaks(_with_quiet_punctuation(parts), locale, phonemes))
+    parts = list(_insert_breaks(_silence_punctuation(parts), locale, phonemes))
     return SpokenText(
         "".join(character for character, _ in parts),
         tuple(origin for _, origin in parts),
         bool(phonemes),
         "".join(left_out),
         tuple((change.start, change.end) for change in changes if not change.is_roman),
-        tuple((text[change.start : change.end], change.said) for change in changes if change.is_told),
+        tuple((text[change.start : change.end], change.said) for change in changes if change.needs_warning),
     )
 
 
-class _Change(NamedTuple):
-    """A part of the caller's text that is written differently for the engine."""
+class _NumberChange(NamedTuple):
+    """A number or Roman numeral of the caller's text that is rewritten for the engine.
+
+    ``needs_warning`` is True if a warning must mention the change.
+    """
 
     start: int
     end: int
     said: str
     is_roman: bool = False
-    is_told: bool = False
+    needs_warning: bool = False
 
 
-def _changes(text: str, locale: EspeakLocale, taken: Iterable[tuple[int, int]] = ()) -> list[_Change]:
-    """Return the numbers and Roman numerals of a text in order, without those in a place that is taken."""
+def _find_changes(
+    text: str, locale: EspeakLocale, taken: Iterable[tuple[int, int]] = ()
+) -> list[_NumberChange]:
+    """Return the numbers and Roman numerals of a text in order. Those that overlap `hold_slot` are left out."""
     language = locale.language.rpartition("/")[2]
     free = bytearray(b"\1" * len(text))
     for start, end in taken:
         free[start:end] = bytes(end - start)
-    found = [_Change(start, end, said) for start, end, said in plain_numbers(text, language)]
+    found = [_NumberChange(start, end, said) for start, end, said in find_rewritten_numbers(text, language)]
     found += (
-        _Change(roman.start, roman.end, roman.said, is_roman=True, is_told=roman.is_number)
-        for roman in roman_numerals(text, language)
+        _NumberChange(roman.start, roman.end, roman.said, is_roman=True, needs_warning=roman.is_number)
+        for roman in find_roman_numerals(text, language)
     )
     return sorted(change for change in found if all(free[change.start : change.end]))
 
 
-def _written(text: str, changes: Iterable[_Change]) -> tuple[str, list[int]]:
-    """Return a text with its changes, and the index in `text` of each character."""
+def _apply_changes(text: str, changes: Iterable[_NumberChange]) -> tuple[str, list[int]]:
+    """Apply changes to a text. Return the new text, and the index into `text` of each new character."""
     characters: list[tuple[str, int]] = []
     at = 0
     for change in changes:
         characters.extend((text[index], index) for index in range(at, change.start))
-        characters.extend(_spread(change.said, change.start, change.end))
+        characters.extend(_spread_origins(change.said, change.start, change.end))
         at = change.end
     characters.extend((text[index], index) for index in range(at, len(text)))
     return "".join(character for character, _ in characters), [origin for _, origin in characters]
 
 
-def _said_as(text: str, locale: EspeakLocale, left_out: list[str]) -> str:
-    """Return the text of a pronunciation as the engine gets it."""
-    written, origins = _written(text, _changes(text, locale))
-    return "".join(character for character, _ in _read(written, origins, locale, left_out))
+def _prepare_pronunciation(text: str, locale: EspeakLocale, left_out: list[str]) -> str:
+    """Return a pronunciation that is given as text, prepared for the engine."""
+    written, origins = _apply_changes(text, _find_changes(text, locale))
+    return "".join(character for character, _ in _read_characters(written, origins, locale, left_out))
 
 
-def unused_words(text: str, pronunciations: Mapping[str, Pronunciation]) -> tuple[str, ...]:
+def find_unused_words(text: str, pronunciations: Mapping[str, Pronunciation]) -> tuple[str, ...]:
     """Return the words of a dictionary that a text does not contain, in the dictionary's order.
 
     Parameters
@@ -175,19 +197,19 @@ def unused_words(text: str, pronunciations: Mapping[str, Pronunciation]) -> tupl
     text
         The caller's text. Pause markers are ignored.
     pronunciations
-        Pronunciations by word. Words match as in :func:`spoken_text`.
+        Pronunciations by word. Words match as in :func:`prepare_text`.
     """
     found = {
         word
         for part in split_pauses(text)
         if isinstance(part, str)
-        for _, _, word in _find(part, pronunciations)
+        for _, _, word in _find_words(part, pronunciations)
     }
     return tuple(word for word in pronunciations if word not in found)
 
 
-def _spread(said: str, start: int, end: int) -> Iterator[tuple[str, int]]:
-    """Yield the characters of a pronunciation. Their origins are spread evenly over the original words."""
+def _spread_origins(said: str, start: int, end: int) -> Iterator[tuple[str, int]]:
+    """Yield the characters of a replacement. Their origins are spread evenly over the original span."""
     for index, character in enumerate(said):
         yield character, start + index * (end - start) // len(said)
 
@@ -196,15 +218,15 @@ def _may_sound(character: str) -> bool:
     return unicodedata.category(character)[0] in "LNS" or character in SPOKEN_PUNCTUATION
 
 
-def _with_quiet_punctuation(parts: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return the text with punctuation in a form that espeak does not read aloud ("dot", "exclamation").
+def _silence_punctuation(parts: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Rewrite punctuation that espeak would otherwise read aloud, as "dot" or "exclamation".
 
-    Punctuation that stands alone joins the word before it. After a sign, punctuation becomes a comma after a
-    space, because espeak drops the second word of an emoji's name if punctuation touches the emoji.
+    Spaces before punctuation are removed. After a sign or emoji, punctuation becomes a space and a comma,
+    because espeak drops the second word of an emoji's name if punctuation touches the emoji.
     """
     text = "".join(character for character, _ in parts)
     quiet: list[str] = list(text)
-    for match in _PUNCTUATION.finditer(text):
+    for match in _PUNCTUATION_PATTERN.finditer(text):
         before = text[max(0, match.start() - 1) : match.start()]
         quiet[match.start(1) : match.end(1)] = [""] * len(match.group(1))
         if not before:
@@ -214,10 +236,10 @@ def _with_quiet_punctuation(parts: list[tuple[str, int]]) -> list[tuple[str, int
     return [(character, origin) for kept, (_, origin) in zip(quiet, parts, strict=True) for character in kept]
 
 
-def _with_breaks(
+def _insert_breaks(
     parts: Sequence[tuple[str, int]], locale: EspeakLocale, phonemes: Container[int]
 ) -> Iterator[tuple[str, int]]:
-    """Yield the text with breaks in long words and clauses, whose rest the engine would silently drop."""
+    """Yield the text with breaks in long words, numbers and clauses, because espeak drops their rest."""
     in_word = in_number = in_clause = 0
     for character, origin in parts:
         if origin in phonemes:
@@ -243,13 +265,13 @@ def _may_break_before(character: str, locale: EspeakLocale) -> bool:
     return character.isspace() or (locale.characters_are_words and character.isalpha())
 
 
-def _find(text: str, pronunciations: Iterable[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield start, end and word for each dictionary word in a text. Prefer the longest word at a place."""
-    words = _Words(pronunciations)
-    folded = _folded(text) if words else ""
+def _find_words(text: str, pronunciations: Iterable[str]) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and word for each dictionary word in a text. At each place the longest word wins."""
+    words = _WordIndex(pronunciations)
+    folded = _fold_case(text) if words else ""
     at = 0
     while at < len(folded):
-        end, word = words.longest_at(text, folded, at)
+        end, word = words.find_longest(text, folded, at)
         if word is None:
             at += 1
         else:
@@ -257,8 +279,8 @@ def _find(text: str, pronunciations: Iterable[str]) -> Iterator[tuple[int, int, 
             at = end
 
 
-class _Words:
-    """The words of a dictionary. They are found by length and hash, so large dictionaries stay fast."""
+class _WordIndex:
+    """The words of a dictionary, indexed by length and hash, so that large dictionaries stay fast."""
 
     def __init__(self, pronunciations: Iterable[str]) -> None:
         self._by_length: dict[int, tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]]]] = {}
@@ -267,17 +289,17 @@ class _Words:
             if bare := word.strip():
                 exact, any_case = self._by_length.setdefault(len(bare), ({}, {}))
                 if bare == bare.lower():
-                    any_case.setdefault(_folded(bare), (number, word))
+                    any_case.setdefault(_fold_case(bare), (number, word))
                 else:
                     exact.setdefault(bare, (number, word))
-                self._first.add(_folded(bare[0]))
+                self._first.add(_fold_case(bare[0]))
         self._lengths = sorted(self._by_length, reverse=True)
 
     def __bool__(self) -> bool:
         return bool(self._lengths)
 
-    def longest_at(self, text: str, folded: str, at: int) -> tuple[int, str | None]:
-        """Return the longest word that begins at a place, or None, with the end of the word."""
+    def find_longest(self, text: str, folded: str, at: int) -> tuple[int, str | None]:
+        """Return the end of the longest dictionary word that begins at `at`, and the word or None."""
         if folded[at] not in self._first or (_is_spaced(text[at]) and at and _is_spaced(text[at - 1])):
             return at, None
         for length in self._lengths:
@@ -291,70 +313,71 @@ class _Words:
         return at, None
 
 
-def _folded(text: str) -> str:
-    """Return a text in small letters with the same number of characters."""
-    return "".join(map(_small, text))
+def _fold_case(text: str) -> str:
+    """Return a text in lower case with the same number of characters."""
+    return "".join(map(_lower_character, text))
 
 
 @lru_cache(maxsize=8192)
-def _small(character: str) -> str:
-    # Skip forms with two letters, because they would move all characters after them.
+def _lower_character(character: str) -> str:
+    # Skip lower-case forms of two letters, because they would shift the indices of all later characters.
     return next((one for one in (character.casefold(), character.lower()) if len(one) == 1), character)
 
 
 @lru_cache(maxsize=8192)
 def _is_spaced(character: str) -> bool:
-    return _SPACED_LETTER.match(character) is not None
+    return _SPACED_LETTER_PATTERN.match(character) is not None
 
 
-def _read(
+def _read_characters(
     text: str, origins: Sequence[int], locale: EspeakLocale, left_out: list[str]
 ) -> Iterator[tuple[str, int]]:
-    """Yield the characters to speak, each with its index in the caller's text. Japanese is read as kana."""
+    """Yield the characters to speak, each with its index in the caller's text. Kanji become kana."""
     at = 0
-    for start, end, kana in japanese.readings(text) if locale.has_readings else ():
-        yield from _cleaned(text[at:start], origins[at:start], locale, left_out)
+    for start, end, kana in japanese.find_readings(text) if locale.has_readings else ():
+        yield from _clean_characters(text[at:start], origins[at:start], locale, left_out)
         known = locale.own_scripts
-        unread = [letter for letter in kana if letter.isalpha() and script_of(letter) not in known]
+        unread = [letter for letter in kana if letter.isalpha() and find_script(letter) not in known]
         left_out.extend(unread)
         said = "".join(letter for letter in kana if letter not in unread)
-        yield from _spread(said, origins[start], origins[end - 1] + 1)
+        yield from _spread_origins(said, origins[start], origins[end - 1] + 1)
         at = end
-    yield from _cleaned(text[at:], origins[at:], locale, left_out)
+    yield from _clean_characters(text[at:], origins[at:], locale, left_out)
 
 
-def _cleaned(
+def _clean_characters(
     text: str, origins: Sequence[int], locale: EspeakLocale, left_out: list[str]
 ) -> Iterator[tuple[str, int]]:
     """Yield the characters to speak, each with its index in the caller's text."""
-    for start, cluster in _clusters(text):
-        rewritten = _rewritten(cluster)
+    for start, cluster in _split_clusters(text):
+        rewritten = _rewrite_cluster(cluster)
         first = rewritten[:1] or " "
-        if unicodedata.category(first)[0] in "LM" and not locale.reads(first):
+        if unicodedata.category(first)[0] in "LM" and not locale.can_read(first):
             left_out.append(first)
             rewritten = " "
-        elif first in _BRACKETS:
-            rewritten = _BRACKETS[first]
+        elif first in _BRACKET_REPLACEMENTS:
+            rewritten = _BRACKET_REPLACEMENTS[first]
         for character in rewritten:
             yield character, origins[start]
 
 
-def _clusters(text: str) -> Iterator[tuple[int, str]]:
+def _split_clusters(text: str) -> Iterator[tuple[int, str]]:
     """Yield the index of each character, and the character with its marks."""
     start = 0
     for index in range(1, len(text) + 1):
-        if index == len(text) or not _belongs_to_the_one_before(text[index]):
+        if index == len(text) or not _continues_cluster(text[index]):
             yield start, text[start:index]
             start = index
 
 
-def _belongs_to_the_one_before(character: str) -> bool:
-    # Conjoining Korean vowels and finals are marks too, though Unicode calls them letters.
+def _continues_cluster(character: str) -> bool:
+    # Conjoining Korean vowels and finals also belong to the character before, although they are letters in
+    # Unicode.
     return unicodedata.combining(character) > 0 or "\u1160" <= character <= "\u11ff"
 
 
 @lru_cache(maxsize=8192)
-def _rewritten(cluster: str) -> str:
+def _rewrite_cluster(cluster: str) -> str:
     """Return a character and its marks in a form that the engine can read.
 
     A control character becomes a space. An invisible character is removed. An
@@ -365,11 +388,11 @@ def _rewritten(cluster: str) -> str:
     if first in "\n\t":
         return cluster
     if category == "Cf":
-        return cluster if first in _JOINERS else cluster[1:]
+        return cluster if first in _JOINER_CHARACTERS else cluster[1:]
     if category[0] == "C":
         return " "
     if category == "Nd":
         return f"{unicodedata.digit(first)}{cluster[1:]}"
-    if category[0] in "LN" and unicodedata.decomposition(first).partition(" ")[0] in _REWRITTEN:
+    if category[0] in "LN" and unicodedata.decomposition(first).partition(" ")[0] in _REWRITTEN_TAGS:
         return cluster if "HANGUL" in unicodedata.name(first, "") else unicodedata.normalize("NFKC", cluster)
     return unicodedata.normalize("NFC", cluster)

@@ -1,9 +1,9 @@
-"""When each word is heard: the engine's events on the one side, the sound itself on the other.
+"""Compute the time of each word from the engine's events and from the sound.
 
-The engine tells where in the text and in the audio a word begins. It merges
-function words ("so that a"), splits numbers, and lets a word run into the pause
-behind it. So events are laid onto the words of the text, and the ends of words
-beside a silence onto the sound.
+An event has the index in the text and the frame in the audio at which a word
+begins. Engines merge function words ("so that a"), split numbers, and let a word
+last into the pause after it. So events are matched to the words of the text, and
+words beside a silence end and begin with the sound.
 """
 
 from bisect import bisect_right
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 
 from speechframe.engines.words import Token
 
-__all__ = ["Heard", "time_tokens"]
+__all__ = ["TimedToken", "time_tokens"]
 
 _SHORTEST_GAP_STEPS = 6
-"""Of 5 ms: shorter silences are inside sounds."""
+"""Steps (5 ms each) of the shortest silence between words. Shorter silences are inside words."""
 _SHORTEST_SIGN_STEPS = 10
-"""A sign that is heard takes longer; less is the edge of a neighbour."""
+"""Steps of the shortest sign that is spoken. Shorter sound belongs to a neighbouring word."""
 _LATE_STEPS = 2
-"""An event may come this much after the sound it announces."""
+"""Steps by which an event may come after the beginning of its sound."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """A token and the frames in which it is heard; as many at the end as at the start when it is not."""
+class TimedToken:
+    """A token with the first frame and the end frame of its sound. Both are equal if it is not spoken."""
 
     token: Token
     start: int
@@ -40,52 +40,60 @@ def time_tokens(
     active: NDArray[np.bool_],
     frames_per_step: int,
     frames: int,
-) -> list[Heard]:
-    """Return when each token is heard.
+) -> list[TimedToken]:
+    """Return the span of each token in frames.
 
-    A token begins with the first event inside it; tokens without one share the
-    span of the token before by their length; a span ends where the next begins,
-    or where sound ends before that.
+    A token begins with the first event inside it. A token without an event shares the span of the token
+    before, in proportion to their numbers of letters. A span ends when the next span begins, or when the
+    sound ends.
 
     Parameters
     ----------
     tokens
-        In order.
+        The tokens, in order.
     events
-        Index into the text and frame, in order of time.
+        Index into the text and frame of each event, in order of time.
     active
-        Whether there is sound, step by step.
+        Mask of the steps with sound.
     frames_per_step
-        How many frames a step of ``active`` is.
+        Number of frames in a step of `active`.
     frames
-        The length of the audio.
+        Number of frames of the audio.
     """
-    heard: list[Heard] = []
+    heard: list[TimedToken] = []
     if not tokens:
         return heard
-    for group, start, end in _groups(tokens, events, frames, _gaps(active, frames_per_step)):
-        first, last = _trimmed(start, end, active, frames_per_step)
+    for group, start, end in _group_tokens(tokens, events, frames, _find_gaps(active, frames_per_step)):
+        first, last = _trim_span(start, end, active, frames_per_step)
         if (
             not any(token.certain for token in group)
             and last - first < _SHORTEST_SIGN_STEPS * frames_per_step
         ):
             last = first
-        heard.extend(_shared(group, first, last))
+        heard.extend(_share_span(group, first, last))
     return heard
 
 
 @dataclass(frozen=True, slots=True)
 class _Gaps:
-    """The silences of the audio: where each starts and ends, in frames."""
+    """The silences of the audio.
+
+    Attributes
+    ----------
+    starts, ends
+        Start and end of each silence in frames.
+    near
+        Tolerance in frames: one step.
+    """
 
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     near: int
 
     def around(self, frame: int) -> tuple[int, int]:
-        """Return where the word before ``frame`` ends and the one after begins.
+        """Return the end of the word before an event at `frame`, and the beginning of the word after.
 
-        The same frame as a rule; in a silence, or just after one, its two ends.
+        Inside a silence, or close to it, these are the two ends of the silence. Otherwise both are `frame`.
         """
         index = int(np.searchsorted(self.starts, frame + self.near)) - 1
         if index >= 0 and frame <= self.ends[index] + _LATE_STEPS * self.near:
@@ -93,16 +101,16 @@ class _Gaps:
         return frame, frame
 
 
-def _groups(
+def _group_tokens(
     tokens: Sequence[Token], events: Sequence[tuple[int, int]], frames: int, gaps: _Gaps
 ) -> Iterator[tuple[list[Token], int, int]]:
-    """Yield tokens that share a span, with the span."""
-    anchors = _anchors(tokens, events)
+    """Yield each group of tokens that share a span, and the start and end of the span in frames."""
+    anchors = _find_anchors(tokens, events)
     starts = [index for index, frame in enumerate(anchors) if frame is not None]
     if not starts:
         yield list(tokens), 0, frames
         return
-    # The first group takes what stands before the first event, too.
+    # The first group also contains the tokens before the first event.
     bounds = [*starts[1:], len(tokens)]
     first = 0
     _, begin = gaps.around(anchors[starts[0]] or 0)
@@ -112,7 +120,7 @@ def _groups(
         first, begin = bound, following
 
 
-def _anchors(tokens: Sequence[Token], events: Sequence[tuple[int, int]]) -> list[int | None]:
+def _find_anchors(tokens: Sequence[Token], events: Sequence[tuple[int, int]]) -> list[int | None]:
     anchors: list[int | None] = [None] * len(tokens)
     begins = [token.start for token in tokens]
     last_index, last_frame = -1, 0
@@ -124,22 +132,25 @@ def _anchors(tokens: Sequence[Token], events: Sequence[tuple[int, int]]) -> list
     return anchors
 
 
-def _gaps(active: NDArray[np.bool_], step: int) -> _Gaps:
+def _find_gaps(active: NDArray[np.bool_], step: int) -> _Gaps:
     edges = np.flatnonzero(np.diff(np.concatenate([[True], active, [True]]).astype(np.int8))).reshape(-1, 2)
     long_enough = edges[edges[:, 1] - edges[:, 0] >= _SHORTEST_GAP_STEPS] * step
     return _Gaps(long_enough[:, 0], long_enough[:, 1], near=step)
 
 
-def _trimmed(start: int, end: int, active: NDArray[np.bool_], step: int) -> tuple[int, int]:
-    """Return a span without the silence at its ends."""
+def _trim_span(start: int, end: int, active: NDArray[np.bool_], step: int) -> tuple[int, int]:
+    """Return the span without the silence at its ends, in frames. An all-silent span becomes empty."""
     steps = np.flatnonzero(active[start // step : -(-end // step)]) + start // step
     if not len(steps):
         return start, start
     return max(start, int(steps[0]) * step), min(end, (int(steps[-1]) + 1) * step)
 
 
-def _shared(tokens: Sequence[Token], start: int, end: int) -> Iterator[Heard]:
-    """Yield each token with its share of a span, by length; signs have one only when they are alone."""
+def _share_span(tokens: Sequence[Token], start: int, end: int) -> Iterator[TimedToken]:
+    """Yield each token with its share of a span, by its number of letters.
+
+    Tokens that are not certain, such as signs, get an empty share if the span has a certain token.
+    """
     sharing = [token for token in tokens if token.certain] or list(tokens[:1])
     lengths = [max(1, sum(character.isalnum() for character in token.shown)) for token in sharing]
     bounds = np.rint(start + (end - start) * np.cumsum([0, *lengths]) / sum(lengths)).astype(int)
@@ -147,5 +158,5 @@ def _shared(tokens: Sequence[Token], start: int, end: int) -> Iterator[Heard]:
     at = start
     for token in tokens:
         first, last = spans.get(token, (at, at))
-        yield Heard(token, first, last)
+        yield TimedToken(token, first, last)
         at = last

@@ -1,1 +1,1 @@
-"""The translation engines Firefox Translations and Apertium, and the routes between languages."""
+"""The translation engines Firefox Translations and Apertium, and the search for routes between languages."""

@@ -1,4 +1,4 @@
-"""Rule-based translation with the pairs of ``apertium``, if that command is on the machine."""
+"""Translate by rules with the command ``apertium``, if it is installed."""
 
 import os
 import re
@@ -11,34 +11,40 @@ from functools import lru_cache
 from speechframe.engines.base import Quality, TranslationPair
 from speechframe.errors import EngineFault
 from speechframe.local.engines.translation.text import has_letters
-from speechframe.settings.hidden import environment_without_keys
+from speechframe.settings.hidden import copy_environment_without_keys
 from speechframe.spec import locales
-from speechframe.spec.placeholders import find
+from speechframe.spec.placeholders import find_code
 
 __all__ = ["ApertiumTranslator"]
 
 _COMMAND = "apertium"
-_LIST_S = 20.0
-_BASE_S, _PER_CHARACTER_S = 15.0, 0.01
+_LIST_TIMEOUT_S = 20.0
+"""Timeout of the commands that list pairs or print the version."""
+_BASE_TIMEOUT_S, _CHARACTER_TIMEOUT_S = 15.0, 0.01
+"""Timeout of a translation in seconds, and the seconds that each character adds to the timeout."""
 
-# A mode is named by two languages in ISO 639-1 or -3, with the target's region. Other modes are variants.
-_MODE = re.compile(r"([a-z]{2,3})-([a-z]{2,3})(?:_([A-Z]{2}))?")
+# The name of a mode (an installed direction of translation) has two ISO 639-1 or -3 codes and perhaps the
+# region of the target. Modes with other names are variants, which are ignored.
+_MODE_PATTERN = re.compile(r"([a-z]{2,3})-([a-z]{2,3})(?:_([A-Z]{2}))?")
 
-_ROUGH = frozenset({("en", "es")})
-"""Pairs that we examined and found bad."""
+_ROUGH_PAIRS = frozenset({("en", "es")})
+"""Pairs, source and target, that we tested and found bad."""
 
-# The signs of apertium's stream. Text in brackets passes through.
-_SIGNS = re.compile(r"[\\^$/@<>{}\[\]]")
-_BLANKS = re.compile(r"[^\S ]+[ \t]*|  +")
-_UNREADABLE = re.compile(r"\\(.)|\[((?:[^\[\]\\]|\\.)*+)\]", re.DOTALL)
-_END = ".[]"
-"""The end that apertium's own deformatter adds to a sentence."""
+# Characters with a meaning in the stream format of apertium. Text in square brackets is not translated.
+_SPECIAL_PATTERN = re.compile(r"[\\^$/@<>{}\[\]]")
+# Whitespace to protect: everything except single spaces.
+_BLANK_PATTERN = re.compile(r"[^\S ]+[ \t]*|  +")
+# An escaped character, or text in square brackets.
+_ESCAPED_PATTERN = re.compile(r"\\(.)|\[((?:[^\[\]\\]|\\.)*+)\]", re.DOTALL)
+_TEXT_END = ".[]"
+"""The mark that apertium's own deformatter adds at the end of a text."""
 
 
 class ApertiumTranslator:
-    """A translator by rules, for the pairs that `apertium -l` lists. Each call starts one process.
+    """A translator by rules, for the pairs that `apertium -l` lists.
 
-    Unknown words pass unchanged and without marks.
+    A call starts one process, or one for each text if apertium loses the separators between texts. Unknown
+    words stay unchanged, without apertium's asterisks.
     """
 
     name = "apertium"
@@ -50,15 +56,15 @@ class ApertiumTranslator:
         Raises
         ------
         EngineFault
-            It is not on the machine, or has no pair.
+            apertium is not installed, or has no pair.
         """
-        if not _modes():
+        if not _list_modes():
             raise EngineFault("apertium is not on this machine, or has no pair: apt install apertium-all-dev")
-        return _version()
+        return _find_version()
 
     def pairs(self) -> Sequence[TranslationPair]:
-        """Return every direction that is installed, and none without apertium."""
-        return tuple(_modes())
+        """Return each installed pair, by direction. The result is empty if apertium is not installed."""
+        return tuple(_list_modes())
 
     def translate(self, texts: Sequence[str], pair: TranslationPair) -> list[str]:
         """Return the translations in order. A text without a letter is returned unchanged.
@@ -66,7 +72,7 @@ class ApertiumTranslator:
         Parameters
         ----------
         texts
-            The texts. Lines and whitespace stay.
+            The texts. Line breaks and other whitespace are kept.
         pair
             One of :meth:`pairs`.
 
@@ -75,121 +81,129 @@ class ApertiumTranslator:
         EngineFault
             The pair is not installed, or the command fails or takes too long.
         """
-        mode = _modes().get(pair)
+        mode = _list_modes().get(pair)
         if mode is None:
             raise EngineFault(f"apertium has no pair from {pair.source} to {pair.target}")
         done = list(texts)
         wanted = [index for index, text in enumerate(texts) if has_letters(text)]
         if not wanted:
             return done
-        said = _translated([texts[index] for index in wanted], mode)
+        said = _translate_batch([texts[index] for index in wanted], mode)
         if said is None:
-            # The rules moved or dropped a separator. With one text a process there is no separator.
-            said = [_only(_translated([texts[index]], mode)) for index in wanted]
+            # The rules moved or removed a separator between texts. So translate each text in its own process.
+            said = [_require_translation(_translate_batch([texts[index]], mode)) for index in wanted]
         for index, words in zip(wanted, said, strict=True):
             done[index] = words
         return done
 
 
-def _translated(texts: Sequence[str], mode: str) -> list[str] | None:
-    """Return the translations of texts by one process; None if the separators between them were lost."""
-    stream = "".join(_deformatted(text) + _END + _separator(number) for number, text in enumerate(texts))
-    limit_s = _BASE_S + _PER_CHARACTER_S * len(stream)
-    answer = _run([_COMMAND, "-u", "-f", "none", mode], stream, limit_s)
+def _translate_batch(texts: Sequence[str], mode: str) -> list[str] | None:
+    """Translate texts in one process. Return None if a separator between texts was lost."""
+    stream = "".join(
+        _encode_stream(text) + _TEXT_END + _format_separator(number) for number, text in enumerate(texts)
+    )
+    limit_s = _BASE_TIMEOUT_S + _CHARACTER_TIMEOUT_S * len(stream)
+    answer = _run_apertium([_COMMAND, "-u", "-f", "none", mode], stream, limit_s)
     found = []
     for number in range(len(texts)):
-        words, separator, answer = answer.partition(_separator(number))
+        words, separator, answer = answer.partition(_format_separator(number))
         if not separator:
             return None
-        found.append(_reformatted(words))
+        found.append(_decode_stream(words))
     return found
 
 
-def _only(said: list[str] | None) -> str:
+def _require_translation(said: list[str] | None) -> str:
     if said is None:
         raise EngineFault("apertium gave back something else than the translation")
     return said[0]
 
 
-def _separator(number: int) -> str:
+def _format_separator(number: int) -> str:
     return f"[\nspeechframe:{number}\n]"
 
 
-def _deformatted(text: str) -> str:
-    """Return a text in the form of apertium's stream. Signs are escaped, code and blanks are in brackets."""
+def _encode_stream(text: str) -> str:
+    """Convert a text to apertium's stream format: special characters are escaped.
+
+    Placeholders and unusual whitespace are put in brackets, so that they stay unchanged.
+    """
     pieces = []
     place = 0
-    for start, end in [*find(text), (len(text), len(text))]:
-        for match in _BLANKS.finditer(text, place, start):
-            pieces += [_escaped(text[place : match.start()]), f"[{match[0]}]"]
+    for start, end in [*find_code(text), (len(text), len(text))]:
+        for match in _BLANK_PATTERN.finditer(text, place, start):
+            pieces += [_escape(text[place : match.start()]), f"[{match[0]}]"]
             place = match.end()
-        pieces.append(_escaped(text[place:start]))
+        pieces.append(_escape(text[place:start]))
         if start < end:
-            pieces.append(f"[{_escaped(text[start:end])}]")
+            pieces.append(f"[{_escape(text[start:end])}]")
         place = end
     return "".join(pieces)
 
 
-def _escaped(words: str) -> str:
-    return _SIGNS.sub(r"\\\g<0>", words)
+def _escape(words: str) -> str:
+    return _SPECIAL_PATTERN.sub(r"\\\g<0>", words)
 
 
-def _reformatted(stream: str) -> str:
-    r"""Return the text of a piece of stream.
+def _decode_stream(stream: str) -> str:
+    r"""Convert a part of apertium's stream back to text.
 
     Examples
     --------
-    >>> _reformatted("un \\$ y[\n\n]dos" + ".[]")
+    >>> _decode_stream("un \\$ y[\n\n]dos" + ".[]")
     'un $ y\n\ndos'
     """
-    return _UNREADABLE.sub(
+    return _ESCAPED_PATTERN.sub(
         lambda match: match[1] if match[1] is not None else re.sub(r"\\(.)", r"\1", match[2]),
-        stream.removesuffix(_END),
+        stream.removesuffix(_TEXT_END),
     )
 
 
 @lru_cache(maxsize=1)
-def _modes() -> dict[TranslationPair, str]:
-    """Return every pair with its mode. The list is read once, because no command reports changes."""
+def _list_modes() -> dict[TranslationPair, str]:
+    """Return each pair with its mode, the name for the command. The list is read once in a process."""
     if shutil.which(_COMMAND) is None:
         return {}
     try:
-        lines = _run([_COMMAND, "-l"], "", _LIST_S).split()
+        lines = _run_apertium([_COMMAND, "-l"], "", _LIST_TIMEOUT_S).split()
     except EngineFault:
         return {}
-    return dict(_read(lines))
+    return dict(_parse_modes(lines))
 
 
-def _read(lines: Sequence[str]) -> Iterator[tuple[TranslationPair, str]]:
+def _parse_modes(lines: Sequence[str]) -> Iterator[tuple[TranslationPair, str]]:
     for mode in lines:
-        match = _MODE.fullmatch(mode)
+        match = _MODE_PATTERN.fullmatch(mode)
         if match is None:
             continue
         try:
-            source, language = locales.shortest(match[1]), locales.shortest(match[2])
+            source, language = (
+                locales.shorten_language_code(match[1]),
+                locales.shorten_language_code(match[2]),
+            )
             target = locales.normalise(f"{language}-{match[3]}") if match[3] else language
         except ValueError:
             continue
-        quality = Quality.ROUGH if (source, language) in _ROUGH else Quality.RULES
+        quality = Quality.ROUGH if (source, language) in _ROUGH_PAIRS else Quality.RULES
         yield TranslationPair(source, target, quality), mode
 
 
 @lru_cache(maxsize=1)
-def _version() -> str:
-    found = re.search(r"\d+(?:\.\d+)+", _run([_COMMAND, "-V"], "", _LIST_S))
+def _find_version() -> str:
+    found = re.search(r"\d+(?:\.\d+)+", _run_apertium([_COMMAND, "-V"], "", _LIST_TIMEOUT_S))
     return found[0] if found else "unknown"
 
 
-def _run(command: Sequence[str], words: str, limit_s: float) -> str:
-    # The command is a script that starts a pipeline, so end its whole group.
+def _run_apertium(command: Sequence[str], words: str, limit_s: float) -> str:
+    # The command is a script that starts a pipeline, so on a timeout kill its whole process group.
     try:
-        process = subprocess.Popen(  # noqa: S603 - the command is ours, a mode is one that it listed
+        process = subprocess.Popen(  # noqa: S603 - the command is constant, and apertium listed the mode
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env={**environment_without_keys(), "LC_ALL": "C.UTF-8"},
+            env={**copy_environment_without_keys(), "LC_ALL": "C.UTF-8"},
         )
     except OSError as error:
         raise EngineFault(f"apertium cannot be started: {error.strerror}") from None

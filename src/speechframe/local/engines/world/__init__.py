@@ -1,1 +1,1 @@
-"""The voice changer WORLD, which keeps timing and accent."""
+"""The voice changer WORLD. It keeps the timing and the accent of a clip."""

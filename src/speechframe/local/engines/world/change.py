@@ -1,4 +1,4 @@
-"""What is done to a clip: from two profiles and a conversion to figures that each frame is changed by."""
+"""Compute the change of a clip from the profiles of two voices and the settings of a conversion."""
 
 import hashlib
 import random
@@ -11,28 +11,35 @@ from speechframe.engines.base import Conversion
 from speechframe.local.engines.world.profile import Profile
 from speechframe.local.engines.world.signal import Array
 
-__all__ = ["Change", "Jitter", "change_of", "draw_jitter"]
+__all__ = ["Change", "Jitter", "compute_change", "draw_jitter"]
 
-_FORMANT_TRUST = np.array([0.6, 0.35, 0.9])
-"""How much of a measured difference is believed: F1 and F2 depend on what is said, F3 on who says it."""
+_FORMANT_SHARES = np.array([0.6, 0.35, 0.9])
+"""Share of the measured difference of F1, F2 and F3 that is applied. F1 and F2 depend more on the spoken
+words, F3 on the speaker."""
 _WARP_BOUNDS = (0.8, 1.25)
-_CLOSEST_HZ = 100.0
-_BEYOND = 100.0
-"""What lies above F3 moves with it, this many times as far up at least."""
+"""Bounds of the factor of a formant."""
+_MIN_FORMANT_DISTANCE_HZ = 100.0
+"""Least distance between two formants."""
+_BEYOND_F3_FACTOR = 100.0
+"""Frequencies from F3 up to this multiple of F3 are multiplied by the factor of F3."""
 _USUAL_FORMANTS_HZ = np.array([500.0, 1500.0, 2650.0])
-"""Between a woman's and a man's: of a clip that whispers, all that can be assumed."""
+"""F1 to F3 between those of women and men. They replace formants that could not be measured in the clip."""
 
 _TILT_BOUND_DB = 4.0
+"""Largest change of the spectral tilt, in dB an octave."""
 _F0_BOUNDS_HZ = (45.0, 700.0)
+"""Bounds of the pitch of the result."""
 
-_LOWEST_PITCH, _HIGHEST_PITCH = 0.66, 1.70
-"""What pitch -50 and 50 multiply the register by: as far as the speech engine's own voices go."""
+_MIN_PITCH_FACTOR, _MAX_PITCH_FACTOR = 0.66, 1.70
+"""Factors of the register at pitch -50 and 50, as for the voices of the speech engine."""
 
-_FLATTENED = 0.4
-"""Without the clip's prosody: the share that is left of the narrower one of the two spreads."""
-_LIVELIEST, _FLATTEST = 0.5, 0.1
+_FLAT_SPREAD_SHARE = 0.4
+"""Share of the narrower of the two pitch spreads that remains without ``retain_prosody``."""
+_MAX_FLAT_SPREAD, _MIN_FLAT_SPREAD = 0.5, 0.1
+"""Bounds of the factor of the pitch spread without ``retain_prosody``."""
 
-# What one step of variation allows, to either side; lengths stay within two per cent of the clip's.
+# Largest relative change for each step of variation, up or down. Lengths stay within 2 % of the clip's
+# length.
 _PITCH_PER_STEP = 0.01
 _LIVELINESS_PER_STEP = 0.04
 _SPEED_PER_STEP = 0.003
@@ -41,7 +48,10 @@ _PAUSE_PER_STEP = 0.04
 
 @dataclass(frozen=True, slots=True)
 class Jitter:
-    """Random factors of one conversion, 1 without variation. Pauses change by at most `pause_jitter`."""
+    """The random factors of one conversion. Without variation all are 1.
+
+    `pause_jitter` is the largest relative change of a pause, and `seed` chooses the changes of the pauses.
+    """
 
     pitch: float = 1.0
     liveliness: float = 1.0
@@ -50,25 +60,25 @@ class Jitter:
     seed: int = 0
 
     def pause_factors(self, count: int) -> list[float]:
-        """Return a factor for the length of each pause, always the same."""
-        drawn = random.Random(f"pauses of {self.seed}")  # noqa: S311  (a reading, not a secret)
-        return [1 + self.pause_jitter * drawn.uniform(-1, 1) for _ in range(count)]
+        """Return a factor for the length of each pause. Equal calls return equal factors."""
+        rng = random.Random(f"pauses of {self.seed}")  # noqa: S311  (a reading, not a secret)
+        return [1 + self.pause_jitter * rng.uniform(-1, 1) for _ in range(count)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Change:
-    """The figures.
+    """The change of a clip: its registers (median pitches), formants and spectral tilt.
 
     Parameters
     ----------
     source_f0_hz, result_f0_hz
-        The registers: where the pitch is taken from and brought to.
+        Register of the clip and of the result in Hz. The first is 0 if the clip has no voiced sound.
     spread
-        What a deviation from the register is multiplied by, in semitones.
+        Factor of deviations from the register, measured in semitones.
     formants_hz, factors
-        The clip's formants, and what each is multiplied by.
+        F1 to F3 of the clip in Hz, and the factor of each.
     tilt_db
-        What is added to the spectrum of voiced frames, in dB an octave.
+        Tilt in dB an octave that is added to the spectrum of voiced frames.
     """
 
     source_f0_hz: float
@@ -79,7 +89,7 @@ class Change:
     tilt_db: float
 
     def f0_hz(self, f0_hz: Array) -> Array:
-        """Return the pitch in the other voice; what is 0 (unvoiced) stays so."""
+        """Return the pitch of the result in Hz for a pitch of the clip. Unvoiced values, 0, stay 0."""
         if not self.source_f0_hz:
             return np.zeros_like(f0_hz)
         with np.errstate(divide="ignore"):
@@ -87,23 +97,23 @@ class Change:
         moved = self.result_f0_hz * np.exp(self.spread * deviation)
         return np.where(f0_hz > 0, np.clip(moved, *_F0_BOUNDS_HZ), 0.0)
 
-    def warped_from_hz(self, bins_hz: Array) -> Array:
-        """Return which frequency of the clip each frequency of the result has its level from."""
-        knots_hz = np.concatenate([[0.0], self.formants_hz, self.formants_hz[-1:] * _BEYOND])
+    def map_to_source_hz(self, bins_hz: Array) -> Array:
+        """Return, for each frequency of the result, the frequency of the clip whose level it gets."""
+        knots_hz = np.concatenate([[0.0], self.formants_hz, self.formants_hz[-1:] * _BEYOND_F3_FACTOR])
         moved_hz = knots_hz * np.concatenate([self.factors[:1], self.factors, self.factors[-1:]])
         return np.asarray(np.interp(bins_hz, moved_hz, knots_hz), np.float64)
 
 
 def draw_jitter(samples: Samples, conversion: Conversion) -> Jitter:
-    """Return the random factors of a conversion. They depend on the samples, the voice and the take."""
+    """Return the random factors of a conversion. They depend on the samples, voice, locale and take."""
     steps = conversion.variation
     if not steps:
         return Jitter()
     digest = hashlib.blake2b(np.ascontiguousarray(samples).data, digest_size=8)
     digest.update("\0".join((conversion.voice_id, conversion.locale, str(conversion.take))).encode())
     seed = int.from_bytes(digest.digest(), "big")
-    drawn = random.Random(seed)  # noqa: S311  (a reading, not a secret)
-    pitch, liveliness, speed = (steps * drawn.uniform(-1, 1) for _ in range(3))
+    rng = random.Random(seed)  # noqa: S311  (a reading, not a secret)
+    pitch, liveliness, speed = (steps * rng.uniform(-1, 1) for _ in range(3))
     return Jitter(
         pitch=1 + _PITCH_PER_STEP * pitch,
         liveliness=1 + _LIVELINESS_PER_STEP * liveliness,
@@ -113,14 +123,14 @@ def draw_jitter(samples: Samples, conversion: Conversion) -> Jitter:
     )
 
 
-def change_of(source: Profile, target: Profile, conversion: Conversion, drawn: Jitter) -> Change:
-    """Return what turns the one voice into the other."""
+def compute_change(source: Profile, target: Profile, conversion: Conversion, jitter: Jitter) -> Change:
+    """Return the change from the voice `source` to the voice `target`."""
     register_hz = target.f0_hz or source.f0_hz
-    formants_hz, factors = _warp(source, target)
+    formants_hz, factors = _compute_warp(source, target)
     return Change(
         source_f0_hz=source.f0_hz,
-        result_f0_hz=register_hz * _pitch_factor(conversion.pitch) * drawn.pitch,
-        spread=_spread(source, target, conversion.retain_prosody) * drawn.liveliness,
+        result_f0_hz=register_hz * _compute_pitch_factor(conversion.pitch) * jitter.pitch,
+        spread=_compute_spread(source, target, conversion.retain_prosody) * jitter.liveliness,
         formants_hz=formants_hz,
         factors=factors,
         tilt_db=float(np.clip(target.tilt_db - source.tilt_db, -_TILT_BOUND_DB, _TILT_BOUND_DB))
@@ -129,30 +139,33 @@ def change_of(source: Profile, target: Profile, conversion: Conversion, drawn: J
     )
 
 
-def _pitch_factor(steps: int) -> float:
-    end = _HIGHEST_PITCH if steps > 0 else _LOWEST_PITCH
+def _compute_pitch_factor(steps: int) -> float:
+    end = _MAX_PITCH_FACTOR if steps > 0 else _MIN_PITCH_FACTOR
     return float(end ** (abs(steps) / 50))
 
 
-def _spread(source: Profile, target: Profile, retain_prosody: bool) -> float:  # noqa: FBT001  (a field's value)
+def _compute_spread(source: Profile, target: Profile, retain_prosody: bool) -> float:  # noqa: FBT001  (a field's value)
     if retain_prosody or not source.spread_semitones:
         return 1.0
     narrower = min(source.spread_semitones, target.spread_semitones or source.spread_semitones)
-    return float(np.clip(_FLATTENED * narrower / source.spread_semitones, _FLATTEST, _LIVELIEST))
+    return float(
+        np.clip(_FLAT_SPREAD_SHARE * narrower / source.spread_semitones, _MIN_FLAT_SPREAD, _MAX_FLAT_SPREAD)
+    )
 
 
-def _warp(source: Profile, target: Profile) -> tuple[Array, Array]:
-    """Return the clip's formants and the factors that bring them towards the target's, within bounds.
+def _compute_warp(source: Profile, target: Profile) -> tuple[Array, Array]:
+    """Return the formants of the clip, and the factors that move them towards the formants of the target.
 
-    A formant that was not found moves as the others do; all move alike where they would come too close.
+    A formant that was not measured gets the mean factor of the others. If formants would come too close, all
+    get the same factor.
     """
     from_hz = np.where(np.isnan(source.formants_hz), _USUAL_FORMANTS_HZ, source.formants_hz)
-    if (np.diff(from_hz) < _CLOSEST_HZ).any():
+    if (np.diff(from_hz) < _MIN_FORMANT_DISTANCE_HZ).any():
         from_hz = _USUAL_FORMANTS_HZ
-    log_factors = _FORMANT_TRUST * np.log(target.formants_hz / from_hz)
+    log_factors = _FORMANT_SHARES * np.log(target.formants_hz / from_hz)
     known = ~np.isnan(log_factors)
     others = float(log_factors[known].mean()) if known.any() else 0.0
     factors = np.exp(np.clip(np.where(known, log_factors, others), *np.log(_WARP_BOUNDS)))
-    if (np.diff(from_hz * factors) < _CLOSEST_HZ).any():
+    if (np.diff(from_hz * factors) < _MIN_FORMANT_DISTANCE_HZ).any():
         factors[:] = np.exp(np.log(factors).mean())
     return from_hz, factors

@@ -1,7 +1,7 @@
-"""A clip as the voice changer sees it: at its working rate, with its pitch and its level over time.
+"""Prepare a clip for the voice changer: resample it, and measure its pitch and level over time.
 
-A clip may be half an hour long. Whatever would hold a multiple of it in memory
-goes through it in pieces.
+A clip may be half an hour long. So steps that need much memory process it in
+pieces.
 """
 
 from collections.abc import Iterator
@@ -14,50 +14,58 @@ from speechframe.audio import measure
 from speechframe.audio.codec import Samples
 from speechframe.engines.base import Recording
 from speechframe.errors import EngineError
-from speechframe.local.engines.clip_levels import levels_db
+from speechframe.local.engines.clip_levels import measure_levels_db
 
-__all__ = ["HOP_S", "RATE_HZ", "AnalysedClip", "Array", "clip_of"]
+__all__ = ["HOP_S", "RATE_HZ", "AnalysedClip", "Array", "analyse_clip"]
 
 Array = NDArray[np.float64]
 
 RATE_HZ = 24_000
-"""What a clip is worked on at and comes out at: all that the voices here have, at half the cost of 48 kHz."""
+"""Sample rate of the analysis and of the result, as of the best voices of the service."""
 
 HOP_S = 0.01
-"""From one value of pitch and level to the next."""
+"""Time between two values of pitch or level in seconds."""
 
 _PIECE_S = 60
+"""Seconds of a piece."""
 _MARGIN_S = 1
+"""Seconds on both sides of a piece that the pitch tracker also gets."""
 _SHORTEST_S = 0.05
+"""Shortest clip in seconds."""
 _SILENT_DB = -80.0
-_UNHEARD_DB = 40.0
+"""A clip with a lower peak, in dBFS, is silent."""
+_INAUDIBLE_BELOW_DB = 40.0
+"""Steps at least this far below the loudest step count as unvoiced."""
 
-_VOICED_SHARE = 0.03
-_CHANCE_RUN_S = 0.12
-_CHANCE_HZ = 280.0
-"""A whisper seems voiced for moments, high up where its first formant rings. A voice holds on for longer."""
+_MIN_VOICED_SHARE = 0.03
+"""A clip with a smaller share of voiced steps among the audible steps is a whisper."""
+_WHISPER_RUN_S = 0.12
+_WHISPER_HZ = 280.0
+"""Usual length of voiced runs, and median pitch. A clip with shorter runs and a higher pitch is a whisper,
+because the tracker sometimes takes the first formant of a whisper for a pitch."""
 
-_OCTAVE_ERROR = 0.25
-"""So close to a whole octave off what is around it, a value is a multiple or a part of the true one."""
-_AROUND_FRAMES = 31
-_WIDEST_OCTAVES = 1.5
-"""Further from the clip's median nobody speaks: a value found there is not a pitch."""
+_OCTAVE_TOLERANCE = 0.25
+"""A pitch this close to a whole number of octaves from its neighbours, in octaves, is an octave error."""
+_NEIGHBOUR_STEPS = 31
+"""Number of neighbouring voiced steps whose median is compared."""
+_MAX_DEVIATION_OCTAVES = 1.5
+"""A pitch further than this from the median of the clip is an error of the tracker."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AnalysedClip:
-    """A clip at :data:`RATE_HZ` and what was measured every :data:`HOP_S`.
+    """A clip at :data:`RATE_HZ`, with a pitch and a level for each step of :data:`HOP_S`.
 
     Parameters
     ----------
     samples
-        float32, ``(frames,)``.
+        Mono float32, ``(frames,)``.
     f0_hz
-        The fundamental frequency, 0 where the clip is unvoiced.
+        Fundamental frequency of each step in Hz. 0 means unvoiced.
     level_db
-        The level, in dB below full scale.
+        Level of each step in dBFS.
     audio_seconds
-        The length of the recording it came from.
+        Length of the original recording.
     """
 
     samples: Samples
@@ -67,17 +75,17 @@ class AnalysedClip:
 
     @property
     def voiced(self) -> NDArray[np.bool_]:
-        """Where a pitch is heard."""
+        """Mask of the voiced steps."""
         return self.f0_hz > 0
 
 
-def clip_of(recording: Recording) -> AnalysedClip:
-    """Return a recording ready to be changed.
+def analyse_clip(recording: Recording) -> AnalysedClip:
+    """Resample a recording and measure its pitch and level. A whisper counts as unvoiced.
 
     Raises
     ------
     EngineError
-        Too short, silent, or with values that are not numbers.
+        The recording is too short, silent, or contains values that are not finite.
     """
     samples = recording.samples
     if recording.audio_seconds < _SHORTEST_S:
@@ -92,25 +100,25 @@ def clip_of(recording: Recording) -> AnalysedClip:
     if max(spans) < 10 ** (_SILENT_DB / 20):
         raise EngineError("the clip is silent: there is nothing in it that could be said in another voice")
     at_rate = _resample(samples, recording.sample_rate_hz)
-    # A constant is not heard, but would count as a level in the pauses.
+    # Remove a constant offset, because it is inaudible but would raise the level of pauses.
     at_rate = at_rate - at_rate.mean(dtype=np.float64).astype(np.float32)
-    level_db = levels_db(at_rate, RATE_HZ, HOP_S)
-    # The tracker knows a piece at a time: what hums in a pause must not count as voice in a silent piece.
-    heard = level_db > level_db.max() - _UNHEARD_DB
-    f0_hz = _f0_hz(at_rate) * heard
+    level_db = measure_levels_db(at_rate, RATE_HZ, HOP_S)
+    # The tracker sees one piece at a time, so it would find voice in the hum of a silent piece. Remove that.
+    heard = level_db > level_db.max() - _INAUDIBLE_BELOW_DB
+    f0_hz = _track_f0_hz(at_rate) * heard
     if _is_whispered(f0_hz, heard):
         f0_hz[:] = 0.0
     return AnalysedClip(at_rate, f0_hz, level_db, recording.audio_seconds)
 
 
-def _pieces(frames: int) -> Iterator[slice]:
+def _split_pieces(frames: int) -> Iterator[slice]:
     size = _PIECE_S * RATE_HZ
     for first in range(0, frames, size):
         yield slice(first, min(first + size, frames))
 
 
 def _resample(samples: Samples, rate_hz: int) -> Samples:
-    """Return the clip at :data:`RATE_HZ`, exactly as long, made piece by piece."""
+    """Resample the clip to :data:`RATE_HZ` piece by piece. Its length in seconds stays the same."""
     frames = max(1, round(len(samples) * RATE_HZ / rate_hz))
     if rate_hz == RATE_HZ:
         return samples
@@ -128,42 +136,42 @@ def _resample(samples: Samples, rate_hz: int) -> Samples:
     return out
 
 
-def _f0_hz(samples: Samples) -> Array:
+def _track_f0_hz(samples: Samples) -> Array:
     per_second = round(1 / HOP_S)
     found = []
-    for piece in _pieces(len(samples)):
+    for piece in _split_pieces(len(samples)):
         before = min(piece.start, _MARGIN_S * RATE_HZ)
         around = samples[piece.start - before : piece.stop + _MARGIN_S * RATE_HZ]
         f0_hz, _ = measure.f0_track(around, RATE_HZ, hop_ms=1000 * HOP_S)
         skipped = before * per_second // RATE_HZ
         wanted = -(-(piece.stop - piece.start) * per_second // RATE_HZ)
         found.append(f0_hz[skipped : skipped + wanted])
-    return _mended(np.concatenate(found))
+    return _correct_octaves(np.concatenate(found))
 
 
-def _mended(f0_hz: Array) -> Array:
-    """Return the track with octave errors put right, and without what no voice does."""
+def _correct_octaves(f0_hz: Array) -> Array:
+    """Correct octave errors of a pitch track in Hz. Values that no voice has become 0."""
     voiced = np.flatnonzero(f0_hz)
-    if len(voiced) < _AROUND_FRAMES:
+    if len(voiced) < _NEIGHBOUR_STEPS:
         return f0_hz
     octaves = np.log2(f0_hz[voiced])
-    half = _AROUND_FRAMES // 2
+    half = _NEIGHBOUR_STEPS // 2
     padded = np.pad(octaves, half, mode="reflect")
-    around = np.median(np.lib.stride_tricks.sliding_window_view(padded, _AROUND_FRAMES), axis=1)
+    around = np.median(np.lib.stride_tricks.sliding_window_view(padded, _NEIGHBOUR_STEPS), axis=1)
     off = octaves - around
-    octaves -= np.where(np.abs(off - np.rint(off)) < _OCTAVE_ERROR, np.rint(off), 0.0)
-    spoken = np.abs(octaves - np.median(octaves)) < _WIDEST_OCTAVES
+    octaves -= np.where(np.abs(off - np.rint(off)) < _OCTAVE_TOLERANCE, np.rint(off), 0.0)
+    spoken = np.abs(octaves - np.median(octaves)) < _MAX_DEVIATION_OCTAVES
     mended = np.zeros_like(f0_hz)
     mended[voiced[spoken]] = 2 ** octaves[spoken]
     return mended
 
 
 def _is_whispered(f0_hz: Array, heard: NDArray[np.bool_]) -> bool:
-    """Return whether what seems voiced is too little, or too short and too high, to be a voice."""
+    """Return True if the voiced steps are too few, or too short and too high, to be a voice."""
     voiced = f0_hz > 0
-    if np.count_nonzero(voiced) < _VOICED_SHARE * np.count_nonzero(heard):
+    if np.count_nonzero(voiced) < _MIN_VOICED_SHARE * np.count_nonzero(heard):
         return True
     edges = np.flatnonzero(np.diff(np.concatenate([[False], voiced, [False]]).astype(np.int8)))
     runs = np.diff(edges.reshape(-1, 2), axis=1)
     usual_run_s = HOP_S * float((runs**2).sum() / runs.sum())
-    return usual_run_s < _CHANCE_RUN_S and float(np.median(f0_hz[voiced])) > _CHANCE_HZ
+    return usual_run_s < _WHISPER_RUN_S and float(np.median(f0_hz[voiced])) > _WHISPER_HZ

@@ -1,14 +1,14 @@
 # ruff: noqa: RUF001  (letters of every script are what this file is made of)
-"""Texts for measuring a voice: a sentence in its language, or numerals if this file has no such sentence.
+"""Texts for measuring a voice: a sentence in its language, or numerals if this file has none.
 
-Every voice reads numerals in its own language. They sound a little lower than a sentence.
+Every voice reads numerals in its own language, but a little lower than a sentence.
 """
 
 from types import MappingProxyType
 
-from speechframe.spec.locales import language_of
+from speechframe.spec.locales import get_language
 
-__all__ = ["reference_text"]
+__all__ = ["get_reference_text"]
 
 _SENTENCES = MappingProxyType(
     {
@@ -98,12 +98,12 @@ _SENTENCES = MappingProxyType(
 _NUMERALS = "1 2 3 4 5 6 7 8 9 10 20 100."
 
 
-def reference_text(locale: str) -> str:
-    """Return what a voice is to say in a locale, to be measured.
+def get_reference_text(locale: str) -> str:
+    """Return the text in a locale that a voice speaks to be measured.
 
     Examples
     --------
-    >>> reference_text("es-MX").startswith("Buenos"), reference_text("eo")[:7]
+    >>> get_reference_text("es-MX").startswith("Buenos"), get_reference_text("eo")[:7]
     (True, '1 2 3 4')
     """
-    return _SENTENCES.get(language_of(locale), _NUMERALS)
+    return _SENTENCES.get(get_language(locale), _NUMERALS)

@@ -1,1 +1,1 @@
-"""What the service stores: keys, quotas, billed calls, clips."""
+"""The records that the service stores on disk: keys, quotas, billed calls and audio files."""

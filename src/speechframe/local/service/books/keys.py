@@ -1,4 +1,4 @@
-"""Keys and tokens of callers. They are found by hash, and the secrets are never stored or logged."""
+"""Keys and tokens of callers. They are found by their hash. The secrets are never stored or logged."""
 
 import hashlib
 import hmac
@@ -11,12 +11,14 @@ from pathlib import Path
 from speechframe.errors import SettingsError
 from speechframe.local.service.books.database import now
 from speechframe.local.service.config import KeySpec, parse_key
-from speechframe.settings import fingerprint
+from speechframe.settings import fingerprint_key
 from speechframe.settings.hidden import Hidden
 from speechframe.spec import billing, chosen
 
 KEY_FILE = "key"
-_SALT = "salt"
+"""Name of the file in the data folder that contains a generated key."""
+# Name of the row in the table `facts`.
+_SALT_NAME = "salt"
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Key:
     quota_millis
         Thousandths of a character that the key may use in a billing cycle.
     concurrency
-        The key's own limit of requests in flight, if there is one.
+        The key's own limit of requests in flight. None selects the defaults.
     """
 
     key_hash: bytes
@@ -42,46 +44,50 @@ class Key:
 
 
 class KeyRing:
-    """The keys that this process accepts. It finds the key for a secret that a caller sent.
+    """The keys that this process accepts. The methods find the key for a secret that a caller sent.
 
     Parameters
     ----------
     salt
-        Secret of the data folder. Equal keys have different hashes in different folders.
+        Random bytes of the data folder. They make the hashes of equal keys differ between folders.
     specs
-        The accepted keys. Keys of an earlier start are refused, but their balances are kept.
+        The accepted keys. The database keeps the balances of other keys.
     balance
-        Name of a balance. A key can have several balances, because its hash depends on this name.
+        Name of the balance that the ring's keys use. The hash of a key depends on this name, so one key has a
+        separate balance in each ring.
     """
 
     def __init__(self, salt: bytes, specs: Iterable[KeySpec], balance: str = "") -> None:
         self._salt = salt
         self._balance = balance.encode()
-        self._keys = tuple(self._key(spec) for spec in specs)
+        self._keys = tuple(self._make_key(spec) for spec in specs)
 
-    def _key(self, spec: KeySpec) -> Key:
+    def _make_key(self, spec: KeySpec) -> Key:
         return Key(
-            self.hashed(Hidden(spec.key.get_secret_value())),
-            fingerprint(spec.key),
-            spec.quota_characters * billing.CREDIT,
+            self.hash_secret(Hidden(spec.key.get_secret_value())),
+            fingerprint_key(spec.key),
+            spec.quota_characters * billing.MILLICREDITS_PER_CREDIT,
             spec.concurrency,
         )
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._keys)
 
-    def hashed(self, secret: str) -> bytes:
+    def hash_secret(self, secret: str) -> bytes:
         """Return the salted hash of a caller's secret, as the database stores it."""
         return hashlib.blake2b(
             secret.encode(errors="surrogateescape"), key=self._salt, person=self._balance, digest_size=32
         ).digest()
 
     def find(self, secret: str) -> Key | None:
-        """Return the key a caller sent. The time taken does not depend on how many characters are right."""
-        return self.find_hash(self.hashed(secret))
+        """Return the accepted key for a caller's secret, or None.
 
-    def find_hash(self, key_hash: bytes) -> Key | None:
-        """Return the key with this hash, if it is accepted now."""
+        The time does not depend on the number of correct characters.
+        """
+        return self.find_by_hash(self.hash_secret(secret))
+
+    def find_by_hash(self, key_hash: bytes) -> Key | None:
+        """Return the accepted key with this hash, or None."""
         found = None
         for key in self._keys:
             if hmac.compare_digest(key.key_hash, key_hash):
@@ -89,16 +95,16 @@ class KeyRing:
         return found
 
 
-def salt_of(connection: sqlite3.Connection) -> bytes:
-    """Return the data folder's salt. The first call makes the salt.
+def load_salt(connection: sqlite3.Connection) -> bytes:
+    """Return the data folder's salt. The first call creates it.
 
     Raises
     ------
     SettingsError
-        The salt is damaged. Without the salt, no key finds its balance.
+        The salt is damaged. Without the salt, the balances of keys cannot be found.
     """
-    connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (_SALT, secrets.token_bytes(32)))
-    (salt,) = connection.execute("SELECT value FROM facts WHERE name = ?", (_SALT,)).fetchone()
+    connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (_SALT_NAME, secrets.token_bytes(32)))
+    (salt,) = connection.execute("SELECT value FROM facts WHERE name = ?", (_SALT_NAME,)).fetchone()
     if not isinstance(salt, bytes):
         raise SettingsError(
             "the salt in the database of the data folder is damaged, so no key finds its balance. "
@@ -108,7 +114,7 @@ def salt_of(connection: sqlite3.Connection) -> bytes:
 
 
 def record_keys(connection: sqlite3.Connection, ring: KeyRing) -> None:
-    """Store the quota of each accepted key. The amount that a key has used does not change."""
+    """Store the quota of each accepted key. The used amounts do not change."""
     connection.executemany(
         "INSERT INTO keys VALUES (?, ?, ?) ON CONFLICT (key_hash) "
         "DO UPDATE SET quota_millis = excluded.quota_millis, seen_at = excluded.seen_at",
@@ -118,27 +124,30 @@ def record_keys(connection: sqlite3.Connection, ring: KeyRing) -> None:
 
 def make_token(connection: sqlite3.Connection, ring: KeyRing, key: Key) -> tuple[Hidden, float]:
     """Return a new token and the Unix time in seconds at which it expires."""
-    token, expires_at = Hidden(secrets.token_urlsafe(32)), now() + chosen.TOKEN_SECONDS
+    token, expires_at = Hidden(secrets.token_urlsafe(32)), now() + chosen.TOKEN_LIFETIME_SECONDS
     connection.execute("DELETE FROM tokens WHERE expires_at <= ?", (now(),))
-    connection.execute("INSERT INTO tokens VALUES (?, ?, ?)", (ring.hashed(token), key.key_hash, expires_at))
+    connection.execute(
+        "INSERT INTO tokens VALUES (?, ?, ?)", (ring.hash_secret(token), key.key_hash, expires_at)
+    )
     return token, expires_at
 
 
 def find_token(connection: sqlite3.Connection, ring: KeyRing, token: str) -> Key | None:
-    """Return the key of a token, if the token has not expired and the key is accepted."""
+    """Return the key of a token. Return None if the token is unknown or expired, or the key not accepted."""
     row = connection.execute(
-        "SELECT key_hash FROM tokens WHERE token_hash = ? AND expires_at > ?", (ring.hashed(token), now())
+        "SELECT key_hash FROM tokens WHERE token_hash = ? AND expires_at > ?",
+        (ring.hash_secret(token), now()),
     ).fetchone()
-    return ring.find_hash(bytes(row[0])) if row else None
+    return ring.find_by_hash(bytes(row[0])) if row else None
 
 
-def own_key(data: Path) -> KeySpec:
-    """Return the key in ``data/key``. The first call makes the file, with mode 600.
+def load_own_key(data: Path) -> KeySpec:
+    """Return the key in the file ``data/key``. Create a missing file with a new key and mode 600.
 
     Raises
     ------
     SettingsError
-        The file does not contain a key, or cannot be read or made.
+        The file does not contain a key, or cannot be read or created.
     """
     path = data / KEY_FILE
     try:
@@ -152,8 +161,8 @@ def own_key(data: Path) -> KeySpec:
 
 
 def _make_key_file(path: Path) -> None:
-    # The whole file is written under another name and then linked. If two services start at the same time,
-    # one of them makes the key. Both read this key, and neither reads half of a key.
+    # Write the whole file under another name, then link it. If two services start at the same time, both
+    # then read the same complete key.
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     part.touch(mode=0o600, exist_ok=False)
     try:

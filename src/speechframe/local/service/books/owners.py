@@ -1,7 +1,7 @@
-"""The live service processes. Reservations of a dead process are released.
+"""Register service processes as owners of reservations, and release those of dead processes.
 
-Each process holds a lock on a file of its own while it lives. The kernel frees the lock when the process
-ends. A pid would not be enough, because pids are used again, and another container has the same pids.
+Each process holds a lock on its own file. The kernel frees the lock when the process ends. A pid would not
+be enough, because pids are reused, and another container may have the same pids.
 """
 
 import contextlib
@@ -18,11 +18,12 @@ from speechframe.local.service.dubbing import jobs as dub_jobs
 
 log = logging.getLogger("speechframe.service")
 
-FOLDER = "owners"
+FOLDER_NAME = "owners"
+"""Folder of the lock files, below the data folder."""
 
 
 class Owner:
-    """The mark of this process on the data folder, a file that it locks from start to end.
+    """An owner of reservations: this process. It locks a file in the data folder until :meth:`close`.
 
     Parameters
     ----------
@@ -32,34 +33,35 @@ class Owner:
 
     def __init__(self, data: Path) -> None:
         self.name = secrets.token_hex(8)
-        self._folder = data / FOLDER
+        self._folder = data / FOLDER_NAME
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._path = self._folder / self.name
-        # Locked before it is in the database, so that no other process can take it for a dead one's.
+        # Lock the file before `register` adds the owner to the database. Otherwise another process could
+        # find the owner without a lock, and treat it as dead.
         self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def register(self, connection: sqlite3.Connection) -> None:
-        """Make this process known as an owner of reservations."""
+        """Add this process to the table of owners."""
         connection.execute("INSERT INTO owners VALUES (?, ?, ?)", (self.name, os.getpid(), now()))
 
-    def reap(self, connection: sqlite3.Connection) -> int:
-        """Release the reservations and jobs of dead processes. Return the number of these processes."""
+    def release_dead_owners(self, connection: sqlite3.Connection) -> int:
+        """Release the reservations and jobs of dead processes. Return the number of dead processes."""
         others = connection.execute("SELECT owner FROM owners WHERE owner != ?", (self.name,)).fetchall()
         dead = [name for (name,) in others if self.is_dead(name)]
         for name in dead:
-            _release(connection, name)
+            _release_owner(connection, name)
         return len(dead)
 
     def is_dead(self, name: str) -> bool:
-        """Return True if the process of this name has ended."""
+        """Return True if the process of this name has ended. Its lock file is then removed."""
         path = self._folder / name
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return True
         except (OSError, ValueError) as error:
-            # Perhaps another user's process. It counts as alive, and its reservations stay.
+            # The file may belong to another user. Its process counts as alive and keeps its reservations.
             log.warning("the owner file %r cannot be opened: %s", name, error)
             return False
         try:
@@ -72,18 +74,18 @@ class Owner:
         finally:
             os.close(file)
 
-    def leave(self, connection: sqlite3.Connection) -> None:
-        """Release the reservations of this process and remove its mark."""
-        _release(connection, self.name)
+    def unregister(self, connection: sqlite3.Connection) -> None:
+        """Release the reservations and jobs of this process, and remove its lock file."""
+        _release_owner(connection, self.name)
         with contextlib.suppress(OSError):
             self._path.unlink()
 
     def close(self) -> None:
-        """Let the lock go."""
+        """Release the lock."""
         os.close(self._file)
 
 
-def _release(connection: sqlite3.Connection, name: str) -> None:
+def _release_owner(connection: sqlite3.Connection, name: str) -> None:
     quota.release_owner(connection, name)
     dub_jobs.release_owner(connection, name)
     connection.execute("DELETE FROM owners WHERE owner = ?", (name,))

@@ -1,14 +1,14 @@
-"""Balances: reserve before synthesis, settle or release after; int64 thousandths of a character inside.
+"""Reserve the price before synthesis, and settle or release the reservation afterwards.
 
-A balance is what a key has used in a billing cycle (a calendar month, UTC);
-what is reserved by requests in flight counts against the quota too, so that
-however many run at once it is never passed. The functions are steps of one
-transaction of :mod:`~speechframe.local.service.books.database`; a reservation belongs to
-the service process that made it, and goes when that process is dead.
+Amounts are whole numbers of thousandths of a character ("millis"). A balance is the amount that a key has
+used in a billing cycle (a calendar month, UTC). Reservations of requests in flight also count against the
+quota, so requests at the same time never exceed it. Each function is a step of a transaction of
+:mod:`~speechframe.local.service.books.database`. A reservation belongs to the service process that made it.
+It is released when this process is found dead.
 
-Requests that carry one idempotency key at the same time share one
-reservation: the first holds it, the others hold nothing, and whoever settles
-first is billed. If the holder fails, the reservation passes on to another.
+Requests in flight with the same idempotency key share one reservation. The first request holds the amount,
+and the others hold 0. The request that settles first is billed. If the holder fails, the amount passes to
+another request.
 """
 
 import datetime as dt
@@ -18,7 +18,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from speechframe.local.service.books.database import now
-from speechframe.local.service.books.idempotency import Mark, billed_part, find_billed, keep
+from speechframe.local.service.books.idempotency import (
+    IdempotencyMark,
+    find_billed_part_millis,
+    is_billed,
+    record_answer,
+)
 from speechframe.local.service.books.keys import Key
 from speechframe.spec import billing
 
@@ -29,7 +34,7 @@ class QuotaExhausted(Exception):
     Parameters
     ----------
     left_millis
-        What could still be reserved.
+        The amount that could still be reserved, in thousandths of a character.
     """
 
     def __init__(self, left_millis: int) -> None:
@@ -39,90 +44,97 @@ class QuotaExhausted(Exception):
 
 @dataclass(frozen=True)
 class Balance:
-    """What a key has used and may use in a billing cycle, in thousandths of a character."""
+    """The quota and the used amount of a key in a billing cycle, in thousandths of a character."""
 
     quota_millis: int
     used_millis: int
 
     @property
     def remaining_characters(self) -> int:
-        """Whole characters left; never negative, also when a quota was lowered below what is used."""
-        return max(0, self.quota_millis - self.used_millis) // billing.CREDIT
+        """Whole characters left. 0 if the quota was lowered below the used amount."""
+        return max(0, self.quota_millis - self.used_millis) // billing.MILLICREDITS_PER_CREDIT
 
     @property
     def used_characters(self) -> int:
-        """Characters used, a started one counted whole."""
-        return -(-self.used_millis // billing.CREDIT)
+        """Characters used, rounded up."""
+        return -(-self.used_millis // billing.MILLICREDITS_PER_CREDIT)
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """What is set aside for one request.
+    """The reservation of one request. The amount is in the database.
 
     Parameters
     ----------
     id
-        Its name in the table.
+        Id of the row in the table ``reservations``.
     owner
-        The service process it belongs to.
+        Name of the service process that made the reservation.
     key
-        Who pays.
+        The key that pays.
     mark
-        The request's idempotency key and body, if it has one.
+        Hashes of the request's idempotency key and body. None for a request without an idempotency key.
     operation
-        What the books call it.
+        Name of the operation in the table ``billed``, such as "dub".
     """
 
     id: str
     owner: str
     key: Key
-    mark: Mark | None
+    mark: IdempotencyMark | None
     operation: str
 
 
-def make_reservation(owner: str, key: Key, mark: Mark | None, operation: str) -> Reservation:
-    """Name a reservation before it is made, so that it can be given back without knowing whether it was."""
+def make_reservation(owner: str, key: Key, mark: IdempotencyMark | None, operation: str) -> Reservation:
+    """Return a reservation with a new id, without writing to the database.
+
+    The id exists before the amount is reserved. So the caller can release the reservation even if it does not
+    know whether :func:`reserve` succeeded.
+    """
     return Reservation(secrets.token_hex(16), owner, key, mark, operation)
 
 
-def cycle_of(moment: float) -> str:
+def format_cycle(moment: float) -> str:
     """Return the billing cycle of a Unix time.
 
     Examples
     --------
-    >>> cycle_of(0.0)
+    >>> format_cycle(0.0)
     '1970-01'
     """
     return dt.datetime.fromtimestamp(moment, dt.UTC).strftime("%Y-%m")
 
 
-def balance(connection: sqlite3.Connection, key: Key, cycle: str | None = None) -> Balance:
-    """Return the balance of the current cycle, or of `cycle`."""
+def read_balance(connection: sqlite3.Connection, key: Key, cycle: str | None = None) -> Balance:
+    """Return the balance of a key in `cycle`, by default the current billing cycle."""
     row = connection.execute(
         "SELECT used_millis FROM usage WHERE key_hash = ? AND cycle = ?",
-        (key.key_hash, cycle or cycle_of(now())),
+        (key.key_hash, cycle or format_cycle(now())),
     ).fetchone()
     return Balance(key.quota_millis, row[0] if row else 0)
 
 
 def reserve(connection: sqlite3.Connection, reservation: Reservation, millis: int) -> bool:
-    """Set `millis` aside; return True when the request was billed before and this is a repeat.
+    """Reserve `millis` for a request. Return True if the request repeats a request that was billed.
+
+    Nothing is reserved for such a repeat, or if another request in flight holds the amount for the same
+    idempotency key. A part that was billed before is subtracted from `millis`.
 
     Raises
     ------
     QuotaExhausted
-        When quota minus used minus reserved is less than `millis`.
+        The amount to reserve is larger than quota minus used minus reserved.
     idempotency.OtherBody
-        When the idempotency key came with another body.
+        The idempotency key belongs to a request with another body.
     """
     key, mark = reservation.key, reservation.mark
     moment = now()
-    repeat = mark is not None and find_billed(connection, key.key_hash, mark, moment)
-    if repeat or (mark is not None and _held_by_other(connection, key, mark)):
+    repeat = mark is not None and is_billed(connection, key.key_hash, mark, moment)
+    if repeat or (mark is not None and _is_held_by_other(connection, key, mark)):
         millis = 0
-    millis = max(0, millis - billed_part(connection, key.key_hash, mark, moment))
-    cycle = cycle_of(moment)
-    left = _left_millis(connection, key, cycle)
+    millis = max(0, millis - find_billed_part_millis(connection, key.key_hash, mark, moment))
+    cycle = format_cycle(moment)
+    left = _compute_left_millis(connection, key, cycle)
     if millis and millis > left:
         raise QuotaExhausted(max(0, left))
     connection.execute(
@@ -141,7 +153,7 @@ def reserve(connection: sqlite3.Connection, reservation: Reservation, millis: in
     return repeat
 
 
-def _left_millis(connection: sqlite3.Connection, key: Key, cycle: str) -> int:
+def _compute_left_millis(connection: sqlite3.Connection, key: Key, cycle: str) -> int:
     used, reserved = connection.execute(
         "SELECT (SELECT used_millis FROM usage WHERE key_hash = :key AND cycle = :cycle),"
         " (SELECT SUM(millis) FROM reservations WHERE key_hash = :key AND cycle = :cycle)",
@@ -150,7 +162,7 @@ def _left_millis(connection: sqlite3.Connection, key: Key, cycle: str) -> int:
     return key.quota_millis - (used or 0) - (reserved or 0)
 
 
-def _held_by_other(connection: sqlite3.Connection, key: Key, mark: Mark) -> bool:
+def _is_held_by_other(connection: sqlite3.Connection, key: Key, mark: IdempotencyMark) -> bool:
     rows = connection.execute(
         "SELECT body_hash FROM reservations WHERE key_hash = ? AND idempotency = ?",
         (key.key_hash, mark.key_hash),
@@ -161,34 +173,38 @@ def _held_by_other(connection: sqlite3.Connection, key: Key, mark: Mark) -> bool
 
 
 def settle(connection: sqlite3.Connection, reservation: Reservation, millis: int) -> Balance:
-    """Bill `millis` unless the request was billed before; drop the reservation; return the balance after.
+    """Bill `millis`, less what was billed before. Remove the reservation and return the new balance.
 
-    Billed in the cycle it was reserved in: a request that runs over midnight
-    on the last of the month belongs to the month it was sent in.
+    The amount counts in the billing cycle of the reservation. So a request that runs past the end of a month
+    belongs to the month in which it was sent.
     """
     key, mark = reservation.key, reservation.mark
     row = connection.execute("SELECT cycle FROM reservations WHERE id = ?", (reservation.id,)).fetchone()
-    cycle = row[0] if row else cycle_of(now())
-    if mark is not None and find_billed(connection, key.key_hash, mark, now()):
+    cycle = row[0] if row else format_cycle(now())
+    if mark is not None and is_billed(connection, key.key_hash, mark, now()):
         millis = 0
     elif mark is not None:
-        whole, millis = millis, max(0, millis - billed_part(connection, key.key_hash, mark, now()))
-        keep(connection, key.key_hash, mark, whole)
-        # Others with this key in flight will find the record; what one of them holds for all is free again.
+        total_millis, millis = (
+            millis,
+            max(0, millis - find_billed_part_millis(connection, key.key_hash, mark, now())),
+        )
+        record_answer(connection, key.key_hash, mark, total_millis)
+        # Other requests in flight with this idempotency key will find the record and cost nothing. So the
+        # amount that one of them may hold is released.
         connection.execute(
             "UPDATE reservations SET millis = 0 WHERE key_hash = ? AND idempotency = ?",
             (key.key_hash, mark.key_hash),
         )
     connection.execute("DELETE FROM reservations WHERE id = ?", (reservation.id,))
-    _bill(connection, reservation, cycle, millis)
-    return balance(connection, key, cycle)
+    _record_bill(connection, reservation, cycle, millis)
+    return read_balance(connection, key, cycle)
 
 
 def settle_part(connection: sqlite3.Connection, reservation: Reservation, millis: int) -> None:
-    """Bill `millis` of a request that was broken off, and give the reservation back.
+    """Bill `millis` of a request that was broken off, and release its reservation.
 
-    Its idempotency key stands for that part: a repeat is billed for what is left, so that all of them
-    together cost what one costs.
+    The billed part is recorded for the idempotency key. A repeat is billed only for the rest, so all repeats
+    together cost as much as one complete request. Nothing happens if the reservation no longer exists.
     """
     key, mark = reservation.key, reservation.mark
     row = connection.execute("SELECT cycle FROM reservations WHERE id = ?", (reservation.id,)).fetchone()
@@ -196,20 +212,21 @@ def settle_part(connection: sqlite3.Connection, reservation: Reservation, millis
         return
     release(connection, reservation.id)
     if mark is not None:
-        if find_billed(connection, key.key_hash, mark, now()):
+        if is_billed(connection, key.key_hash, mark, now()):
             return
-        before = billed_part(connection, key.key_hash, mark, now())
-        keep(connection, key.key_hash, mark, max(before, millis), status=HTTPStatus.PARTIAL_CONTENT)
+        before = find_billed_part_millis(connection, key.key_hash, mark, now())
+        record_answer(connection, key.key_hash, mark, max(before, millis), status=HTTPStatus.PARTIAL_CONTENT)
         millis = max(0, millis - before)
-        # Another with this key in flight holds it for all, and need not hold what is paid.
+        # `release` may have passed the amount to another request with this idempotency key. That request no
+        # longer needs to hold the part that is billed now.
         connection.execute(
             "UPDATE reservations SET millis = MAX(0, millis - ?) WHERE key_hash = ? AND idempotency = ?",
             (millis, key.key_hash, mark.key_hash),
         )
-    _bill(connection, reservation, row[0], millis)
+    _record_bill(connection, reservation, row[0], millis)
 
 
-def _bill(connection: sqlite3.Connection, reservation: Reservation, cycle: str, millis: int) -> None:
+def _record_bill(connection: sqlite3.Connection, reservation: Reservation, cycle: str, millis: int) -> None:
     key_hash = reservation.key.key_hash
     connection.execute(
         "INSERT INTO usage VALUES (?, ?, ?) ON CONFLICT (key_hash, cycle) "
@@ -225,7 +242,7 @@ def _bill(connection: sqlite3.Connection, reservation: Reservation, cycle: str, 
 
 
 def release(connection: sqlite3.Connection, reservation_id: str) -> None:
-    """Give a reservation back, or pass it on to another request in flight with the same idempotency key."""
+    """Release a reservation, or pass its amount to another request in flight with its idempotency key."""
     row = connection.execute(
         "DELETE FROM reservations WHERE id = ? RETURNING key_hash, idempotency, millis", (reservation_id,)
     ).fetchone()
@@ -240,7 +257,7 @@ def release(connection: sqlite3.Connection, reservation_id: str) -> None:
 
 
 def release_owner(connection: sqlite3.Connection, owner: str) -> None:
-    """Give back everything a service process had reserved."""
+    """Release all reservations of a service process."""
     for (reservation_id,) in connection.execute(
         "SELECT id FROM reservations WHERE owner = ?", (owner,)
     ).fetchall():

@@ -1,6 +1,8 @@
-"""The audio behind ``audioFile`` links: files under unguessable names, an index, 24 hours, a size limit.
+"""The shelf: the audio files behind ``audioFile`` links, and their index in the database.
 
-Base64 answers never come here (zero retention); their audio lies among the uploads while it is sent.
+The names of the files cannot be guessed. Files are removed after 24 hours, or if the shelf exceeds its size
+limit. Audio of base64 answers is never on the shelf (zero retention). It is in the folder of uploads while
+the answer is sent.
 """
 
 import contextlib
@@ -14,9 +16,11 @@ from pathlib import Path
 from speechframe.local.service.books.database import now
 from speechframe.spec import chosen
 
-FOLDER = "audio"
+FOLDER_NAME = "audio"
+"""Folder of the audio files, below the data folder."""
 
-# A file that no index row names after this long was left by a service that was killed: longer than any job.
+# Seconds. A file that is this old and not in the index was left by a killed service, because no job takes
+# this long.
 _ORPHAN_S = 3600.0
 
 
@@ -27,9 +31,9 @@ class ShelvedFile:
     Parameters
     ----------
     id
-        The unguessable part of its address.
+        The part of the file's address that cannot be guessed.
     file_name
-        Its name in the folder: id and extension.
+        Name of the file in the folder: the id and an extension.
     """
 
     id: str
@@ -37,10 +41,20 @@ class ShelvedFile:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the index says of a clip that may be served."""
+class ServableFile:
+    """A file that may be served.
 
-    path: Path
+    Parameters
+    ----------
+    path
+        Path of the file.
+    content_type
+        Media type of the file.
+    expires_at
+        Unix time in seconds at which the link expires.
+    """
+
+    build_path: Path
     content_type: str
     expires_at: float
 
@@ -53,55 +67,55 @@ class Shelf:
     data
         The data folder.
     limit_bytes
-        Above it the oldest files go.
+        Total size above which the oldest files are removed.
     """
 
     def __init__(self, data: Path, limit_bytes: int) -> None:
-        self.folder = data / FOLDER
+        self.folder = data / FOLDER_NAME
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self._limit_bytes = limit_bytes
 
     @staticmethod
-    def new_clip(extension: str) -> ShelvedFile:
-        """Return a name for a file that is still to be written."""
+    def make_clip(extension: str) -> ShelvedFile:
+        """Return a new name for a file. The caller writes the file."""
         clip_id = secrets.token_hex(16)
         return ShelvedFile(clip_id, f"{clip_id}.{extension}")
 
-    def path(self, clip: ShelvedFile) -> Path:
-        """Return where the clip's bytes are, or are to be written."""
+    def build_path(self, clip: ShelvedFile) -> Path:
+        """Return the path of a file, whether it is written or not."""
         return self.folder / clip.file_name
 
     @staticmethod
     def put(connection: sqlite3.Connection, clip: ShelvedFile, content_type: str, size_bytes: int) -> None:
-        """Make a written file known: from here on it is served."""
+        """Add a written file to the index. From now on its link works."""
         connection.execute(
             "INSERT INTO shelf VALUES (?, ?, ?, ?, ?)",
             (clip.id, clip.file_name, content_type, size_bytes, now()),
         )
 
-    def find(self, connection: sqlite3.Connection, file_name: str) -> Found | None:
-        """Return the clip of this name while it lives.
+    def find(self, connection: sqlite3.Connection, file_name: str) -> ServableFile | None:
+        """Return the file of this name, or None if it is unknown or has expired.
 
-        The path is made of the index's own words, never of the caller's.
+        The path is made from the name in the index, never from the caller's text.
         """
         row = connection.execute(
             "SELECT file_name, content_type, made_at FROM shelf "
             "WHERE id = ? AND file_name = ? AND made_at > ?",
-            (file_name.partition(".")[0], file_name, now() - chosen.SHELF_SECONDS),
+            (file_name.partition(".")[0], file_name, now() - chosen.AUDIO_LINK_SECONDS),
         ).fetchone()
         if row is None:
             return None
-        return Found(self.folder / row[0], row[1], row[2] + chosen.SHELF_SECONDS)
+        return ServableFile(self.folder / row[0], row[1], row[2] + chosen.AUDIO_LINK_SECONDS)
 
-    def drop_old(self, connection: sqlite3.Connection, long_there: Iterable[str] = ()) -> list[str]:
-        """Take what is too old, or too much, out of the index; return the file names to remove.
+    def remove_expired(self, connection: sqlite3.Connection, long_there: Iterable[str] = ()) -> list[str]:
+        """Remove old files, and the oldest above the size limit, from the index. Return the names to delete.
 
-        Of the files that are `long_there`, those that the index does not name are to be removed too.
+        Names in `list_old_files` that the index does not contain are returned, too.
         """
         gone = connection.execute(
-            "DELETE FROM shelf WHERE made_at <= ? RETURNING file_name", (now() - chosen.SHELF_SECONDS,)
+            "DELETE FROM shelf WHERE made_at <= ? RETURNING file_name", (now() - chosen.AUDIO_LINK_SECONDS,)
         ).fetchall()
-        # A running sum from the newest on: what lies beyond the limit is the oldest.
+        # Add up the sizes, the newest file first. The files at which the sum exceeds the limit are removed.
         gone += connection.execute(
             "DELETE FROM shelf WHERE id IN (SELECT id FROM (SELECT id, SUM(size) OVER "
             "(ORDER BY made_at DESC, id) AS total FROM shelf) WHERE total > ?) RETURNING file_name",
@@ -110,8 +124,8 @@ class Shelf:
         known = {name for (name,) in connection.execute("SELECT file_name FROM shelf")}
         return [name for (name,) in gone] + [name for name in long_there if name not in known]
 
-    def long_there(self) -> list[str]:
-        """Return the names of files that are older than any job in flight."""
+    def list_old_files(self) -> list[str]:
+        """Return the names of files that were written more than an hour ago."""
         before = time.time() - _ORPHAN_S
         found = []
         for path in self.folder.iterdir():
@@ -121,7 +135,7 @@ class Shelf:
         return found
 
     def remove(self, file_names: Iterable[str]) -> None:
-        """Remove files that the index no longer names."""
+        """Delete files. Ignore files that cannot be deleted."""
         for name in file_names:
             with contextlib.suppress(OSError):
                 (self.folder / name).unlink()

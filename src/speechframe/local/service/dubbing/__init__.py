@@ -1,1 +1,1 @@
-"""The calls, jobs and queue of dubbing, and webhooks."""
+"""Dubbing: the calls, the jobs and their queue, and webhooks."""

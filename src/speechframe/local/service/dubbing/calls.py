@@ -1,4 +1,4 @@
-"""The calls of dubbing (section 4.5) for languages, status, files, reviews and projects."""
+"""Dubbing calls (section 4.5) for languages, job status, files, reviews and projects."""
 
 import itertools
 import secrets
@@ -11,16 +11,16 @@ from speechframe.local.dubbing import script
 from speechframe.local.dubbing.folder import LocaleOutcome
 from speechframe.local.service.books.database import now
 from speechframe.local.service.books.keys import Key
-from speechframe.local.service.books.unreadable import Skipped, Unreadable, read
+from speechframe.local.service.books.unreadable import SkippedRecords, UnreadableRecord, parse_record
 from speechframe.local.service.dubbing import jobs as dub_jobs
 from speechframe.local.service.dubbing.jobs import FILES_PATH, JobRow
-from speechframe.local.service.http.answers import json_response, refuse
+from speechframe.local.service.http.answers import build_json_response, refuse
 from speechframe.local.service.http.auth import require_dub_key
-from speechframe.local.service.http.body import checked, read_body_in_time, unknown_warning
-from speechframe.local.service.speech.audio import base_url
+from speechframe.local.service.http.body import check_fields, describe_unknown_fields, read_body_in_time
+from speechframe.local.service.speech.audio import build_base_url
 from speechframe.local.service.state import STATE, State
 from speechframe.spec import chosen
-from speechframe.spec.check import shown
+from speechframe.spec.check import shorten_value
 from speechframe.spec.dubbing import (
     MEDIA_TYPES,
     DubUtterances,
@@ -34,85 +34,93 @@ from speechframe.spec.dubbing import (
     UtterancesQuery,
     UtterancesUpdateRequest,
 )
-from speechframe.spec.locales import dubbing_spelling, normalise
+from speechframe.spec.locales import convert_to_dubbing_spelling, normalise
 
 _TEXT_TYPES = {".srt": "application/x-subrip", ".vtt": "text/vtt"}
+"""Media types of subtitle files, by suffix."""
 
-PATH = FILES_PATH + "/{link:[^/]+}/{name:[^/]+}"
+FILE_ROUTE = FILES_PATH + "/{link:[^/]+}/{name:[^/]+}"
+"""Route of the files of dubs."""
 
 
 async def list_destination_languages(request: web.Request) -> web.Response:
     """Answer ``GET /v1/dub/list-destination-languages``."""
     require_dub_key(request)
-    return json_response(RootModel(request.app[STATE].languages.listed_targets))
+    return build_json_response(RootModel(request.app[STATE].languages.listed_targets))
 
 
 async def list_source_languages(request: web.Request) -> web.Response:
     """Answer ``GET /v1/dub/list-source-languages``."""
     require_dub_key(request)
-    return json_response(RootModel(request.app[STATE].languages.listed_sources))
+    return build_json_response(RootModel(request.app[STATE].languages.listed_sources))
 
 
-async def job_status(request: web.Request) -> web.Response:
+async def show_job_status(request: web.Request) -> web.Response:
     """Answer ``GET /v1/dub/jobs/{job_id}/status``."""
-    return await _status(request, require_dub_key(request))
+    return await _answer_status(request, require_dub_key(request))
 
 
-async def _status(request: web.Request, key: Key, warning: str | None = None) -> web.Response:
-    state, url = request.app[STATE], base_url(request)
-    job = await _job(request, state, key)
-    told = await state.database.read(lambda c: dub_jobs.status_of(c, job, url))
-    return json_response(told, [warning])
+async def _answer_status(request: web.Request, key: Key, warning: str | None = None) -> web.Response:
+    state, url = request.app[STATE], build_base_url(request)
+    job = await _find_job(request, state, key)
+    status = await state.database.read(lambda c: dub_jobs.describe_status(c, job, url))
+    return build_json_response(status, [warning])
 
 
-async def utterances(request: web.Request) -> web.Response:
+async def list_utterances(request: web.Request) -> web.Response:
     """Answer ``GET /v1/dub/jobs/{job_id}/utterances``."""
     state = request.app[STATE]
-    job = await _job(request, state, require_dub_key(request))
-    wanted, _ = checked(UtterancesQuery, {name: value for name, value in request.query.items() if value})
-    locale, outcome = await _outcome(state, job, wanted.locale)
-    told = {**dict(outcome), "job_id": job.job_id, "locale": dubbing_spelling(locale)}
-    return json_response(DubUtterances.model_validate(told))
+    job = await _find_job(request, state, require_dub_key(request))
+    query, _ = check_fields(UtterancesQuery, {name: value for name, value in request.query.items() if value})
+    locale, outcome = await _find_outcome(state, job, query.locale)
+    fields = {**dict(outcome), "job_id": job.job_id, "locale": convert_to_dubbing_spelling(locale)}
+    return build_json_response(DubUtterances.model_validate(fields))
 
 
 async def update_utterances(request: web.Request) -> web.Response:
     """Answer ``PUT /v1/dub/jobs/{job_id}/utterances``, which corrects texts and voices."""
     state = request.app[STATE]
     key = require_dub_key(request)
-    wanted, result = checked(UtterancesUpdateRequest, await read_body_in_time(request, state.config))
-    job = await _job(request, state, key)
+    wanted, result = check_fields(UtterancesUpdateRequest, await read_body_in_time(request, state.config))
+    job = await _find_job(request, state, key)
     if not job.is_reviewed:
-        refuse("the job is not of a QA project; allowed: corrections of jobs of QA projects")
-    locale, outcome = await _outcome(state, job, wanted.locale)
+        refuse("the job does not belong to a QA project; allowed: corrections of jobs of QA projects")
+    locale, outcome = await _find_outcome(state, job, wanted.locale)
     _check_ids(wanted, outcome)
-    corrections = [_with_voice_id(state, locale, one) for one in wanted.utterances]
+    corrections = [_resolve_voice_id(state, locale, one) for one in wanted.utterances]
     try:
-        script.corrected(outcome.utterances, corrections, job.media_s)
+        script.apply_corrections(outcome.utterances, corrections, job.media_s)
     except ValueError as error:
         refuse(f"utterances: {error}")
     status = await state.dubs.correct(job, locale, corrections)
     if status is not JobStatusValue.IN_REVIEW:
-        refuse(f"the job is {status}; it is corrected while it is {JobStatusValue.IN_REVIEW}")
-    return await _status(request, key, unknown_warning(result.unknown))
+        refuse(f"the job is {status}; it can only be corrected while it is {JobStatusValue.IN_REVIEW}")
+    return await _answer_status(request, key, describe_unknown_fields(result.unknown))
 
 
-async def _job(request: web.Request, state: State, key: Key) -> JobRow:
+async def _find_job(request: web.Request, state: State, key: Key) -> JobRow:
     job_id = request.match_info["job_id"]
-    job = await state.database.read(lambda c: dub_jobs.find(c, key.key_hash, job_id))
+    job = await state.database.read(lambda c: dub_jobs.find_job(c, key.key_hash, job_id))
     if job is None:
-        refuse(f"there is no such job of this key (got {shown(job_id)})")
+        refuse(f"there is no such job of this key (got {shorten_value(job_id)})")
     return job
 
 
-async def _outcome(state: State, job: JobRow, asked: str) -> tuple[str, LocaleOutcome]:
-    """Return a target locale of a job, with hyphens, and its outcome."""
+async def _find_outcome(state: State, job: JobRow, asked: str) -> tuple[str, LocaleOutcome]:
+    """Return a target locale of a job, with hyphens, and the outcome of its dub.
+
+    Raises
+    ------
+    Refusal
+        400 if the job has no such locale, or the locale has no outcome or no dub.
+    """
     locale = normalise(asked)
     if locale not in job.task.targets:
-        known = ", ".join(map(dubbing_spelling, job.task.targets))
-        refuse(f"locale is none of the job's (got {shown(asked)}); allowed: {known}")
-    outcome = await state.dubs.outcome(job, locale)
+        known = ", ".join(map(convert_to_dubbing_spelling, job.task.targets))
+        refuse(f"locale is not a locale of this job (got {shorten_value(asked)}); allowed: {known}")
+    outcome = await state.dubs.read_outcome(job, locale)
     if outcome is None:
-        refuse(f"there is nothing to see of {asked} yet, or no longer: the job is {job.status}")
+        refuse(f"there are no utterances of {asked} yet, or they were removed: the job is {job.status}")
     if not outcome.media and outcome.failure is not None:
         refuse(f"the dub into {asked} failed: {outcome.failure.reason}")
     return locale, outcome
@@ -128,31 +136,31 @@ def _check_ids(wanted: UtterancesUpdateRequest, outcome: LocaleOutcome) -> None:
         )
 
 
-def _with_voice_id(state: State, locale: str, correction: UtteranceCorrection) -> UtteranceCorrection:
-    """Return a correction with the full id of its voice, which must speak the locale."""
+def _resolve_voice_id(state: State, locale: str, correction: UtteranceCorrection) -> UtteranceCorrection:
+    """Return a correction with the full id of its voice. Refuse a voice that does not speak the locale."""
     if correction.voice_id is None:
         return correction
     voices = state.languages.voices
     speaking = [voice_id for voice_id, voice in voices.items() if locale in voice.supported_locales]
-    voice_id = state.languages.voice_id(correction.voice_id)
+    voice_id = state.languages.find_voice_id(correction.voice_id)
     if voice_id not in speaking:
         refuse(
-            f"utterances: no voice {shown(correction.voice_id)} speaks {locale}; "
+            f"utterances: no voice {shorten_value(correction.voice_id)} speaks {locale}; "
             f"allowed: {', '.join(speaking)}"
         )
     return correction.model_copy(update={"voice_id": voice_id})
 
 
-async def file(request: web.Request) -> web.StreamResponse:
-    """Answer with a file of a dub, or a part of it (``Range``)."""
+async def send_file(request: web.Request) -> web.StreamResponse:
+    """Answer with a file of a dub, or with a part of the file (``Range``)."""
     state = request.app[STATE]
     link, name = request.match_info["link"], request.match_info["name"]
     found = await state.database.read(lambda c: dub_jobs.find_file(c, link, name))
     path = state.dubs.folder / (found or "-")
     if not path.is_file():
-        refuse("there is no such file, or its time is over")
+        refuse("there is no such file, or its link has expired")
     content_type = {**MEDIA_TYPES, **_TEXT_TYPES}.get(path.suffix, "application/octet-stream")
-    # A corrected dub has the address of the one before.
+    # Clients must check for a newer file, because a corrected dub keeps its address.
     return web.FileResponse(
         path, headers={"Content-Type": content_type, "Cache-Control": "private, no-cache"}
     )
@@ -160,39 +168,47 @@ async def file(request: web.Request) -> web.StreamResponse:
 
 # Projects
 
-_PROJECT = "dubbing project"
-_skipped = Skipped()
+_PROJECT_KIND = "dubbing project"
+"""Kind of record in error messages."""
+_skipped = SkippedRecords()
+"""Projects that cannot be read, so that each is logged once."""
 
 
 def find_project(connection: sqlite3.Connection, key_hash: bytes, project_id: str) -> Project | None:
-    """Return a project of a key, or None.
+    """Return a project of a key, or None if the key has no such project.
 
     Raises
     ------
     Unreadable
-        The project cannot be read.
+        The stored project is damaged, or another release wrote it.
     """
     row = connection.execute(
         "SELECT CAST(project AS BLOB) FROM dub_projects WHERE project_id = ? AND key_hash = ?",
         (project_id, key_hash),
     ).fetchone()
-    return read(Project, row[0], _PROJECT, project_id) if row else None
+    return parse_record(Project, row[0], _PROJECT_KIND, project_id) if row else None
 
 
 def _add_project(connection: sqlite3.Connection, key_hash: bytes, project: Project) -> None:
-    """Store a new project. At the bound it takes the place of one that nobody has used for long."""
+    """Store a new project. If the key has too many projects, replace one that was unused for 30 days.
+
+    Raises
+    ------
+    Refusal
+        400 if the key has too many projects, and none of them was unused for that long.
+    """
     (count,) = connection.execute(
         "SELECT COUNT(*) FROM dub_projects WHERE key_hash = ?", (key_hash,)
     ).fetchone()
-    if count >= chosen.DUB_PROJECTS:
+    if count >= chosen.MAX_DUB_PROJECTS:
         gone = connection.execute(
             "DELETE FROM dub_projects WHERE number = (SELECT number FROM dub_projects "
             "WHERE key_hash = ? AND used_at <= ? ORDER BY used_at LIMIT 1)",
-            (key_hash, now() - chosen.DUB_PROJECT_JOB_SECONDS),
+            (key_hash, now() - chosen.PROJECT_JOB_LIFETIME_SECONDS),
         )
         if not gone.rowcount:
             refuse(
-                f"this key has {count:,} projects; allowed: {chosen.DUB_PROJECTS:,}; use one of them, with "
+                f"this key has {count:,} projects; allowed: {chosen.MAX_DUB_PROJECTS:,}; use one of them, with "
                 "other locales if need be (PUT /v1/dub/projects/{project_id}/update)"
             )
     connection.execute(
@@ -205,28 +221,28 @@ async def create_project(request: web.Request) -> web.Response:
     """Answer ``POST /v1/dub/projects/create``."""
     state = request.app[STATE]
     key = require_dub_key(request)
-    wanted, result = checked(ProjectCreateRequest, await read_body_in_time(request, state.config))
+    wanted, result = check_fields(ProjectCreateRequest, await read_body_in_time(request, state.config))
     state.languages.check_installed()
-    source = state.languages.checked_source("source_locale", wanted.source_locale)
+    source = state.languages.check_source("source_locale", wanted.source_locale)
     project = Project(
         project_id=secrets.token_hex(16),
         dubbing_type=wanted.dubbing_type,
-        target_locales=_targets(state, wanted),
+        target_locales=_check_targets(state, wanted),
         name=wanted.name,
         description=wanted.description,
-        source_locale=source and dubbing_spelling(source),
+        source_locale=source and convert_to_dubbing_spelling(source),
     )
     await state.database.run(lambda c: _add_project(c, key.key_hash, project))
-    return json_response(project, [unknown_warning(result.unknown)])
+    return build_json_response(project, [describe_unknown_fields(result.unknown)])
 
 
 async def update_project(request: web.Request) -> web.Response:
-    """Answer ``PUT /v1/dub/projects/{project_id}/update``, which changes the locales of later jobs."""
+    """Answer ``PUT /v1/dub/projects/{project_id}/update``, which changes the target locales of later jobs."""
     state = request.app[STATE]
     key = require_dub_key(request)
-    wanted, result = checked(ProjectUpdateRequest, await read_body_in_time(request, state.config))
+    wanted, result = check_fields(ProjectUpdateRequest, await read_body_in_time(request, state.config))
     state.languages.check_installed()
-    targets = _targets(state, wanted)
+    targets = _check_targets(state, wanted)
     project_id = request.match_info["project_id"]
 
     def update(connection: sqlite3.Connection) -> Project | None:
@@ -242,27 +258,30 @@ async def update_project(request: web.Request) -> web.Response:
 
     project = await state.database.run(update)
     if project is None:
-        refuse(f"there is no such project of this key (got {shown(project_id)})")
-    return json_response(project, [unknown_warning(result.unknown)])
+        refuse(f"there is no such project of this key (got {shorten_value(project_id)})")
+    return build_json_response(project, [describe_unknown_fields(result.unknown)])
 
 
 async def list_projects(request: web.Request) -> web.Response:
     """Answer ``GET /v1/dub/projects/list``, the oldest project first.
 
-    `next` is the id of the last project of the page. New projects come at the end of the list.
+    `next` in an answer is the id of the last project of its page. `next` in a request selects the page after
+    this project.
     """
     state = request.app[STATE]
     key = require_dub_key(request)
-    wanted, _ = checked(ProjectListQuery, {name: value for name, value in request.query.items() if value})
+    wanted, _ = check_fields(
+        ProjectListQuery, {name: value for name, value in request.query.items() if value}
+    )
 
-    def page_of(connection: sqlite3.Connection) -> list[tuple[str, bytes]]:
+    def read_page(connection: sqlite3.Connection) -> list[tuple[str, bytes]]:
         place = connection.execute(
             "SELECT 1 FROM dub_projects WHERE project_id = ? AND key_hash = ?", (wanted.next, key.key_hash)
         )
         if wanted.next is not None and place.fetchone() is None:
             refuse(
-                f"next is not a place in this list (got {shown(wanted.next)}); "
-                "allowed: the next of the page before"
+                f"next is not a project of this key (got {shorten_value(wanted.next)}); "
+                "allowed: the value of next in the answer before"
             )
         rows = connection.execute(
             "SELECT project_id, CAST(project AS BLOB) FROM dub_projects "
@@ -272,19 +291,19 @@ async def list_projects(request: web.Request) -> web.Response:
         )
         return rows.fetchall()
 
-    found = await state.database.read(page_of)
+    found = await state.database.read(read_page)
     # A page ends at its limit, or before the project that would make it too large.
     sizes = itertools.accumulate(len(text) for _, text in found)
     count = max(1, sum(size <= chosen.MAX_PROJECT_PAGE_BYTES for size in sizes))
     page, projects = found[: min(count, wanted.limit)], list[Project]()
     for project_id, text in page:
         try:
-            projects.append(read(Project, text, _PROJECT, project_id))
-        except Unreadable as record:
+            projects.append(parse_record(Project, text, _PROJECT_KIND, project_id))
+        except UnreadableRecord as record:
             _skipped.add(record)
     following = page[-1][0] if len(found) > len(page) else None
-    return json_response(ProjectPage(projects=projects, next=following))
+    return build_json_response(ProjectPage(projects=projects, next=following))
 
 
-def _targets(state: State, wanted: ProjectCreateRequest | ProjectUpdateRequest) -> list[str]:
-    return [*map(dubbing_spelling, state.languages.checked_targets(wanted.target_locales))]
+def _check_targets(state: State, wanted: ProjectCreateRequest | ProjectUpdateRequest) -> list[str]:
+    return [*map(convert_to_dubbing_spelling, state.languages.check_targets(wanted.target_locales))]

@@ -1,1 +1,1 @@
-"""HTTP of the local service: requests, forms, answers, keys of callers, limits of connections."""
+"""HTTP of the local service: bodies, forms, answers, keys of callers, and limits of connections."""

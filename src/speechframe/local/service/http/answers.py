@@ -1,4 +1,4 @@
-"""What every answer has in common: the error body, the trace id, warnings in a header."""
+"""Parts that all answers share: the error body, the trace id, and warnings in headers."""
 
 import json
 import secrets
@@ -13,30 +13,33 @@ from pydantic import BaseModel
 from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode
 
-JSON = "application/json"
+JSON_TYPE = "application/json"
+"""Content-Type of JSON."""
 
 _SHOWN_WARNINGS = 20
-_WARNING_BYTES = 1000
+"""Largest number of warnings in one answer."""
+_MAX_WARNING_BYTES = 1000
+"""Bytes to which an encoded warning is cut."""
 
-# Everything printable in ASCII stays as it is, but for the percent sign that marks what does not.
-_PLAIN = frozenset(map(chr, range(0x20, 0x7F))) - {"%"}
+# Characters that stay unchanged in a warning: printable ASCII without the percent sign, which marks escapes.
+_UNESCAPED_CHARACTERS = frozenset(map(chr, range(0x20, 0x7F))) - {"%"}
 
 
 class Refusal(Exception):
-    """An error status on its way to the caller.
+    """An error that the middleware turns into an answer to the caller.
 
     Parameters
     ----------
     code
-        What went wrong; brings its status along.
+        Error code. It determines the HTTP status.
     message
-        What was wrong, what is allowed, what to do.
+        The fault, what is allowed, and what to do.
     retry_after_s
-        When to come back, with 429 and 503.
+        Seconds after which the caller should retry, with 429 and 503.
     close
-        Whether the connection cannot be used any more.
+        Whether the connection must be closed, for example after a body that was not read.
     headers
-        What else the answer needs.
+        Further headers of the answer.
     """
 
     def __init__(
@@ -61,27 +64,27 @@ def make_trace_id() -> str:
     return secrets.token_hex(16)
 
 
-def error_body(code: HttpErrorCode, message: str, trace_id: str) -> bytes:
-    """Return the one error body (``spec.chosen``: http-error-body)."""
+def encode_error(code: HttpErrorCode, message: str, trace_id: str) -> bytes:
+    """Return the JSON body of an error (``spec.chosen``: http-error-body)."""
     fields = {"error_message": message, "error_code": code.value, "trace_id": trace_id}
     return json.dumps(fields, ensure_ascii=False).encode(errors="backslashreplace")
 
 
 def refuse(message: str) -> NoReturn:
-    """Refuse a request that is wrong with 400."""
+    """Raise a :class:`Refusal` with status 400."""
     raise Refusal(HttpErrorCode.INVALID_REQUEST, message)
 
 
-def error_response(refusal: Refusal, trace_id: str) -> web.Response:
-    """Return the answer to a request that is refused."""
+def build_error_response(refusal: Refusal, trace_id: str) -> web.Response:
+    """Return the answer for a refusal."""
     response = web.Response(
         status=refusal.code.status,
-        body=error_body(refusal.code, refusal.message, trace_id),
-        content_type=JSON,
+        body=encode_error(refusal.code, refusal.message, trace_id),
+        content_type=JSON_TYPE,
         headers={chosen.TRACE_HEADER: trace_id, **refusal.headers},
     )
     if refusal.retry_after_s is not None:
-        # Whole seconds are all that Retry-After can say; the header beside it tells the rest.
+        # Retry-After allows only whole seconds. The second header gives the time in milliseconds.
         response.headers[chosen.RETRY_AFTER_HEADER] = str(max(1, ceil(refusal.retry_after_s)))
         response.headers["retry-after-ms"] = str(max(1, ceil(refusal.retry_after_s * 1000)))
     if refusal.close:
@@ -89,35 +92,36 @@ def error_response(refusal: Refusal, trace_id: str) -> web.Response:
     return response
 
 
-def json_response(model: BaseModel, warnings: Iterable[str | None] = ()) -> web.Response:
-    """Return a model as an answer that nobody keeps, with its warnings in headers."""
+def build_json_response(model: BaseModel, warnings: Iterable[str | None] = ()) -> web.Response:
+    """Return a model as a JSON answer that caches must not store, with `warnings` in headers."""
     body = model.model_dump_json(by_alias=True, exclude_none=True).encode()
-    response = web.Response(body=body, content_type=JSON, headers={"Cache-Control": "no-store"})
+    response = web.Response(body=body, content_type=JSON_TYPE, headers={"Cache-Control": "no-store"})
     add_warnings(response, filter(None, warnings))
     return response
 
 
-def header_safe(words: str) -> str:
-    """Return a warning as a header can carry it: UTF-8, percent-encoded where it is not printable ASCII.
+def escape_warning(words: str) -> str:
+    """Return a warning in a form that a header can contain: as UTF-8, with percent escapes.
 
-    Readers undo it with ``urllib.parse.unquote``.
+    Printable ASCII except ``%`` stays unchanged. Long warnings are cut. ``urllib.parse.unquote`` decodes the
+    result.
 
     Examples
     --------
-    >>> header_safe("100% für Café")
+    >>> escape_warning("100% für Café")
     '100%25 f%C3%BCr Caf%C3%A9'
     """
-    pieces, room = [], _WARNING_BYTES
+    pieces, left_bytes = [], _MAX_WARNING_BYTES
     for character in words:
-        piece = character if character in _PLAIN else quote(character, errors="replace")
-        room -= len(piece)
-        if room < 0:
+        piece = character if character in _UNESCAPED_CHARACTERS else quote(character, errors="replace")
+        left_bytes -= len(piece)
+        if left_bytes < 0:
             break
         pieces.append(piece)
     return "".join(pieces)
 
 
 def add_warnings(response: web.StreamResponse, warnings: Iterable[str]) -> None:
-    """Put each warning in a header of its own."""
+    """Add each warning as a separate header, at most twenty of them."""
     for words in list(warnings)[:_SHOWN_WARNINGS]:
-        response.headers.add(chosen.WARNING_HEADER, header_safe(words))
+        response.headers.add(chosen.WARNING_HEADER, escape_warning(words))

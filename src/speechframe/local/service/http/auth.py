@@ -1,4 +1,4 @@
-"""Keys and tokens of requests (section 5), and the token call (section 4.4)."""
+"""Find the key or token of a request (section 5), and answer the token call (section 4.4)."""
 
 from aiohttp import web
 
@@ -10,30 +10,32 @@ from speechframe.spec import chosen
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.codes import HttpErrorCode
 
-_HINT = f"; send it in the {chosen.API_KEY_HEADER} header"
+_HEADER_HINT = f"; send it in the {chosen.API_KEY_HEADER} header"
+"""End of a refusal of a request without a key."""
 
 
 def require_key(request: web.Request) -> Key:
-    """Return the key of a request.
+    """Return the speech key of a request.
 
     Raises
     ------
     Refusal
-        403 for a missing or unknown key (section 5, rule 5; ``spec.chosen``: missing-key).
+        403 if the key is missing or unknown, or is a dubbing key (section 5, rule 5; ``spec.chosen``:
+        missing-key).
     """
     state = request.app[STATE]
     return _find_key(
-        request, state.ring, state.dub_ring, "this is a dubbing key; this call wants a speech key"
+        request, state.ring, state.dub_ring, "this is a dubbing key; this call needs a speech key"
     )
 
 
 def require_any_key(request: web.Request) -> tuple[Key | None, Key | None]:
-    """Return the speech key and the dubbing key of a request. At least one of them is not None.
+    """Return a request's key as a speech key and as a dubbing key. At most one of the two is None.
 
     Raises
     ------
     Refusal
-        403 for a missing or unknown key.
+        403 if the key is missing or unknown.
     """
     state = request.app[STATE]
     secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
@@ -47,18 +49,18 @@ def require_dub_key(request: web.Request) -> Key:
     Raises
     ------
     Refusal
-        403 for a missing or unknown key, or one that is for speech alone.
+        403 if the key is missing or unknown, or is only a speech key.
     """
     state = request.app[STATE]
     return _find_key(
-        request, state.dub_ring, state.ring, "this is a speech key; this call wants a dubbing key"
+        request, state.dub_ring, state.ring, "this is a speech key; this call needs a dubbing key"
     )
 
 
 def _find_key(request: web.Request, ring: KeyRing, other: KeyRing, words: str) -> Key:
     secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
     if not secret:
-        raise Refusal(HttpErrorCode.INVALID_KEY, "the api key is missing" + _HINT)
+        raise Refusal(HttpErrorCode.INVALID_KEY, "the api key is missing" + _HEADER_HINT)
     key = ring.find(secret)
     if key is None:
         is_other = other.find(secret) is not None
@@ -67,12 +69,14 @@ def _find_key(request: web.Request, ring: KeyRing, other: KeyRing, words: str) -
 
 
 async def require_key_or_token(request: web.Request) -> Key:
-    """Return the key of a request that may send a token instead. One valid value of the two is enough.
+    """Return the speech key of a request that sends the key itself, or a token of the key.
+
+    If a request sends both, one valid value is enough.
 
     Raises
     ------
     Refusal
-        403 if both are missing, or if neither is valid.
+        403 if key and token are missing, or if neither is valid.
     """
     state = request.app[STATE]
     token = Hidden(request.headers.get(chosen.TOKEN_HEADER, ""))
@@ -87,8 +91,8 @@ async def require_key_or_token(request: web.Request) -> Key:
     return key
 
 
-async def token(request: web.Request) -> web.Response:
-    """Answer ``GET /v1/auth/token``. Only here, a bad key gives 401 and a missing key 400."""
+async def issue_token(request: web.Request) -> web.Response:
+    """Answer ``GET /v1/auth/token``. Only here, an invalid key gives 401, and a missing key gives 400."""
     state = request.app[STATE]
     secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
     if not secret:

@@ -1,12 +1,12 @@
-"""A JSON body, from the wire to a checked model, with the reason for every refusal.
+"""Read a JSON body into a checked model. Each refusal contains its reason.
 
-Our choices for points that the document leaves open:
+The document (the service's specification) leaves some points open. The service follows these rules:
 
-- the bytes are UTF-8 for every ``charset``, with or without a byte order mark
-- every Content-Type is accepted if the body is a JSON object, because curl sends form types
-- 400 for a name twice in one object, for NaN and Infinity, for too many values or levels, and for a body
-  that is not an object
-- compressed bodies (gzip, deflate) are unpacked; the size limit holds before and after
+- A body is UTF-8, with or without a byte order mark. A ``charset`` is ignored.
+- Every Content-Type is accepted if the body is a JSON object, because curl sends form types.
+- A body gets 400 if it is not an object, contains a name twice in one object, contains NaN or Infinity, or
+  has too many values or levels.
+- Compressed bodies (gzip, deflate) are unpacked. The size limit holds before and after unpacking.
 """
 
 import asyncio
@@ -22,19 +22,24 @@ from speechframe.local.service.config import ServiceConfig
 from speechframe.local.service.http.answers import Refusal, refuse
 from speechframe.local.service.state import STATE
 from speechframe.spec import chosen
-from speechframe.spec.check import Checked, check
+from speechframe.spec.check import CheckResult, check
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.fields._json import read_json
 from speechframe.spec.fields._model import DocumentModel
-from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
+from speechframe.wire.encoding import BadEncodingError, TooLargeError, decompress
 
 M = TypeVar("M", bound=DocumentModel)
 
 _BOM = b"\xef\xbb\xbf"
+"""Byte order mark of UTF-8."""
 _SHOWN_PROBLEMS = 10
+"""Largest number of wrong fields that one refusal lists."""
 _SHOWN_NAMES = 10
+"""Largest number of unknown fields that one warning lists."""
 _NAME_CHARACTERS = 60
+"""Characters to which a name in a warning is shortened."""
 _SIZE_HINT = f"a text may have at most {chosen.MAX_TEXT_CHARACTERS:,} characters"
+"""End of the message that refuses a large body of a speech call."""
 
 
 async def read_body(
@@ -44,14 +49,12 @@ async def read_body(
 
     Parameters
     ----------
-    request
-        The request.
     config
-        Holds the time limit and the size limit of a body.
+        Contains ``body_timeout_s`` and ``max_body_bytes``.
     max_bytes
-        Another size limit, for calls with larger contents.
+        Size limit instead of ``max_body_bytes``, for calls with larger bodies.
     hint
-        Words about the allowed size, for the refusal of a large body.
+        End of the message that refuses a large body. It explains the allowed size.
 
     Raises
     ------
@@ -59,17 +62,17 @@ async def read_body(
         400 for a body that is too large or not a JSON object. 408 for a body that arrives too late.
     """
     limit_bytes = max_bytes or config.max_body_bytes
-    data = await _read(request, config, limit_bytes, hint)
-    await request.app[STATE].turn_to_read(len(data))
-    return parse_object(unpacked(request, data, limit_bytes, hint))
+    data = await _read_bytes(request, config, limit_bytes, hint)
+    await request.app[STATE].wait_for_turn(len(data))
+    return parse_object(decompress_body(request, data, limit_bytes, hint))
 
 
 async def read_body_in_time(
     request: web.Request, config: ServiceConfig, *, max_bytes: int | None = None, hint: str = _SIZE_HINT
 ) -> dict[str, Any]:
-    """Return the JSON object of a body, as :func:`read_body`, but refuse a late body with 400.
+    """Return the JSON object of a body like :func:`read_body`, but refuse a late body with 400.
 
-    Section 7.2 lists no 408 for these calls.
+    This is for calls without a 408 in section 7.2.
     """
     try:
         return await read_body(request, config, max_bytes=max_bytes, hint=hint)
@@ -79,16 +82,16 @@ async def read_body_in_time(
         raise Refusal(HttpErrorCode.INVALID_REQUEST, refusal.message, close=True) from None
 
 
-async def _read(request: web.Request, config: ServiceConfig, max_bytes: int, hint: str) -> bytes:
+async def _read_bytes(request: web.Request, config: ServiceConfig, max_bytes: int, hint: str) -> bytes:
     if (request.content_length or 0) > max_bytes:
-        _too_large(max_bytes, hint)
+        _refuse_too_large(max_bytes, hint)
     data = bytearray()
     try:
         async with asyncio.timeout(config.body_timeout_s):
             async for chunk in request.content.iter_any():
                 data += chunk
                 if len(data) > max_bytes:
-                    _too_large(max_bytes, hint)
+                    _refuse_too_large(max_bytes, hint)
     except TimeoutError:
         raise Refusal(
             HttpErrorCode.REQUEST_TIMEOUT,
@@ -102,24 +105,25 @@ async def _read(request: web.Request, config: ServiceConfig, max_bytes: int, hin
     return bytes(data)
 
 
-def unpacked(request: web.Request, data: bytes, limit_bytes: int, hint: str = _SIZE_HINT) -> bytes:
-    """Return a body that has arrived, without its Content-Encoding.
+def decompress_body(request: web.Request, data: bytes, limit_bytes: int, hint: str = _SIZE_HINT) -> bytes:
+    """Return a complete body, decompressed as its Content-Encoding requires.
 
     Raises
     ------
     Refusal
-        400 for an unknown or broken encoding, and for more than `limit_bytes`. No more than that is unpacked.
+        400 for an unknown or broken encoding, and for more than `limit_bytes` of result. Decompression stops
+        at this limit.
     """
     try:
-        return unpack(data, request.headers.get("Content-Encoding", ""), max_bytes=limit_bytes)
+        return decompress(data, request.headers.get("Content-Encoding", ""), max_bytes=limit_bytes)
     except TooLargeError:
-        _too_large(limit_bytes, hint)
+        _refuse_too_large(limit_bytes, hint)
     except BadEncodingError as error:
         words = f"the body cannot be read: {error}; allowed as Content-Encoding: gzip, deflate, identity"
         refuse(words)
 
 
-def _too_large(limit_bytes: int, hint: str) -> NoReturn:
+def _refuse_too_large(limit_bytes: int, hint: str) -> NoReturn:
     raise Refusal(HttpErrorCode.PAYLOAD_TOO_LARGE, f"the body is larger than {limit_bytes:,} bytes; {hint}")
 
 
@@ -129,7 +133,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
     Raises
     ------
     Refusal
-        400, with the fault and its place.
+        400 if `data` is not a JSON object. The message contains the reason and, if possible, its place.
     """
     if not data:
         refuse("the body is empty; a JSON object is expected")
@@ -144,27 +148,27 @@ def parse_object(data: bytes) -> dict[str, Any]:
     except ValueError as error:
         refuse(f"the JSON of the body is refused: {error}")
     if not isinstance(value, dict):
-        refuse(f"the body is a JSON {_kind(value)}; an object is expected")
+        refuse(f"the body is a JSON {_name_json_type(value)}; an object is expected")
     return value
 
 
-def _kind(value: Any) -> str:
+def _name_json_type(value: Any) -> str:
     if value is None:
         return "null"
     return {bool: "boolean", int: "number", float: "number", str: "string", list: "array"}[type(value)]
 
 
-def _short(name: str) -> str:
+def _shorten_name(name: str) -> str:
     return repr(name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 1] + "…")
 
 
-def checked(model: type[M], fields: Mapping[str, Any]) -> tuple[M, Checked[M]]:
-    """Return the fields as a model, and the result of the check.
+def check_fields(model: type[M], fields: Mapping[str, Any]) -> tuple[M, CheckResult[M]]:
+    """Return the fields as a model, and the whole result of the check.
 
     Raises
     ------
     Refusal
-        400 naming every wrong field, its value and the allowed values.
+        400 if a field is wrong. The message lists up to ten wrong fields with the allowed values.
     """
     result = check(model, fields, wire_names_only=True)
     if result.value is None:
@@ -174,10 +178,10 @@ def checked(model: type[M], fields: Mapping[str, Any]) -> tuple[M, Checked[M]]:
     return result.value, result
 
 
-def unknown_warning(unknown: tuple[str, ...]) -> str | None:
-    """Return the warning about unknown fields, or None without any."""
+def describe_unknown_fields(unknown: tuple[str, ...]) -> str | None:
+    """Return a warning that lists unknown fields, or None if there are none."""
     if not unknown:
         return None
-    names = ", ".join(_short(name)[1:-1] for name in unknown[:_SHOWN_NAMES])
+    names = ", ".join(_shorten_name(name)[1:-1] for name in unknown[:_SHOWN_NAMES])
     more = len(unknown) - _SHOWN_NAMES
     return f"unknown fields were ignored: {names}" + (f" and {more} more" if more > 0 else "")

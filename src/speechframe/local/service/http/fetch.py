@@ -1,9 +1,9 @@
-"""Media files fetched from a ``file_url``.
+"""Fetch media files from a ``file_url``.
 
 - :mod:`~speechframe.local.service.http.guard` checks the address.
 - The service follows at most five redirects, and checks each address in the same way.
-- Size, pauses and total time are bounded, for packed and for unpacked bytes.
-- A refusal names the kind of failure. It never repeats anything that was found there.
+- Size, pauses and total time are bounded. The size limit holds for the unpacked bytes, too.
+- A refusal contains the kind of failure, but nothing that the address returned, except the HTTP status.
 """
 
 import contextlib
@@ -16,126 +16,133 @@ from typing import NoReturn
 import aiohttp
 from yarl import URL
 
-from speechframe.local.service.config import MEBI, ServiceConfig
+from speechframe.local.service.config import MEBIBYTE, ServiceConfig
 from speechframe.local.service.http.answers import Refusal
-from speechframe.local.service.http.guard import Forbidden, Guard, checked, parsed
-from speechframe.local.service.http.threads import FairThreads, NoTurn
+from speechframe.local.service.http.guard import ForbiddenAddress, Guard, check_url, parse_url
+from speechframe.local.service.http.threads import FairThreads, NoFreeThread
 from speechframe.local.service.http.uploads import (
-    NotKept,
+    FileNotWritten,
     ReceivedFile,
     Receiver,
     TooLarge,
     TooSlow,
     UploadPace,
 )
-from speechframe.spec.chosen import LOOKUP_SECONDS, MAX_REDIRECTS
+from speechframe.spec.chosen import MAX_LOOKUP_SECONDS, MAX_REDIRECTS
 from speechframe.spec.codes import HttpErrorCode, Status
 
-__all__ = ["fetched"]
+__all__ = ["fetch_file"]
 
-_FIELD = "file_url"
+_URL_FIELD = "file_url"
+"""Name of the form field, for messages."""
 _BLOCK_BYTES = 1 << 16
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_HEADERS = {
+"""Largest number of bytes that are unpacked at once."""
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+"""HTTP statuses of redirects."""
+# Headers of the request for a file.
+_REQUEST_HEADERS = {
     "Accept": "audio/*, video/*;q=0.9, */*;q=0.5",
-    # Packed answers work too, but unpacked ones cost less.
+    # Compressed answers are accepted, too, but plain ones cost less.
     "Accept-Encoding": "identity",
 }
-# zlib detects by itself if the data is gzip or zlib.
+# Window size of zlib, with the flag that makes zlib detect gzip and zlib headers.
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
-async def fetched(
+async def fetch_file(
     url_words: str, config: ServiceConfig, path: Path, *, key_hash: bytes, guard: Guard, threads: FairThreads
 ) -> ReceivedFile:
-    """Fetch a media file into a file of ours.
+    """Fetch a media file and write it to `path`.
 
     Parameters
     ----------
     url_words
         The value of ``file_url``.
     config
-        Holds ``max_upload_bytes`` and ``body_timeout_s``, the longest pause.
+        Contains ``max_upload_bytes``, and ``body_timeout_s`` for the longest pause.
     path
-        A name that :meth:`~speechframe.local.service.http.uploads.Uploads.lent` lent.
+        A path from :meth:`~speechframe.local.service.http.uploads.Uploads.lend_path`.
     key_hash
-        The key that gave the address.
+        Hash of the key that sent the address.
     guard
-        Checks the address.
+        Checks the address and opens the connection.
     threads
-        Write the file.
+        Threads that write the file.
 
     Raises
     ------
     Refusal
-        400 if the address may not be visited, or if nothing can be fetched from it. 500 if the file cannot be
-        written, for example on a full disk. 503 if too many host names of the key are being looked up.
+        400 if the address is forbidden, or the file cannot be fetched or is too large. 500 if the file cannot
+        be written, for example because the disk is full. 503 if too many host names of the key are being
+        looked up.
     """
     with (
         _refuse_errors(config),
-        contextlib.closing(Receiver(path, config.max_upload_bytes, threads.of(key_hash))) as receiver,
+        contextlib.closing(
+            Receiver(path, config.max_upload_bytes, threads.get_threads(key_hash))
+        ) as receiver,
     ):
-        url = parsed(url_words)
+        url = parse_url(url_words)
         for _ in range(MAX_REDIRECTS + 1):
-            session = await guard.session_to(key_hash, url, _HEADERS)
+            session = await guard.open_session(key_hash, url, _REQUEST_HEADERS)
             pace = UploadPace(config.body_timeout_s)
-            onward = await _visit(url, session, receiver, pace)
+            onward = await _receive_file(url, session, receiver, pace)
             if onward is None:
                 return await receiver.finish()
-            url = _redirected(url, onward)
-    raise _refusal(f"it is redirected more than {MAX_REDIRECTS} times")
+            url = _resolve_redirect(url, onward)
+    raise _make_refusal(f"it is redirected more than {MAX_REDIRECTS} times")
 
 
-def _redirected(url: URL, location: str) -> URL:
+def _resolve_redirect(url: URL, location: str) -> URL:
     try:
-        return checked(url.join(URL(location, encoded=True)))
+        return check_url(url.join(URL(location, encoded=True)))
     except (ValueError, TypeError):
-        _refuse("it redirects to something that is not an address")
+        _refuse("it redirects to a text that is not an address")
 
 
-async def _visit(
+async def _receive_file(
     url: URL, session: aiohttp.ClientSession, receiver: Receiver, pace: UploadPace
 ) -> str | None:
-    """Receive the file at an address. Return the address of a redirect instead, if there is one."""
+    """Receive the file at an address and return None. If the answer is a redirect, return its address."""
     async with session, contextlib.AsyncExitStack() as stack:
-        async with pace.kept():
+        async with pace.limit_time():
             answer = await stack.enter_async_context(session.get(url, allow_redirects=False))
-        if answer.status in _REDIRECTS and "Location" in answer.headers:
+        if answer.status in _REDIRECT_STATUSES and "Location" in answer.headers:
             return answer.headers["Location"]
         if answer.status != Status.OK:
             _refuse(f"its host answered with status {answer.status}")
         receiver.check(answer.content_length or 0)
-        async for data in _unpacked(answer, pace):
+        async for data in _read_unpacked(answer, pace):
             await receiver.write(data)
     return None
 
 
-async def _unpacked(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIterator[bytes]:
+async def _read_unpacked(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIterator[bytes]:
     encoding = answer.headers.get("Content-Encoding", "identity").strip().casefold()
     if encoding in {"", "identity"}:
-        async for data in _pieces(answer, pace):
+        async for data in _read_pieces(answer, pace):
             yield data
     elif encoding in {"gzip", "x-gzip", "deflate"}:
         unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
-        async for data in _pieces(answer, pace):
-            for block in _inflated(unpacker, data):
+        async for data in _read_pieces(answer, pace):
+            for block in _decompress_blocks(unpacker, data):
                 yield block
         yield unpacker.flush()
         if not unpacker.eof:
-            _refuse("what is there is packed, and cut off")
+            _refuse("its content is compressed and cut off")
     else:
-        _refuse("what is there is packed in a way that was not asked for")
+        _refuse("its content is compressed in another way than gzip or deflate")
 
 
-def _inflated(unpacker: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
+def _decompress_blocks(unpacker: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
     while data and not unpacker.eof:
         yield unpacker.decompress(data, _BLOCK_BYTES)
         data = unpacker.unconsumed_tail
 
 
-async def _pieces(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIterator[bytes]:
+async def _read_pieces(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIterator[bytes]:
     while True:
-        async with pace.kept():
+        async with pace.limit_time():
             data = await answer.content.readany()
         if not data:
             return
@@ -147,38 +154,38 @@ async def _pieces(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIter
 def _refuse_errors(config: ServiceConfig) -> Iterator[None]:
     try:
         yield
-    except Forbidden as problem:
+    except ForbiddenAddress as problem:
         _refuse(str(problem))
-    except NoTurn as busy:
+    except NoFreeThread as busy:
         raise Refusal(
             HttpErrorCode.UNAVAILABLE,
-            f"{_FIELD} cannot be fetched now: {busy.at_once} host names of this key are being looked up, "
-            f"which is its limit, and none was found within {LOOKUP_SECONDS:g} s; try again later",
-            retry_after_s=LOOKUP_SECONDS,
+            f"{_URL_FIELD} cannot be fetched now: {busy.at_once} host names of this key are being looked up, "
+            f"which is its limit, and no look-up ended within {MAX_LOOKUP_SECONDS:g} s; try again later",
+            retry_after_s=MAX_LOOKUP_SECONDS,
         ) from None
     except TooLarge:
         raise Refusal(
             HttpErrorCode.PAYLOAD_TOO_LARGE,
-            f"{_FIELD}: what is there is too large; allowed: at most {config.max_upload_bytes / MEBI:,g} MB",
+            f"{_URL_FIELD}: the file is too large; allowed: at most {config.max_upload_bytes / MEBIBYTE:,g} MB",
         ) from None
-    except NotKept as error:
+    except FileNotWritten as error:
         raise Refusal(
             HttpErrorCode.INTERNAL_ERROR,
-            f"{_FIELD}: what is there cannot be kept here: {error.why}; nothing was billed",
+            f"{_URL_FIELD}: the service cannot write the file: {error.why}; nothing was billed",
         ) from None
     except TooSlow:
-        _refuse(f"its host stalled: nothing came for {config.body_timeout_s:g} s, or too slowly")
+        _refuse(f"its host stalled: it sent nothing for {config.body_timeout_s:g} s, or sends too slowly")
     except (ssl.SSLError, aiohttp.ClientSSLError):
-        _refuse("no secure connection to its host")
+        _refuse("the secure connection to its host failed")
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL):
-        _refuse("no connection to its host")
+        _refuse("the connection to its host failed")
     except (aiohttp.ClientError, ConnectionError, zlib.error, ValueError):
         _refuse("its host's answer cannot be read")
 
 
 def _refuse(problem: str) -> NoReturn:
-    raise _refusal(problem) from None
+    raise _make_refusal(problem) from None
 
 
-def _refusal(problem: str) -> Refusal:
-    return Refusal(HttpErrorCode.INVALID_REQUEST, f"{_FIELD} cannot be fetched: {problem}")
+def _make_refusal(problem: str) -> Refusal:
+    return Refusal(HttpErrorCode.INVALID_REQUEST, f"{_URL_FIELD} cannot be fetched: {problem}")

@@ -1,13 +1,14 @@
 """Read forms into fields and files. A form is multipart, or urlencoded if it contains no file.
 
-The document leaves these rules open. The service follows them:
+The document (the service's specification) leaves some points open. The service follows these rules:
 
-- Files are written to disk while they arrive. Each file has a size limit. All other fields share another.
+- Files are written to disk while they arrive. Each file has a size limit. All other fields share a second
+  limit.
 - An empty text counts as not given. So does a file without name and content, which a browser sends for an
   empty field.
-- The content of a file in a field for text, or in an unknown field, is skipped. The first is then refused,
-  the second ignored.
-- A field that is given twice is refused with 400, unless it is a list.
+- The content of a file in a field for text, or in an unknown field, is skipped. A file in a field for text is
+  refused later, when the fields are checked. An unknown field only gives a warning.
+- A field that is given twice is refused with 400, unless the field is a list.
 - Texts are UTF-8. A ``charset`` is ignored.
 - A body that stalls or is cut off is refused with 400, because section 7.2 lists no 408 for these calls.
 """
@@ -22,13 +23,13 @@ from aiohttp import web
 from aiohttp.client_exceptions import ClientPayloadError
 from aiohttp.http_exceptions import HttpProcessingError
 
-from speechframe.local.service.config import MEBI, ServiceConfig
+from speechframe.local.service.config import MEBIBYTE, ServiceConfig
 from speechframe.local.service.http.answers import Refusal, refuse
-from speechframe.local.service.http.body import unpacked
-from speechframe.local.service.http.multipart import BrokenForm, End, MultipartParser, PartHead, boundary_of
+from speechframe.local.service.http.body import decompress_body
+from speechframe.local.service.http.multipart import BrokenForm, End, MultipartParser, PartHead, read_boundary
 from speechframe.local.service.http.threads import KeyThreads
 from speechframe.local.service.http.uploads import (
-    NotKept,
+    FileNotWritten,
     ReceivedFile,
     Receiver,
     TooLarge,
@@ -36,15 +37,17 @@ from speechframe.local.service.http.uploads import (
     UploadPace,
     Uploads,
 )
-from speechframe.spec.check import shown
+from speechframe.spec.check import shorten_value
 from speechframe.spec.chosen import MAX_FORM_PARTS
 from speechframe.spec.codes import HttpErrorCode
-from speechframe.spec.endpoints import FORM
+from speechframe.spec.endpoints import FORM_TYPE
 
-__all__ = ["ReceivedForm", "received"]
+__all__ = ["ReceivedForm", "receive_form"]
 
-URLENCODED = "application/x-www-form-urlencoded"
+URLENCODED_TYPE = "application/x-www-form-urlencoded"
+"""Content-Type of forms without files."""
 _SIZE_HINT = "send shorter fields"
+"""End of the message that refuses a large form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,62 +57,64 @@ class ReceivedForm:
     Parameters
     ----------
     texts
-        Text values by field, in order. No value is empty.
+        Text values of each field, in the order of the form. No value is empty.
     files
-        Files by field.
+        The file of each field.
     passed_over
-        Fields that arrived with a file but do not take a file. The content was skipped.
+        Names of fields that contained a file but are not fields for files. The content was skipped.
     """
 
     texts: Mapping[str, tuple[str, ...]]
     files: Mapping[str, ReceivedFile] = field(default_factory=dict)
     passed_over: tuple[str, ...] = ()
 
-    def fields(self, *, lists: Collection[str] = ()) -> dict[str, Any]:
-        """Return the form for :func:`~speechframe.spec.check.check`. The value of a file is empty bytes.
+    def collect_fields(self, *, lists: Collection[str] = ()) -> dict[str, Any]:
+        """Return the values by field, for :func:`~speechframe.spec.check.check`.
+
+        The value of a file is empty bytes.
 
         Parameters
         ----------
         lists
-            The fields that may be repeated.
+            Names of the fields that may be repeated. Their values are lists.
 
         Raises
         ------
         Refusal
-            400 if another field came more than once.
+            400 if any other field is given more than once.
         """
         for name, values in self.texts.items():
             if len(values) > 1 and name not in lists:
-                refuse(f"{_named(name)} is given {len(values)} times; allowed: once")
+                refuse(f"{_show_name(name)} is given {len(values)} times; allowed: once")
         texts = {name: list(values) if name in lists else values[0] for name, values in self.texts.items()}
         return {**texts, **dict.fromkeys((*self.files, *self.passed_over), b"")}
 
 
-async def _no_turn(size: int) -> None:
+async def _skip_turn(size: int) -> None:
     del size
 
 
 @contextlib.asynccontextmanager
-async def received(
+async def receive_form(
     request: web.Request,
     config: ServiceConfig,
     uploads: Uploads,
     *,
     files: Collection[str],
     threads: KeyThreads,
-    turn: Callable[[int], Awaitable[object]] = _no_turn,
+    turn: Callable[[int], Awaitable[object]] = _skip_turn,
 ) -> AsyncIterator[ReceivedForm]:
     """Read a request's form. Its files are removed when the block ends.
 
     Parameters
     ----------
     config
-        Holds the limits: ``max_upload_bytes`` of files, ``max_body_bytes`` of everything else, and
-        ``body_timeout_s``, the longest pause.
+        Contains the limits: ``max_upload_bytes`` for each file, ``max_body_bytes`` for all other fields
+        together, and ``body_timeout_s`` for the longest pause.
     uploads
         The folder for files.
     files
-        The fields that are files.
+        Names of the fields that are files.
     threads
         Threads of the sending key. They write the files.
     turn
@@ -118,15 +123,15 @@ async def received(
     Raises
     ------
     Refusal
-        400 if the body is not a form, has a text for a file or the reverse, is too large, stalls, or is cut
-        off. 500 if the service cannot store it, for example on a full disk.
+        400 if the body is not a form, has a text in a field for a file, has a file twice, is too large,
+        stalls or is cut off. 500 if a file cannot be written, for example because the disk is full.
     """
     with contextlib.ExitStack() as stack:
         reader = _FormReader(config, uploads, files, threads, stack)
-        yield await _read(request, config, turn, reader)
+        yield await _read_form(request, config, turn, reader)
 
 
-async def _read(
+async def _read_form(
     request: web.Request,
     config: ServiceConfig,
     turn: Callable[[int], Awaitable[object]],
@@ -134,41 +139,41 @@ async def _read(
 ) -> ReceivedForm:
     # request.content_type takes half a second for a header full of semicolons, so the header is read here.
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().casefold()
-    if kind == URLENCODED:
+    if kind == URLENCODED_TYPE:
         return await _read_urlencoded(request, config)
-    if kind != FORM:
+    if kind != FORM_TYPE:
         refuse(
-            f"the Content-Type is {shown(kind) if kind else 'missing'}; allowed: {FORM}, "
-            f"or {URLENCODED} without a file"
+            f"the Content-Type is {shorten_value(kind) if kind else 'missing'}; allowed: {FORM_TYPE}, "
+            f"or {URLENCODED_TYPE} without a file"
         )
     if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
         refuse("a form with files may not be compressed as a whole (Content-Encoding)")
     limit_bytes = config.max_upload_bytes + config.max_body_bytes
     if (request.content_length or 0) > limit_bytes:
-        _too_large(config)
+        _refuse_too_large(config)
     try:
-        parser = MultipartParser(boundary_of(request.headers["Content-Type"]))
-        async for data in _pieces(request, config, limit_bytes):
+        parser = MultipartParser(read_boundary(request.headers["Content-Type"]))
+        async for data in _read_pieces(request, config, limit_bytes):
             await turn(len(data))
             for event in parser.feed(data):
-                await reader.take(event)
+                await reader.process_event(event)
         parser.close()
     except BrokenForm as error:
         refuse(f"the body is not a form: {error}")
     except TooLarge:
-        _too_large(config)
-    except NotKept as error:
-        words = f"the upload cannot be kept here: {error.why}; nothing was billed"
+        _refuse_too_large(config)
+    except FileNotWritten as error:
+        words = f"the service cannot write the upload: {error.why}; nothing was billed"
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, words, close=True) from None
-    return reader.form()
+    return reader.build_form()
 
 
-async def _pieces(request: web.Request, config: ServiceConfig, limit_bytes: int) -> AsyncIterator[bytes]:
+async def _read_pieces(request: web.Request, config: ServiceConfig, limit_bytes: int) -> AsyncIterator[bytes]:
     pace = UploadPace(config.body_timeout_s)
     size_bytes = 0
     try:
         while True:
-            async with pace.kept():
+            async with pace.limit_time():
                 data = await request.content.readany()
             if not data:
                 return
@@ -178,7 +183,7 @@ async def _pieces(request: web.Request, config: ServiceConfig, limit_bytes: int)
                 raise TooLarge
             yield data
     except TooSlow:
-        words = f"the body stalled: nothing came for {config.body_timeout_s:g} s, or too slowly"
+        words = f"the body stalled: nothing arrived for {config.body_timeout_s:g} s, or it arrives too slowly"
         raise Refusal(HttpErrorCode.INVALID_REQUEST, words, close=True) from None
     except (web.RequestPayloadError, ClientPayloadError, HttpProcessingError) as error:
         words = f"the body cannot be read: {type(error).__name__}"
@@ -209,37 +214,37 @@ class _FormReader:
         self._text_bytes = 0
         self._receiver: Receiver | None = None
 
-    async def take(self, event: PartHead | bytes | End) -> None:
-        """Process one event of the parser."""
+    async def process_event(self, event: PartHead | bytes | End) -> None:
+        """Process one event of the parser: the head of a part, a piece of its content, or its end."""
         if isinstance(event, PartHead):
-            self._begin(event)
+            self._begin_part(event)
         elif isinstance(event, bytes):
-            await self._piece(event)
+            await self._add_content(event)
         else:
-            await self._end()
+            await self._end_part()
 
-    def form(self) -> ReceivedForm:
-        """Return the form that was read."""
+    def build_form(self) -> ReceivedForm:
+        """Return the fields and files of the parts so far."""
         texts = {name: tuple(values) for name, values in self._texts.items()}
         return ReceivedForm(texts, self._files, tuple(self._passed_over))
 
-    def _begin(self, part: PartHead) -> None:
+    def _begin_part(self, part: PartHead) -> None:
         self._part, self._receiver = part, None
         self._text.clear()
         if part.name not in self._wanted:
             return
         if not part.is_file:
             refuse(
-                f"{_named(part.name)} is a text; allowed: a file, sent with a file name (filename=...) or a "
+                f"{_show_name(part.name)} is a text; allowed: a file, sent with a file name (filename=...) or a "
                 "Content-Type of its own"
             )
         if part.name in self._files:
-            refuse(f"{_named(part.name)} is given more than once; allowed: once")
-        path = self._stack.enter_context(self._uploads.lent())
+            refuse(f"{_show_name(part.name)} is given more than once; allowed: once")
+        path = self._stack.enter_context(self._uploads.lend_path())
         self._receiver = Receiver(path, self._config.max_upload_bytes, self._threads)
         self._stack.callback(self._receiver.close)
 
-    async def _piece(self, data: bytes) -> None:
+    async def _add_content(self, data: bytes) -> None:
         if self._receiver is not None:
             await self._receiver.write(data)
         elif not self._part.is_file:
@@ -248,7 +253,7 @@ class _FormReader:
                 raise TooLarge
             self._text += data
 
-    async def _end(self) -> None:
+    async def _end_part(self) -> None:
         part = self._part
         if self._receiver is not None:
             upload = await self._receiver.finish()
@@ -257,41 +262,41 @@ class _FormReader:
                 self._files[part.name] = replace(upload, file_name=part.file_name or "")
         elif part.is_file:
             self._passed_over[part.name] = None
-        elif text := _decoded(part.name, bytes(self._text)):
+        elif text := _decode_text(part.name, bytes(self._text)):
             self._texts.setdefault(part.name, []).append(text)
 
 
-def _decoded(name: str, data: bytes) -> str:
+def _decode_text(name: str, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        refuse(f"{_named(name)} is not UTF-8 (byte {error.start})")
+        refuse(f"{_show_name(name)} is not UTF-8 (byte {error.start})")
 
 
 async def _read_urlencoded(request: web.Request, config: ServiceConfig) -> ReceivedForm:
     data = bytearray()
     try:
-        async for piece in _pieces(request, config, config.max_body_bytes):
+        async for piece in _read_pieces(request, config, config.max_body_bytes):
             data += piece
-        words = unpacked(request, bytes(data), config.max_body_bytes, _SIZE_HINT).decode()
+        words = decompress_body(request, bytes(data), config.max_body_bytes, _SIZE_HINT).decode()
         pairs = parse_qsl(words, encoding="utf-8", errors="strict", max_num_fields=MAX_FORM_PARTS)
     except TooLarge:
-        _too_large(config)
+        _refuse_too_large(config)
     except ValueError as error:
-        refuse(f"the body is not a {URLENCODED} form: {error}")
+        refuse(f"the body is not a {URLENCODED_TYPE} form: {error}")
     texts: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
         texts[name] = (*texts.get(name, ()), value)
     return ReceivedForm(texts)
 
 
-def _too_large(config: ServiceConfig) -> NoReturn:
+def _refuse_too_large(config: ServiceConfig) -> NoReturn:
     raise Refusal(
         HttpErrorCode.PAYLOAD_TOO_LARGE,
-        f"the upload is too large; allowed: a file of at most {config.max_upload_bytes / MEBI:,g} MB, and "
+        f"the upload is too large; allowed: a file of at most {config.max_upload_bytes / MEBIBYTE:,g} MB, and "
         f"{config.max_body_bytes:,} bytes of other fields",
     )
 
 
-def _named(name: str) -> str:
-    return shown(name)[1:-1]
+def _show_name(name: str) -> str:
+    return shorten_value(name)[1:-1]

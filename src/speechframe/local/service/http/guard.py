@@ -1,9 +1,9 @@
-"""Open connections to addresses that callers name, for a ``file_url`` or a webhook.
+"""Check and open connections to addresses that callers name, for a ``file_url`` or a webhook.
 
-- The scheme is http or https, and the address holds no user name or password.
-- The host is on the public Internet, unless the operator allows other hosts. Every address of the host is
-  checked. The connection uses a checked address, even if the host name has changed its address since.
-- A host name is looked up in a thread of the key that named it, within a time limit.
+- The scheme is http or https, and the address contains no user name or password.
+- The host is on the public Internet, unless the operator allows other hosts. Every IP address of the host is
+  checked. The connection uses a checked IP address, even if the host name has changed its address since.
+- A host name is resolved in a thread of the key that named the host, within a time limit.
 - The connection uses no proxy and sends no cookies and no key of the service.
 """
 
@@ -20,25 +20,30 @@ from speechframe.local.service.http.threads import FairThreads
 from speechframe.network.addresses import is_public
 from speechframe.spec import chosen
 
-__all__ = ["Forbidden", "Guard", "NotFound", "checked", "parsed"]
+__all__ = ["ForbiddenAddress", "Guard", "HostNotFound", "check_url", "parse_url"]
 
-_LONGEST_URL = 8192
-_CONNECT_S = 10.0
-_PRIVATE = "its host is not on the public Internet (the operator can allow that: --allow-private-urls)"
+_MAX_URL_CHARACTERS = 8192
+"""Characters of the longest accepted address. Most web servers refuse longer ones."""
+_CONNECT_TIMEOUT_S = 10.0
+"""Seconds in which a connection must open."""
+_PRIVATE_HOST_REASON = (
+    "its host is not on the public Internet (the operator can allow that: --allow-private-urls)"
+)
+"""Reason for which a host outside the public Internet is refused."""
 
 Address = IPv4Address | IPv6Address
 
 
-class Forbidden(Exception):
-    """The service does not connect to an address. The message gives the reason, as the end of a sentence."""
+class ForbiddenAddress(Exception):
+    """The service refuses to connect to an address. The message is the reason, as the end of a sentence."""
 
 
-class NotFound(Forbidden):
+class HostNotFound(ForbiddenAddress):
     """The host name was not resolved, or not in time. A later attempt may succeed."""
 
 
-class _Pinned(AbstractResolver):
-    """Resolves a host to addresses that were checked before."""
+class _PinnedResolver(AbstractResolver):
+    """A resolver for aiohttp that returns IP addresses that were checked before."""
 
     def __init__(self, addresses: tuple[Address, ...]) -> None:
         self._addresses = addresses
@@ -63,106 +68,113 @@ class _Pinned(AbstractResolver):
         pass
 
 
-def parsed(words: str) -> URL:
-    """Return an address that a caller gave as text.
+def parse_url(words: str) -> URL:
+    """Return an address that a caller gave as text, without its fragment.
 
     Raises
     ------
     Forbidden
-        The text is not an http or https address, is too long, or holds a user name or password.
+        The text is too long, or :func:`check_url` refuses it.
     """
-    if len(words) > _LONGEST_URL:
-        raise Forbidden(f"it has more than {_LONGEST_URL:,} characters")
+    if len(words) > _MAX_URL_CHARACTERS:
+        raise ForbiddenAddress(f"it has more than {_MAX_URL_CHARACTERS:,} characters")
     try:
         # Keep the caller's quoting if possible, because new quoting breaks a signed address.
         plain = words.isascii() and words.isprintable() and " " not in words
-        return checked(URL(words, encoded=plain))
+        return check_url(URL(words, encoded=plain))
     except (ValueError, TypeError):
-        raise Forbidden("it is not an address") from None
+        raise ForbiddenAddress("it is not an address") from None
 
 
-def checked(url: URL) -> URL:
-    """Return an address without its fragment, or raise :class:`Forbidden`."""
+def check_url(url: URL) -> URL:
+    """Return an address without its fragment.
+
+    Raises
+    ------
+    Forbidden
+        The address is not http or https, has no valid port, or contains a user name or password.
+    """
     if url.scheme not in {"http", "https"} or not url.raw_host:
-        raise Forbidden("it is not an http or https address")
+        raise ForbiddenAddress("it is not an http or https address")
     if url.raw_user is not None or url.raw_password is not None:
-        raise Forbidden("it contains a user name or password")
+        raise ForbiddenAddress("it contains a user name or password")
     if url.port is None or url.port < 1:
-        raise Forbidden("its port is none")
+        raise ForbiddenAddress("its port must be 1 to 65535")
     return url.with_fragment(None)
 
 
 class Guard:
-    """Opens connections to addresses that callers name, if they may be visited.
+    """Opens connections to addresses that callers name, if the rules of this module allow them.
 
     Parameters
     ----------
     allow_private
-        Whether hosts may be visited that are not on the public Internet.
+        Whether connections to hosts outside the public Internet are allowed.
     lookup_s
-        Seconds that looking up a host name may take, and seconds it may wait for others of its key.
+        Seconds that the look-up of a host name may take, after it has waited at most as long for other
+        look-ups of the key.
     """
 
-    def __init__(self, *, allow_private: bool, lookup_s: float = chosen.LOOKUP_SECONDS) -> None:
+    def __init__(self, *, allow_private: bool, lookup_s: float = chosen.MAX_LOOKUP_SECONDS) -> None:
         self._allow_private, self._lookup_s = allow_private, lookup_s
-        # A name server that does not answer may hold a thread for minutes. The process ends without it.
-        self._lookups = FairThreads(chosen.KEY_LOOKUPS, lookup_s, is_left_at_end=True)
+        # A name server that does not answer may block a thread for minutes. The process may end meanwhile.
+        self._lookups = FairThreads(chosen.LOOKUPS_PER_KEY, lookup_s, is_left_at_end=True)
 
-    async def addresses(self, key_hash: bytes, url: URL) -> tuple[Address, ...]:
-        """Return the addresses that the host of a URL has now.
+    async def resolve_addresses(self, key_hash: bytes, url: URL) -> tuple[Address, ...]:
+        """Return the current IP addresses of a URL's host, if the service may connect to them.
 
         Parameters
         ----------
         key_hash
-            The key that named the address.
+            Hash of the key that named the URL.
         url
-            The address, as :func:`parsed` returns it.
+            The URL, as :func:`parse_url` returns it.
 
         Raises
         ------
         NotFound
-            The host has no address, or none was found in time.
+            The host name was not resolved, or not in time.
         Forbidden
-            The host is not on the public Internet.
+            The host is not on the public Internet, or is an IP address in an unusual spelling.
         NoTurn
             Too many host names of this key are being looked up.
         """
         host = url.raw_host or ""
-        found = _literal(host) or await self._found(key_hash, host, url.port)
+        found = _parse_literal(host) or await self._look_up(key_hash, host, url.port)
         if not self._allow_private:
             if not all(map(is_public, found)):
-                raise Forbidden(_PRIVATE)
-            if _is_unusual(host):
-                # aiohttp connects to such a host itself, without asking for its checked addresses.
-                raise Forbidden("its host is an address in an unusual spelling")
+                raise ForbiddenAddress(_PRIVATE_HOST_REASON)
+            if _is_unusual_spelling(host):
+                # aiohttp resolves such a host itself, so it would not use the checked IP addresses.
+                raise ForbiddenAddress("its host is an address in an unusual spelling")
         return found
 
-    async def _found(self, key_hash: bytes, host: str, port: int | None) -> tuple[Address, ...]:
-        threads = self._lookups.of(key_hash)
+    async def _look_up(self, key_hash: bytes, host: str, port: int | None) -> tuple[Address, ...]:
+        threads = self._lookups.get_threads(key_hash)
         try:
             answers = await threads.run(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
         except TimeoutError:
-            raise NotFound(f"its host was not found within {self._lookup_s:g} s") from None
+            raise HostNotFound(f"its host was not found within {self._lookup_s:g} s") from None
         except (OSError, UnicodeError):
-            raise NotFound("its host cannot be found") from None
-        return tuple(dict.fromkeys(_address(str(answer[4][0])) for answer in answers))
+            raise HostNotFound("its host cannot be found") from None
+        return tuple(dict.fromkeys(_parse_address(str(answer[4][0])) for answer in answers))
 
-    async def session_to(
+    async def open_session(
         self, key_hash: bytes, url: URL, headers: Mapping[str, str]
     ) -> aiohttp.ClientSession:
-        """Return a session that connects to the checked addresses of a URL's host. The caller closes it.
+        """Return a session that connects to the checked addresses of a URL's host. The caller must close it.
 
         Raises
         ------
         NotFound, Forbidden, NoTurn
-            As :meth:`addresses`.
+            The same errors as :meth:`resolve_addresses`.
         """
-        addresses = await self.addresses(key_hash, url)
+        addresses = await self.resolve_addresses(key_hash, url)
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                resolver=_Pinned(addresses), use_dns_cache=False, force_close=True
+                resolver=_PinnedResolver(addresses), use_dns_cache=False, force_close=True
             ),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S),
             headers={"User-Agent": f"speechframe/{__version__}", **headers},
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -170,21 +182,21 @@ class Guard:
         )
 
 
-def _address(words: str) -> Address:
-    # A scope ("%eth0") names the network of a link-local address. It does not change the kind of address.
+def _parse_address(words: str) -> Address:
+    # Drop a scope such as "%eth0". It names a network interface, and does not change the kind of address.
     return ip_address(words.partition("%")[0])
 
 
-def _literal(host: str) -> tuple[Address, ...]:
-    """Return the address of a host that is written as an address. Return nothing for a name."""
+def _parse_literal(host: str) -> tuple[Address, ...]:
+    """Return the IP address that a host is written as, in a tuple. Return an empty tuple for a host name."""
     try:
-        return (_address(host),)
+        return (_parse_address(host),)
     except ValueError:
         return ()
 
 
-def _is_unusual(host: str) -> bool:
-    """Return whether a host is a number, but not an address in its usual spelling."""
+def _is_unusual_spelling(host: str) -> bool:
+    """Return True if a host looks like an IP address but is not in its usual spelling, such as 127.1."""
     if ":" not in host and not host.replace(".", "").isdigit():
         return False
-    return not _literal(host)
+    return not _parse_literal(host)

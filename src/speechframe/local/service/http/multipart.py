@@ -1,11 +1,10 @@
-"""A parser of ``multipart/form-data`` without I/O: bytes in any pieces become parts.
+"""A parser of ``multipart/form-data`` without I/O. It accepts the bytes in pieces of any size.
 
-The parser is ours, because no library keeps these promises. It holds only the
-head of a part and a piece of its content in memory. Each limit ends the reading
-at once. Each refusal names the fault. The reader of aiohttp fails with an
-assertion if a body is cut off. It also unpacks transfer encodings, which forms
-do not have (RFC 7578, 4.7), and opens multiparts inside parts. The e-mail
-package of Python needs a tenth of a second for a header of semicolons.
+No library has these three properties. The parser holds only the head of a part and a piece of its content in
+memory. It raises as soon as a limit is exceeded. Each error message names the fault. The reader of aiohttp
+fails with an assertion if a body is cut off. It also decodes transfer encodings, which forms do not have
+(RFC 7578, 4.7), and reads multiparts inside parts. The e-mail package of Python needs a tenth of a second for
+a header full of semicolons.
 """
 
 import re
@@ -17,27 +16,31 @@ from urllib.parse import unquote
 
 from speechframe.spec.chosen import MAX_FORM_PARTS
 
-__all__ = ["BrokenForm", "End", "MultipartParser", "PartHead", "boundary_of"]
+__all__ = ["BrokenForm", "End", "MultipartParser", "PartHead", "read_boundary"]
 
 MAX_HEAD_BYTES = 8192
 """Largest size of the headers of a part."""
 _MAX_HEADERS = 32
 """Largest number of headers of a part, and of parameters of a header."""
 
-_LONGEST_BOUNDARY = 70
-_PADDING = b" \t"
-_LONGEST_PADDING = 256
-_LONGEST_EXTENDED = 1000
-"""Longest file name in escapes. People read it, no program does."""
-# Possessive, and a quote that is never closed goes to the end: nothing is looked at twice.
-_PARAMETER = re.compile(
+_MAX_BOUNDARY_CHARACTERS = 70
+"""Characters, by RFC 2046."""
+_PADDING_CHARACTERS = b" \t"
+"""Bytes that may stand between a boundary and the end of its line."""
+_MAX_PADDING_BYTES = 256
+"""Largest number of such bytes."""
+_MAX_EXTENDED_CHARACTERS = 1000
+"""Escaped characters of a file name that are decoded. The name is only shown to people."""
+# The quantifiers are possessive, and an unclosed quote runs to the end, so no character is scanned twice.
+_PARAMETER_PATTERN = re.compile(
     r';\s*+(?P<name>[^\s=;"]++)\s*+=\s*+(?:"(?P<quoted>(?:[^"\\]|\\.)*+)"?|(?P<token>[^;]*+))'
 )
 _PLAIN_ENCODINGS = frozenset({"", "7bit", "8bit", "binary"})
+"""Values of Content-Transfer-Encoding that leave bytes unchanged."""
 
 
 class BrokenForm(Exception):
-    """The bytes are not a form. The words contain the place and the reason."""
+    """The bytes are not a form. The message is the reason, with the number of the part if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,11 @@ class PartHead:
     Parameters
     ----------
     name
-        The field.
+        Name of the field.
     file_name
-        As the sender calls the file, for people only; None for a text.
+        Name that the sender gave the file. It is only shown to people. None if the part has no file name.
     content_type
-        Of the part, without parameters; empty when it says nothing.
+        Content-Type of the part, without parameters. ``text/plain`` if it is missing or invalid.
     """
 
     name: str
@@ -60,37 +63,38 @@ class PartHead:
 
     @property
     def is_file(self) -> bool:
-        """True if the part has a file name, or a type other than text."""
+        """True if the part has a file name, or a Content-Type other than text and JSON."""
         return self.file_name is not None or not self.content_type.startswith(("text/", "application/json"))
 
 
 class End(Enum):
-    """The end of a part, between pieces of bytes."""
+    """The event at the end of a part."""
 
     PART = auto()
 
 
 Event = PartHead | bytes | End
+"""The parser yields these: the head of a part, a piece of its content, or its end."""
 
 
-def boundary_of(content_type: str) -> bytes:
-    """Return the boundary that a Content-Type header names.
+def read_boundary(content_type: str) -> bytes:
+    """Return the boundary in a Content-Type header.
 
     Raises
     ------
     BrokenForm
-        When it names none, or one that cannot be.
+        The header contains no boundary, or an invalid one.
 
     Examples
     --------
-    >>> boundary_of('multipart/form-data; boundary="a b"')
+    >>> read_boundary('multipart/form-data; boundary="a b"')
     b'a b'
     """
-    words = _value(content_type)[1].get("boundary")
+    words = _parse_header_value(content_type)[1].get("boundary")
     if not words:
         raise BrokenForm("its Content-Type names no boundary")
-    if len(words) > _LONGEST_BOUNDARY or not (words.isascii() and words.isprintable()):
-        raise BrokenForm(f"its boundary is not 1 to {_LONGEST_BOUNDARY} printable ASCII characters")
+    if len(words) > _MAX_BOUNDARY_CHARACTERS or not (words.isascii() and words.isprintable()):
+        raise BrokenForm(f"its boundary is not 1 to {_MAX_BOUNDARY_CHARACTERS} printable ASCII characters")
     return words.encode()
 
 
@@ -103,12 +107,12 @@ class _State(Enum):
 
 
 class MultipartParser:
-    r"""Reads one form, fed with its bytes.
+    r"""Parses one form from the pieces of bytes that it is fed.
 
     Parameters
     ----------
     boundary
-        What stands between the parts, as :func:`boundary_of` returns it.
+        The separator of the parts, as :func:`read_boundary` returns it.
 
     Examples
     --------
@@ -121,27 +125,27 @@ class MultipartParser:
 
     def __init__(self, boundary: bytes) -> None:
         self._delimiter = b"\r\n--" + boundary
-        # As if a line ended in front of the body: so the first delimiter looks like all others.
+        # Put a line end before the body, so that the first delimiter looks like all others.
         self._buffer = bytearray(b"\r\n")
         self._state = _State.PREAMBLE
         self._parts = 0
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """Take bytes and yield the heads, pieces of content and ends that they complete.
+        """Add bytes to the form. Yield the heads, pieces of content and ends of parts that are complete now.
 
         Raises
         ------
         BrokenForm
-            Where the bytes cannot be part of a form.
+            The bytes are not a form, or exceed a limit.
         """
         if self._state is _State.EPILOGUE:
             return
         self._buffer += data
         steps = {
-            _State.PREAMBLE: self._preamble,
-            _State.AFTER_DELIMITER: self._after_delimiter,
-            _State.HEAD: self._head,
-            _State.CONTENT: self._content,
+            _State.PREAMBLE: self._skip_preamble,
+            _State.AFTER_DELIMITER: self._read_after_delimiter,
+            _State.HEAD: self._read_head,
+            _State.CONTENT: self._read_content,
         }
         while (step := steps.get(self._state)) is not None:
             before = self._state
@@ -150,43 +154,43 @@ class MultipartParser:
                 return
 
     def close(self) -> None:
-        """Say that no more bytes come.
+        """Check that the form is complete. Call this after the last bytes.
 
         Raises
         ------
         BrokenForm
-            When the form is not at its end.
+            The closing boundary is missing.
         """
         if self._state is _State.PREAMBLE:
-            raise BrokenForm("its boundary is nowhere in it")
+            raise BrokenForm("it does not contain its boundary")
         if self._state is not _State.EPILOGUE:
             raise BrokenForm("it is cut off: its closing boundary is missing")
 
-    def _preamble(self) -> Iterator[Event]:
+    def _skip_preamble(self) -> Iterator[Event]:
         at = self._buffer.find(self._delimiter)
         if at < 0:
-            # Bytes in front of the first boundary are ignored.
+            # Ignore bytes before the first delimiter, but keep the last ones: it may begin there.
             del self._buffer[: max(0, len(self._buffer) - len(self._delimiter) + 1)]
             return
         del self._buffer[: at + len(self._delimiter)]
         self._state = _State.AFTER_DELIMITER
         yield from ()
 
-    def _after_delimiter(self) -> Iterator[Event]:
+    def _read_after_delimiter(self) -> Iterator[Event]:
         if self._buffer.startswith(b"--"):
             self._state = _State.EPILOGUE
             self._buffer.clear()
             return
-        end = self._buffer.find(b"\r\n", 0, _LONGEST_PADDING)
-        if end >= 0 and not self._buffer[:end].strip(_PADDING):
-            # The line's end stays: so a head without any header ends like all others.
+        end = self._buffer.find(b"\r\n", 0, _MAX_PADDING_BYTES)
+        if end >= 0 and not self._buffer[:end].strip(_PADDING_CHARACTERS):
+            # Keep the line end, so that a head without headers ends like all others.
             del self._buffer[:end]
             self._state = _State.HEAD
-        elif end >= 0 or len(self._buffer) >= _LONGEST_PADDING:
-            raise BrokenForm(f"the boundary after part {self._parts} is followed by something else")
+        elif end >= 0 or len(self._buffer) >= _MAX_PADDING_BYTES:
+            raise BrokenForm(f"the boundary after part {self._parts} is not followed by a line end")
         yield from ()
 
-    def _head(self) -> Iterator[Event]:
+    def _read_head(self) -> Iterator[Event]:
         end = self._buffer.find(b"\r\n\r\n")
         if end > MAX_HEAD_BYTES or (end < 0 and len(self._buffer) > MAX_HEAD_BYTES):
             raise BrokenForm(
@@ -200,9 +204,9 @@ class MultipartParser:
         head = bytes(self._buffer[2:end])
         del self._buffer[: end + 4]
         self._state = _State.CONTENT
-        yield _part(head, self._parts)
+        yield _parse_head(head, self._parts)
 
-    def _content(self) -> Iterator[Event]:
+    def _read_content(self) -> Iterator[Event]:
         at = self._buffer.find(self._delimiter)
         ready = at if at >= 0 else max(0, len(self._buffer) - len(self._delimiter) + 1)
         if ready:
@@ -215,23 +219,23 @@ class MultipartParser:
             yield End.PART
 
 
-def _part(head: bytes, number: int) -> PartHead:
+def _parse_head(head: bytes, number: int) -> PartHead:
     try:
-        headers = _headers(head.decode())
+        headers = _parse_headers(head.decode())
     except UnicodeDecodeError:
         raise BrokenForm(f"the headers of part {number} are not UTF-8") from None
-    kind, parameters = _value(headers.get("content-disposition", ""))
+    kind, parameters = _parse_header_value(headers.get("content-disposition", ""))
     name = parameters.get("name")
     if kind != "form-data" or not name:
         raise BrokenForm(f'part {number} has no name (Content-Disposition: form-data; name="...")')
     if headers.get("content-transfer-encoding", "").casefold() not in _PLAIN_ENCODINGS:
-        raise BrokenForm(f"part {number} has a Content-Transfer-Encoding; forms are sent as they are")
-    content_type, _ = _value(headers.get("content-type", ""))
+        raise BrokenForm(f"part {number} has a Content-Transfer-Encoding; send its bytes unchanged")
+    content_type, _ = _parse_header_value(headers.get("content-type", ""))
     plain = content_type if content_type.count("/") == 1 else "text/plain"
     return PartHead(name, parameters.get("filename"), plain)
 
 
-def _headers(head: str) -> dict[str, str]:
+def _parse_headers(head: str) -> dict[str, str]:
     lines = head.split("\r\n", _MAX_HEADERS)
     if len(lines) > _MAX_HEADERS:
         raise BrokenForm(f"a part has more than {_MAX_HEADERS} headers")
@@ -242,15 +246,18 @@ def _headers(head: str) -> dict[str, str]:
     return headers
 
 
-def _value(header: str) -> tuple[str, dict[str, str]]:
-    """Return the value of a header and its parameters. The extended form of a name (RFC 5987) wins."""
+def _parse_header_value(header: str) -> tuple[str, dict[str, str]]:
+    """Return the value of a header and its parameters, by name.
+
+    If a parameter is given plainly and in the extended form (RFC 5987, ``name*=``), the latter is used.
+    """
     value, semicolon, rest = header.partition(";")
     plain: dict[str, str] = {}
     extended: dict[str, str] = {}
-    for match in islice(_PARAMETER.finditer(semicolon + rest), _MAX_HEADERS):
+    for match in islice(_PARAMETER_PATTERN.finditer(semicolon + rest), _MAX_HEADERS):
         name = match["name"].casefold()
         if name.endswith("*"):
-            if (words := _decoded(match["token"] or "")) is not None:
+            if (words := _decode_extended(match["token"] or "")) is not None:
                 extended.setdefault(name.removesuffix("*"), words)
         elif match["quoted"] is not None:
             plain.setdefault(name, match["quoted"].replace("\\\\", "\\").replace('\\"', '"'))
@@ -259,9 +266,11 @@ def _value(header: str) -> tuple[str, dict[str, str]]:
     return value.strip().casefold(), plain | extended
 
 
-def _decoded(words: str) -> str | None:
+def _decode_extended(words: str) -> str | None:
     charset, _, rest = words.partition("'")
     try:
-        return unquote(rest.partition("'")[2][:_LONGEST_EXTENDED].strip(), encoding=charset, errors="replace")
+        return unquote(
+            rest.partition("'")[2][:_MAX_EXTENDED_CHARACTERS].strip(), encoding=charset, errors="replace"
+        )
     except LookupError:
         return None

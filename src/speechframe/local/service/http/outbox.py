@@ -1,21 +1,21 @@
-"""Frames on their way to a client that may be slower than what makes them."""
+"""A queue of WebSocket frames for a client that may read more slowly than the service makes them."""
 
 import asyncio
 from collections import deque
 
 from speechframe.local.service.http.readers import Reader
-from speechframe.spec.chosen import SOCKET_WAITING_BYTES
+from speechframe.spec.chosen import MAX_WAITING_SOCKET_BYTES
 
 
 class Outbox:
-    """Frames that wait to be sent, and whether there is room for more.
+    """A queue of frames that wait to be sent. The frame ``None`` marks the end.
 
-    It never refuses one: whoever makes much asks for room before. ``None`` is the end.
+    The queue accepts every frame. Code that makes many frames must await :meth:`wait_for_room` before it makes them.
 
     Parameters
     ----------
     reader
-        The client.
+        The client. It counts the waiting bytes.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -27,28 +27,28 @@ class Outbox:
         self._room.set()
 
     def put(self, frame: str | None) -> None:
-        """Put a frame behind the others."""
+        """Add a frame to the end of the queue."""
         self._frames.append(frame)
-        self._count(len(frame or ""))
+        self._count_bytes(len(frame or ""))
         self._there.set()
-        if self._bytes >= SOCKET_WAITING_BYTES:
+        if self._bytes >= MAX_WAITING_SOCKET_BYTES:
             self._room.clear()
 
     async def get(self) -> str | None:
-        """Return the next frame, once there is one."""
+        """Wait for the next frame and return it."""
         while not self._frames:
             self._there.clear()
             await self._there.wait()
         frame = self._frames.popleft()
-        self._count(-len(frame or ""))
-        if self._bytes < SOCKET_WAITING_BYTES:
+        self._count_bytes(-len(frame or ""))
+        if self._bytes < MAX_WAITING_SOCKET_BYTES:
             self._room.set()
         return frame
 
-    def _count(self, size_bytes: int) -> None:
+    def _count_bytes(self, size_bytes: int) -> None:
         self._bytes += size_bytes
         self._reader.hold(size_bytes)
 
-    async def room(self) -> None:
-        """Wait until less than half a megabyte waits."""
+    async def wait_for_room(self) -> None:
+        """Wait until the queue contains less than :data:`MAX_WAITING_SOCKET_BYTES` (half a megabyte)."""
         await self._room.wait()

@@ -1,8 +1,7 @@
 """Send interim answers with status 102, so that clients can wait for long calls without a timeout.
 
-A client can request interim answers with a header. It gets one every few seconds
-while its call has a job in the queue or in a worker. Other clients do not get interim
-answers, because some of them take any status but 100 for the end of the answer.
+A client requests interim answers with a header. The service sends one every few seconds while the call has a
+job in the queue or in a worker. Other clients get none, because some would regard a 102 as the final answer.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ class InterimAnswers:
 
     @contextmanager
     def follow(self, request: web.Request) -> Iterator[None]:
-        """Send interim answers to a request for the length of a block, if its header requests them."""
+        """Send interim answers to a request during a block, if the request has the header."""
         if request.headers.get(chosen.PROGRESS_HEADER) is None or request.version < (1, 1):
             yield
             return
@@ -45,20 +44,20 @@ class InterimAnswers:
             self.end(request)
 
     def end(self, request: web.BaseRequest) -> None:
-        """Send no more interim answers to a request, because its answer begins."""
+        """Send no more interim answers to a request. Call this when the answer begins."""
         self._calls.pop(id(request), None)
 
     async def run(self) -> None:
-        """Send an interim answer to every followed call that has a job, again and again."""
+        """Send interim answers to all followed calls that have a job, until cancelled."""
         while True:
             await asyncio.sleep(self._every_s)
             for request, jobs in list(self._calls.values()):
                 if jobs and request.transport is not None and not request.transport.is_closing():
-                    request.transport.write(_interim_answer(jobs))
+                    request.transport.write(_build_interim_answer(jobs))
 
 
-def _interim_answer(jobs: set[PendingJob]) -> bytes:
-    """Return a 102 answer with the state of a call that has these jobs."""
+def _build_interim_answer(jobs: set[PendingJob]) -> bytes:
+    """Return a 102 answer with the state and the CPU time of a call, computed from its jobs."""
     state = "working" if any(job.is_begun for job in jobs) else "queued"
     cpu_s = sum(job.cpu_s for job in jobs)
     return (

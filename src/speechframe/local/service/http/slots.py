@@ -1,7 +1,7 @@
-"""How many requests of a key are in flight: its concurrency, counted in this process.
+"""Slots: the right of a key to have one request in flight, counted in this process.
 
-A slot is held from the moment a request is known to be good until its answer is ready (with audio in it:
-until that was read), so that nothing that stalls or cannot succeed takes one from others.
+A request takes a slot after all checks of its body, so stalled and invalid requests never hold one. It gives
+the slot back when its answer is ready, or, for an answer with audio, when the client has read the audio.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from speechframe.spec.limits import REGIONS, Pool
 
 
 class NoSlot(Exception):
-    """The key has as many requests in flight as it may.
+    """All slots of the key are taken.
 
     Parameters
     ----------
     concurrency
-        The cap.
+        The number of slots of the key.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -29,12 +29,12 @@ class NoSlot(Exception):
 
 
 class RequestSlots:
-    """Counts requests in flight per key and pool.
+    """The slots of all keys, counted for each key and pool (streaming, and all other calls).
 
     Parameters
     ----------
     region
-        The region whose streaming concurrency counts for keys without a cap of their own.
+        The region whose streaming concurrency is the cap of keys without their own concurrency.
     """
 
     def __init__(self, region: str) -> None:
@@ -43,11 +43,11 @@ class RequestSlots:
         self._uploads: Counter[bytes] = Counter()
         self._queues: dict[tuple[bytes, Pool], deque[asyncio.Future[None]]] = {}
         self.idle = asyncio.Event()
-        """Set while nothing is in flight."""
+        """Set while no slot is taken."""
         self.idle.set()
 
-    def cap(self, key: Key, pool: Pool) -> int:
-        """Return how many requests of `key` may be in flight in `pool`."""
+    def get_cap(self, key: Key, pool: Pool) -> int:
+        """Return the largest number of requests that `key` may have in flight in `pool`."""
         if key.concurrency is not None:
             return key.concurrency
         if pool is Pool.STREAMING:
@@ -55,31 +55,31 @@ class RequestSlots:
         return chosen.DEFAULT_CONCURRENCY
 
     @contextmanager
-    def taken(self, key: Key, pool: Pool) -> Iterator[None]:
+    def hold_slot(self, key: Key, pool: Pool) -> Iterator[None]:
         """Hold a slot for the length of a block.
 
         Raises
         ------
         NoSlot
-            When the key's cap is reached. Nothing waits here.
+            All slots are taken. The error is raised at once, without a wait.
         """
-        place = self._take(key, pool)
+        slot_key = self._take_or_raise(key, pool)
         try:
             yield
         finally:
-            self._give(place)
+            self._release(slot_key)
 
     @contextmanager
-    def uploading(self, key: Key) -> Iterator[None]:
-        """Count a body that is read to disk, for as long as it lies there.
+    def count_upload(self, key: Key) -> Iterator[None]:
+        """Count an upload for the length of a block, while its file is on disk.
 
         Raises
         ------
         NoSlot
-            When as many are there as may be in flight and wait: what comes on top would fill the disk to be
-            refused in the end.
+            The key has twice as many uploads as slots. These may be in flight or wait for a slot. A further
+            upload would take disk space and would then be refused.
         """
-        cap = self.cap(key, Pool.OTHER)
+        cap = self.get_cap(key, Pool.OTHER)
         if self._uploads[key.key_hash] >= 2 * cap:
             raise NoSlot(cap)
         self._uploads[key.key_hash] += 1
@@ -90,80 +90,80 @@ class RequestSlots:
             if not self._uploads[key.key_hash]:
                 del self._uploads[key.key_hash]
 
-    def take_one(self, key: Key, pool: Pool) -> bool:
-        """Take a slot until :meth:`give_one`. Return False if all slots are taken."""
+    def take_slot(self, key: Key, pool: Pool) -> bool:
+        """Take a slot and return True, or return False if all are taken. :meth:`give_back_slot` gives it back."""
         try:
-            self._take(key, pool)
+            self._take_or_raise(key, pool)
         except NoSlot:
             return False
         return True
 
-    def give_one(self, key: Key, pool: Pool) -> None:
-        """Give a slot back that :meth:`take_one` took."""
-        self._give((key.key_hash, pool))
+    def give_back_slot(self, key: Key, pool: Pool) -> None:
+        """Give a slot back that :meth:`take_slot` took."""
+        self._release((key.key_hash, pool))
 
     @asynccontextmanager
-    async def waited_for(self, key: Key, pool: Pool) -> AsyncIterator[None]:
-        """Hold a slot for the length of a block, after a short wait where all are taken, first come first.
+    async def wait_for_slot(self, key: Key, pool: Pool) -> AsyncIterator[None]:
+        """Hold a slot for the length of a block. If all slots are taken, wait for one, in order of arrival.
 
         Raises
         ------
         NoSlot
-            When as many wait already as may (the key's cap), or none was free within
-            :data:`chosen.QUEUE_SECONDS`.
+            No slot became free within :data:`chosen.MAX_QUEUE_SECONDS`, or as many requests already wait as the
+            key has slots.
         """
         try:
-            place = self._take(key, pool)
+            slot_key = self._take_or_raise(key, pool)
         except NoSlot as full:
-            place = await self._turn(key, pool, full)
+            slot_key = await self._wait_for_turn(key, pool, full)
         try:
             yield
         finally:
-            self._give(place)
+            self._release(slot_key)
 
-    async def _turn(self, key: Key, pool: Pool, full: NoSlot) -> tuple[bytes, Pool]:
-        """Wait for a slot that somebody gives back; it is handed over and never free in between."""
-        place = (key.key_hash, pool)
-        queue = self._queues.setdefault(place, deque())
+    async def _wait_for_turn(self, key: Key, pool: Pool, full: NoSlot) -> tuple[bytes, Pool]:
+        """Wait until :meth:`_release` passes a slot on. Such a slot stays counted as taken."""
+        slot_key = (key.key_hash, pool)
+        queue = self._queues.setdefault(slot_key, deque())
         if len(queue) >= full.concurrency:
             raise full
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(turn)
         try:
-            async with asyncio.timeout(chosen.QUEUE_SECONDS):
+            async with asyncio.timeout(chosen.MAX_QUEUE_SECONDS):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
-                self._give(place)
+                self._release(slot_key)
             else:
-                # It may be out already: a slot that came in the meantime passed over whoever had given up.
+                # `_release` may have removed this turn already, because it skips turns that are cancelled.
                 with suppress(ValueError):
                     queue.remove(turn)
-                if not queue and self._queues.get(place) is queue:
-                    del self._queues[place]
+                if not queue and self._queues.get(slot_key) is queue:
+                    del self._queues[slot_key]
             if isinstance(error, TimeoutError):
                 raise full from None
             raise
-        return place
+        return slot_key
 
-    def _take(self, key: Key, pool: Pool) -> tuple[bytes, Pool]:
-        place = (key.key_hash, pool)
-        cap = self.cap(key, pool)
-        if self._taken[place] >= cap:
+    def _take_or_raise(self, key: Key, pool: Pool) -> tuple[bytes, Pool]:
+        slot_key = (key.key_hash, pool)
+        cap = self.get_cap(key, pool)
+        if self._taken[slot_key] >= cap:
             raise NoSlot(cap)
-        self._taken[place] += 1
+        self._taken[slot_key] += 1
         self.idle.clear()
-        return place
+        return slot_key
 
-    def _give(self, place: tuple[bytes, Pool]) -> None:
-        queue = self._queues.get(place, ())
+    def _release(self, slot_key: tuple[bytes, Pool]) -> None:
+        queue = self._queues.get(slot_key, ())
         while queue:
             if not (turn := queue.popleft()).done():
                 turn.set_result(None)
                 return
-        self._queues.pop(place, None)
-        self._taken[place] -= 1
-        if not self._taken[place]:
-            del self._taken[place]
+        self._queues.pop(slot_key, None)
+        self._taken[slot_key] -= 1
+        if not self._taken[slot_key]:
+            del self._taken[slot_key]
         if not self._taken:
             self.idle.set()

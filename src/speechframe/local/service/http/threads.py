@@ -1,8 +1,8 @@
 """Threads for work that blocks, such as a slow disk or a name server that does not answer.
 
-A thread cannot be cancelled. So each key has threads of its own, up to a bound. If the work of a key hangs,
-only this key waits. The threads of ``asyncio.to_thread`` are few, and all keys share them. The service uses
-them only for its own files.
+A thread cannot be cancelled. So each key has its own threads, up to a bound. If the work of a key hangs, only
+this key waits. The threads of ``asyncio.to_thread`` are few, and all keys share them. So the service uses
+those only for its own files.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
-__all__ = ["FairThreads", "KeyThreads", "NoTurn"]
+__all__ = ["FairThreads", "KeyThreads", "NoFreeThread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class NoTurn(Exception):
+class NoFreeThread(Exception):
     """All threads of a key are busy, and none became free in time.
 
     Parameters
@@ -35,25 +35,25 @@ class NoTurn(Exception):
 
 @dataclass(frozen=True)
 class FairThreads:
-    """Threads for all keys, a bounded number for each.
+    """The threads of all keys, a bounded number for each key.
 
     Parameters
     ----------
     at_once
-        Threads of a key.
+        Largest number of threads of a key.
     limit_s
-        Seconds that a call waits for a thread of its key, and then for the result. None waits without end.
+        Seconds that a call waits for a thread of its key, and again for the result. None waits without end.
     is_left_at_end
-        Whether the process ends without waiting for threads that still run.
+        Whether the process may end while threads still run.
     """
 
     at_once: int
     limit_s: float | None = None
     is_left_at_end: bool = False
-    # The operator gives the keys, so this stays small.
+    # The operator sets the keys, so this dict stays small.
     _keys: dict[bytes, "KeyThreads"] = field(default_factory=dict, init=False, repr=False)
 
-    def of(self, key_hash: bytes) -> "KeyThreads":
+    def get_threads(self, key_hash: bytes) -> "KeyThreads":
         """Return the threads of a key."""
         if key_hash not in self._keys:
             self._keys[key_hash] = KeyThreads(self)
@@ -61,7 +61,7 @@ class FairThreads:
 
 
 class KeyThreads:
-    """The threads of one key. :meth:`FairThreads.of` makes them."""
+    """The threads of one key. :meth:`FairThreads.get_threads` makes them."""
 
     def __init__(self, threads: FairThreads) -> None:
         self._threads = threads
@@ -70,8 +70,8 @@ class KeyThreads:
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of `function`, called in a thread of this key.
 
-        A caller that is cancelled or out of time leaves the thread running. The thread counts as busy until
-        the function has returned.
+        If the caller is cancelled, or the time is over, the thread goes on. It counts as busy until the
+        function has returned.
 
         Raises
         ------
@@ -84,22 +84,24 @@ class KeyThreads:
             async with asyncio.timeout(self._threads.limit_s):
                 await self._free.acquire()
         except TimeoutError:
-            raise NoTurn(self._threads.at_once) from None
+            raise NoFreeThread(self._threads.at_once) from None
         loop, result = asyncio.get_running_loop(), Future[T]()
         result.set_running_or_notify_cancel()
 
-        def work() -> None:
-            """Call the function, and free the thread's place."""
+        def call_function() -> None:
+            """Call the function, pass on its result or error, and free the thread's place."""
             try:
                 result.set_result(function(*args, **kwargs))
             except BaseException as error:  # noqa: BLE001 - the caller gets it
                 result.set_exception(error)
-            # The loop may be closed, because the process does not always wait for its threads.
+            # The event loop may be closed, because the process may end before its threads.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._free.release)
 
         try:
-            threading.Thread(target=work, name="speechframe-key", daemon=self._threads.is_left_at_end).start()
+            threading.Thread(
+                target=call_function, name="speechframe-key", daemon=self._threads.is_left_at_end
+            ).start()
         except RuntimeError:
             self._free.release()
             raise

@@ -19,23 +19,26 @@ from speechframe.local.service.http.threads import KeyThreads
 
 log = logging.getLogger("speechframe.service")
 
-FOLDER = "uploads"
+FOLDER_NAME = "uploads"
+"""Folder of the uploads, below the data folder."""
 
 _BLOCK_BYTES = 1 << 18
-_SLOWEST_BYTES_S = 16 * 1024
+"""Bytes that are collected before a write to disk."""
+_MIN_BYTES_PER_S = 16 * 1024
+"""Bytes per second that a sender must reach on average."""
 
 
 class TooLarge(Exception):
     """The file is larger than the limit."""
 
 
-class NotKept(Exception):
+class FileNotWritten(Exception):
     """The file cannot be written, for example because the disk is full.
 
     Parameters
     ----------
     why
-        The reason, as the system words it.
+        The reason in the words of the operating system.
     """
 
     def __init__(self, why: str) -> None:
@@ -44,21 +47,21 @@ class NotKept(Exception):
 
 
 class TooSlow(Exception):
-    """The sender stalled, or sends too slowly."""
+    """The sender paused for too long, or sends too slowly on average."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedFile:
-    """A file that arrived whole.
+    """A file that arrived completely.
 
     Parameters
     ----------
     path
-        Path of the file. It has no extension, so that nobody guesses the format from one.
+        Path of the file. It has no extension, so no program guesses the format from the path.
     size_bytes, sha256
         Size and hash of the content.
     file_name
-        Name that the sender gives, for people only. Empty if there is none.
+        Name that the sender gave. It is only shown to people. Empty if the sender gave none.
     """
 
     path: Path
@@ -68,39 +71,39 @@ class ReceivedFile:
 
 
 class Uploads:
-    """The folder of one service process.
+    """The folder for the uploads of one service process.
 
     Parameters
     ----------
     data
-        The data folder.
+        The data folder of the service.
     owner
-        The name of the process, as in :mod:`~speechframe.local.service.books.owners`.
+        Name of the process, as in :mod:`~speechframe.local.service.books.owners`.
     """
 
     def __init__(self, data: Path, owner: str) -> None:
-        self._all = data / FOLDER
+        self._all = data / FOLDER_NAME
         self._own = self._all / owner
         self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @contextlib.contextmanager
-    def lent(self) -> Iterator[Path]:
-        """Lend a path for a file. A file at this path is removed at the end of the block."""
+    def lend_path(self) -> Iterator[Path]:
+        """Yield a new path for a file. At the end of the block, a file at this path is removed."""
         path = self._own / secrets.token_hex(16)
         try:
             yield path
         finally:
             path.unlink(missing_ok=True)
 
-    def sweep(self, is_dead: Callable[[str], bool]) -> int:
-        """Remove the folders of dead processes. Return the number of folders."""
+    def remove_dead_folders(self, is_dead: Callable[[str], bool]) -> int:
+        """Remove the folders of dead processes. Return the number of removed folders."""
         left = [path for path in self._all.iterdir() if path != self._own and is_dead(path.name)]
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
         return len(left)
 
     def close(self) -> None:
-        """Remove the folder."""
+        """Remove the folder of this process."""
         shutil.rmtree(self._own, ignore_errors=True)
 
 
@@ -110,16 +113,16 @@ class Receiver:
     Parameters
     ----------
     path
-        A name that :meth:`Uploads.lent` lent.
+        A path from :meth:`Uploads.lend_path`.
     limit_bytes
-        The largest file that is accepted.
+        Size of the largest accepted file.
     threads
-        Write the file. They belong to the key that sends it.
+        Threads of the sending key. They write the file.
 
     Raises
     ------
     NotKept
-        When no file can be made.
+        The file cannot be created.
     """
 
     def __init__(self, path: Path, limit_bytes: int, threads: KeyThreads) -> None:
@@ -131,7 +134,7 @@ class Receiver:
         try:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise _not_kept(error) from None
+            raise _make_not_written(error) from None
         self._file = os.fdopen(file, "wb", buffering=0)
 
     def check(self, declared_bytes: int) -> None:
@@ -140,14 +143,14 @@ class Receiver:
             raise TooLarge
 
     async def write(self, data: bytes) -> None:
-        """Take a piece.
+        """Add a piece to the file.
 
         Raises
         ------
         TooLarge
-            With the piece that passes the limit; nothing of it is written.
+            The file would exceed the limit with this piece. Nothing of the piece is written.
         NotKept
-            When it cannot be written.
+            The file cannot be written.
         """
         self._size_bytes += len(data)
         if self._size_bytes > self._limit_bytes:
@@ -157,40 +160,46 @@ class Receiver:
             await self._flush()
 
     async def finish(self) -> ReceivedFile:
-        """Return the finished file. Raise the same errors as :meth:`write`."""
+        """Write the rest, close the file and return it.
+
+        Raises
+        ------
+        NotKept
+            The file cannot be written.
+        """
         await self._flush()
         self.close()
         return ReceivedFile(self._path, self._size_bytes, self._hash.digest())
 
     async def _flush(self) -> None:
         block, self._waiting = bytes(self._waiting), bytearray()
-        # A slow disk makes its writers wait, so this runs in a thread.
-        writing = asyncio.ensure_future(self._threads.run(self._keep, block))
+        # A write to a slow disk blocks, so it runs in a thread.
+        writing = asyncio.ensure_future(self._threads.run(self._write_block, block))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
-            # The thread cannot be stopped, and the file may not be closed under it.
+            # The thread cannot be stopped, and it needs the open file. So wait for it before cancelling.
             await asyncio.wait([writing])
             raise
 
-    def _keep(self, block: bytes) -> None:
+    def _write_block(self, block: bytes) -> None:
         self._hash.update(block)
         left = memoryview(block)
         try:
             while left:
                 left = left[self._file.write(left) :]
         except OSError as error:
-            raise _not_kept(error) from None
+            raise _make_not_written(error) from None
 
     def close(self) -> None:
-        """Close the file, finished or not."""
+        """Close the file, complete or not."""
         self._file.close()
 
 
-def _not_kept(error: OSError) -> NotKept:
+def _make_not_written(error: OSError) -> FileNotWritten:
     why = error.strerror or type(error).__name__
-    log.error("an upload cannot be kept: %s", why)
-    return NotKept(why)
+    log.error("an upload cannot be written: %s", why)
+    return FileNotWritten(why)
 
 
 class UploadPace:
@@ -199,7 +208,7 @@ class UploadPace:
     Parameters
     ----------
     pause_s
-        The longest pause in seconds. The whole file may take this long, and a second for every 16 KB.
+        The longest pause in seconds. The whole file may take this time, plus one second for every 16 KB.
     """
 
     def __init__(self, pause_s: float) -> None:
@@ -208,16 +217,16 @@ class UploadPace:
         self._size_bytes = 0
 
     @contextlib.asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
-        """Limit the time that the block may take.
+    async def limit_time(self) -> AsyncIterator[None]:
+        """Limit the time of the block, in which the caller waits for one piece.
 
         Raises
         ------
         TooSlow
-            The block takes longer.
+            The block takes longer than a pause may, or the whole file takes too long.
         """
         now = asyncio.get_running_loop().time()
-        end = self._started + self._pause_s + self._size_bytes / _SLOWEST_BYTES_S
+        end = self._started + self._pause_s + self._size_bytes / _MIN_BYTES_PER_S
         try:
             async with asyncio.timeout_at(min(now + self._pause_s, end)):
                 yield
@@ -225,5 +234,5 @@ class UploadPace:
             raise TooSlow from None
 
     def count(self, size_bytes: int) -> None:
-        """Count bytes that have arrived."""
+        """Count bytes that have arrived. They extend the time for the whole file."""
         self._size_bytes += size_bytes

@@ -1,4 +1,4 @@
-"""The catalogues of voices, and the meaning of a voice, a locale and a style in a request."""
+"""The catalogues of voices. They resolve the voice, locale and style that a request names."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,17 +13,19 @@ from speechframe.local.engines import clarity
 from speechframe.local.service.http.answers import Refusal
 from speechframe.spec import locales
 from speechframe.spec.changer import ConvertRequest
-from speechframe.spec.check import shown
+from speechframe.spec.check import shorten_value
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.socket import VoiceConfig
 from speechframe.spec.speech import GenerateRequest, Model, StreamRequest, StyleDetails, Voice, VoiceKind
 
 _SHOWN_CHOICES = 12
-_COMPARED_CHARACTERS = 200
-"""Most characters of an unknown name that are compared with each voice, because that takes time."""
+"""Largest number of allowed values in one message."""
+_MAX_COMPARED_CHARACTERS = 200
+"""Characters of an unknown name that are compared with each voice. A longer name would take too much time."""
 _DEFAULT_LOCALE = "en-US"
+"""Locale of the default voice, if a voice has this locale."""
 
-_LISTING = TypeAdapter(list[Voice])
+_LISTING_ADAPTER = TypeAdapter(list[Voice])
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,11 @@ class ResolvedVoice:
     voice
         The voice.
     engine
-        Name of the engine that has it.
+        Name of the engine that has the voice.
     locale
-        One of the voice's locales.
+        One of the locales that the voice supports.
     style
-        One of its styles there, or ``None`` for its plain one.
+        One of the voice's styles in this locale. None is the plain style.
     """
 
     voice: EngineVoice
@@ -54,7 +56,7 @@ class Catalogue:
     Parameters
     ----------
     model
-        The generation.
+        The model, such as gen2. Each model has its own voices.
     engines
         Names of the engines that work here. Voices of other engines are left out.
     """
@@ -62,35 +64,40 @@ class Catalogue:
     def __init__(self, model: Model, engines: Collection[str]) -> None:
         self._model = model
         self._engines = frozenset(engines)
-        self.entries = list(registry.catalogue(model, self._engines).values())
+        self.entries = list(registry.build_catalogue(model, self._engines).values())
         self._voices = [entry.voice for entry in self.entries]
-        listed = [_listed(entry.voice, entry.engine) for entry in self.entries]
-        self.listing = _LISTING.dump_json(listed, by_alias=True, exclude_none=True)
-        """The body of the voice listing. It never changes while the service runs."""
+        listed = [_describe_voice(entry.voice, entry.engine) for entry in self.entries]
+        self.listing = _LISTING_ADAPTER.dump_json(listed, by_alias=True, exclude_none=True)
+        """The voices as JSON, the body of the voice listing."""
 
-    def cast(self, request: GenerateRequest | StreamRequest | VoiceConfig | ConvertRequest) -> ResolvedVoice:
-        """Return the voice, locale and style of a request. A refusal uses the request's names of the fields.
+    def resolve_voice(
+        self, request: GenerateRequest | StreamRequest | VoiceConfig | ConvertRequest
+    ) -> ResolvedVoice:
+        """Return the voice, locale and style that a request names, or the defaults.
 
         Raises
         ------
         Refusal
-            400 for an unknown voice, locale or style. The message has the nearest known names.
+            400 for an unknown voice, locale or style. The message contains the request's name of the field,
+            and known values near the given one. 503 if the request names no voice and the model has none.
         """
-        names = type(request).wire_names()
+        names = type(request).get_wire_names()
         asked = request.voice_id or self.default_voice
         try:
             voice, engine = registry.find_voice(asked, self._model, self._engines)
         except KeyError:
             self._refuse_voice(names["voice_id"], asked)
-        # The voice changer has the former name alone.
-        newer = None if isinstance(request, ConvertRequest) else request.locale
-        field = names["locale" if newer is not None else "multi_native_locale"]
-        locale = _locale(voice, field, newer if newer is not None else request.multi_native_locale)
-        return ResolvedVoice(voice, engine, locale, _style(voice, locale, request.style))
+        # A request to the voice changer has only the older field, multi_native_locale.
+        asked_locale = None if isinstance(request, ConvertRequest) else request.locale
+        field = names["locale" if asked_locale is not None else "multi_native_locale"]
+        locale = _resolve_locale(
+            voice, field, asked_locale if asked_locale is not None else request.multi_native_locale
+        )
+        return ResolvedVoice(voice, engine, locale, _resolve_style(voice, locale, request.style))
 
     @property
     def default_voice(self) -> str:
-        """The id of the voice that speaks if none is named (chosen: default-voice).
+        """Id of the voice for requests that name no voice (chosen: default-voice).
 
         Raises
         ------
@@ -106,9 +113,9 @@ class Catalogue:
         return next(english, self._voices[0]).voice_id
 
     def _refuse_voice(self, field: str, asked: str) -> NoReturn:
-        asked = asked[:_COMPARED_CHARACTERS]
+        asked = asked[:_MAX_COMPARED_CHARACTERS]
         ids = [voice.voice_id for voice in self._voices]
-        near = registry.nearest_voices(asked, self._model, self._engines)
+        near = registry.find_similar_voices(asked, self._model, self._engines)
         language = asked.replace("_", "-").partition("-")[0].casefold()
         same = [voice_id for voice_id in ids if voice_id.casefold().startswith(f"{language}-")]
         hint = "the voice listing has all"
@@ -117,18 +124,18 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Catalogues:
-    """The two catalogues, which are separate (section 4.1, rule 5)."""
+    """The catalogue of each model. A voice belongs to one catalogue (section 4.1, rule 5)."""
 
     by_model: Mapping[Model, Catalogue]
 
     @classmethod
     def load(cls, engines: Collection[str]) -> "Catalogues":
-        """Return the catalogues of the engines that work."""
+        """Return the catalogues with the voices of these engines."""
         return cls({model: Catalogue(model, engines) for model in Model})
 
     @property
     def fast_engines(self) -> frozenset[str]:
-        """Names of the engines whose voices are all formant voices, which take milliseconds for a line."""
+        """Names of the engines that have only formant voices. These speak a line within milliseconds."""
         kinds: dict[str, set[VoiceKind | None]] = {}
         for catalogue in self.by_model.values():
             for entry in catalogue.entries:
@@ -136,7 +143,7 @@ class Catalogues:
         return frozenset(engine for engine, found in kinds.items() if found == {VoiceKind.FORMANT})
 
 
-def _listed(voice: EngineVoice, engine: str) -> Voice:
+def _describe_voice(voice: EngineVoice, engine: str) -> Voice:
     own = voice.supported_locales[voice.locale]
     return Voice(
         voice_id=voice.voice_id,
@@ -149,16 +156,16 @@ def _listed(voice: EngineVoice, engine: str) -> Voice:
             for locale, details in voice.supported_locales.items()
         },
         accent=own.detail,
-        display_language=locales.display_name(locales.language_of(voice.locale)),
+        display_language=locales.get_display_name(locales.get_language(voice.locale)),
         available_styles=list(own.available_styles),
         engine=engine,
         kind=voice.kind,
         licence=voice.licence,
-        clarity=clarity.of_voice(voice.voice_id) or None,
+        clarity=clarity.find_error_rates(voice.voice_id) or None,
     )
 
 
-def _locale(voice: EngineVoice, field: str, asked: str | None) -> str:
+def _resolve_locale(voice: EngineVoice, field: str, asked: str | None) -> str:
     if asked is None:
         return voice.locale
     supported = list(voice.supported_locales)
@@ -167,19 +174,19 @@ def _locale(voice: EngineVoice, field: str, asked: str | None) -> str:
     except ValueError as error:
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
-            f"{field}: {error}; {voice.voice_id} speaks {_listed_words(supported)}",
+            f"{field}: {error}; {voice.voice_id} speaks {_join_choices(supported)}",
         ) from None
     if wanted in voice.supported_locales:
         return wanted
-    # A bare language means the voice's own region of it, or the first it has.
+    # A language without a region selects the voice's main locale of this language, or else the first one.
     same = [locale for locale in (voice.locale, *supported) if locale.partition("-")[0] == wanted]
     if not same:
-        nearest = locales.nearest(asked, supported) or supported
+        nearest = locales.find_nearest(asked, supported) or supported
         _refuse(field, asked, f"is not spoken by {voice.voice_id}", nearest)
     return same[0]
 
 
-def _style(voice: EngineVoice, locale: str, asked: str | None) -> str | None:
+def _resolve_style(voice: EngineVoice, locale: str, asked: str | None) -> str | None:
     if asked is None:
         return None
     styles = list(voice.supported_locales[locale].available_styles)
@@ -193,10 +200,10 @@ def _style(voice: EngineVoice, locale: str, asked: str | None) -> str | None:
 
 
 def _refuse(field: str, value: str, problem: str, allowed: Iterable[str], hint: str = "") -> NoReturn:
-    words = f"{field} {problem} (got {shown(value)}); allowed: {_listed_words(list(allowed))}"
+    words = f"{field} {problem} (got {shorten_value(value)}); allowed: {_join_choices(list(allowed))}"
     raise Refusal(HttpErrorCode.INVALID_REQUEST, f"{words}; {hint}" if hint else words)
 
 
-def _listed_words(choices: list[str]) -> str:
+def _join_choices(choices: list[str]) -> str:
     more = len(choices) - _SHOWN_CHOICES
     return ", ".join(choices[:_SHOWN_CHOICES]) + (f" and {more} more" if more > 0 else "")

@@ -1,8 +1,9 @@
-"""``POST /v1/voice-changer/convert`` (section 2.5): from an uploaded clip to an answer that is billed once.
+"""Answer ``POST /v1/voice-changer/convert`` (section 2.5), which changes the voice of a clip.
 
-The package's docstring lists the order of checks. An upload adds some steps. The form is read to disk, and
-its fields are checked. Then the request waits for a slot. Then a ``file_url`` is fetched, and the clip is
-decoded. The length of the clip decides the price, which is reserved before the voice is changed.
+The docstring of the package ``service`` lists the order of checks. An upload adds some steps. The form is
+read to disk, and its fields are checked. Then the request waits for a slot. Then the clip is fetched, if the
+form contains a ``file_url``, and decoded. The price depends on the length of the clip. It is reserved before
+the voice is changed.
 """
 
 import contextlib
@@ -21,23 +22,23 @@ from speechframe.local.service.books.keys import Key
 from speechframe.local.service.books.shelf import ShelvedFile
 from speechframe.local.service.http.answers import refuse
 from speechframe.local.service.http.auth import require_key
-from speechframe.local.service.http.body import checked, unknown_warning
-from speechframe.local.service.http.fetch import fetched
-from speechframe.local.service.http.forms import ReceivedForm, received
-from speechframe.local.service.http.middleware import NOTE
+from speechframe.local.service.http.body import check_fields, describe_unknown_fields
+from speechframe.local.service.http.fetch import fetch_file
+from speechframe.local.service.http.forms import ReceivedForm, receive_form
+from speechframe.local.service.http.middleware import LOG_NOTE_KEY
 from speechframe.local.service.http.uploads import ReceivedFile
-from speechframe.local.service.speech.audio import address, json_answer
+from speechframe.local.service.speech.audio import build_url, send_json
 from speechframe.local.service.speech.catalogue import ResolvedVoice
 from speechframe.local.service.speech.paid import (
     CallBill,
-    mark_of,
+    read_mark,
+    read_take,
     refuse_errors,
     refuse_failed,
     refuse_slot_timeout,
-    reserved,
-    take_of,
+    reserve_price,
 )
-from speechframe.local.service.speech.speaking import all_warnings
+from speechframe.local.service.speech.speaking import collect_warnings
 from speechframe.local.service.state import STATE, State
 from speechframe.local.service.workers.job import WorkerJob, WorkerReply
 from speechframe.spec import billing, chosen
@@ -45,15 +46,19 @@ from speechframe.spec.changer import ConvertRequest, ConvertResponse
 from speechframe.spec.limits import Pool
 from speechframe.spec.speech import Model
 
-_FILE, _FILE_URL = "file", "file_url"
+# Names of the form fields of which one contains the clip or its address.
+_FILE_FIELD, _FILE_URL_FIELD = "file", "file_url"
 
-# A clip has at least this many bytes a second, as speech at 8 kbit/s has. A time limit cuts off longer ones.
-_LEAST_BYTES_S = 1000
+# Assumed smallest size in bytes of one second of a clip (8 kbit/s). The time limit for decoding uses it.
+_MIN_BYTES_PER_S = 1000
 
 
 @dataclass(frozen=True)
 class _ChangerCall:
-    """A valid request, with its key and its engines."""
+    """A checked request, with its key, its take, its warnings, and the names of the engines to use.
+
+    `changer` or `recogniser` is None if the request does not need this engine.
+    """
 
     request: ConvertRequest
     key: Key
@@ -66,7 +71,7 @@ class _ChangerCall:
 
 @dataclass(frozen=True)
 class _DecodedClip:
-    """The decoded clip: path of its samples, sample rate in Hz, length, and warnings."""
+    """A decoded clip: file of its float32 samples, sample rate in Hz, length in seconds, and warnings."""
 
     samples: Path
     sample_rate_hz: int
@@ -78,54 +83,54 @@ async def convert(request: web.Request) -> web.StreamResponse:
     """Answer a request to change the voice of a clip."""
     state = request.app[STATE]
     key = require_key(request)
-    with refuse_slot_timeout(state), state.slots.uploading(key):
-        async with received(
+    with refuse_slot_timeout(state), state.slots.count_upload(key):
+        async with receive_form(
             request,
             state.config,
             state.uploads,
-            files=(_FILE,),
-            threads=state.threads.of(key.key_hash),
-            turn=state.turn_to_read,
+            files=(_FILE_FIELD,),
+            threads=state.threads.get_threads(key.key_hash),
+            turn=state.wait_for_turn,
         ) as form:
-            call = _call(request, state, key, form)
-            async with state.slots.waited_for(key, Pool.OTHER):
+            call = _read_call(request, state, key, form)
+            async with state.slots.wait_for_slot(key, Pool.OTHER):
                 with refuse_errors():
-                    return await _change(request, state, call, form)
+                    return await _change_voice(request, state, call, form)
 
 
-def _call(request: web.Request, state: State, key: Key, form: ReceivedForm) -> _ChangerCall:
-    wanted, result = checked(ConvertRequest, form.fields())
+def _read_call(request: web.Request, state: State, key: Key, form: ReceivedForm) -> _ChangerCall:
+    wanted, result = check_fields(ConvertRequest, form.collect_fields())
     if (wanted.audio_duration or 0.0) > state.config.max_audio_seconds:
         refuse(
-            f"audio_duration is longer than this service speaks (got {wanted.audio_duration:g}); "
+            f"audio_duration is longer than this service allows (got {wanted.audio_duration:g}); "
             f"allowed: 0 to {state.config.max_audio_seconds:g} seconds"
         )
-    resolved = state.catalogues.by_model[Model.GEN2].cast(wanted)
+    resolved = state.catalogues.by_model[Model.GEN2].resolve_voice(wanted)
     given = (wanted.transcription or "").strip()
-    listens = not given and (wanted.return_transcription or not wanted.retain_accent)
-    warnings = [unknown_warning(result.unknown)]
+    needs_transcript = not given and (wanted.return_transcription or not wanted.retain_accent)
+    warnings = [describe_unknown_fields(result.unknown)]
     if wanted.pronunciation_dictionary and wanted.retain_accent:
         warnings.append("pronunciation_dictionary is for retain_accent=false only and was ignored")
     return _ChangerCall(
         wanted,
         key,
         resolved,
-        take_of(request),
-        _changer(state) if wanted.retain_accent else None,
-        _recogniser(state, wanted) if listens else None,
+        read_take(request),
+        _choose_changer(state) if wanted.retain_accent else None,
+        _choose_recogniser(state, wanted) if needs_transcript else None,
         tuple(words for words in warnings if words),
     )
 
 
-def _changer(state: State) -> str:
-    found = _engine(state, "changer", state.config.changer)
+def _choose_changer(state: State) -> str:
+    found = _choose_engine(state, "changer", state.config.changer)
     if found is None:
         refuse("no voice changer is installed here: pip install 'speechframe[local]'")
     return found
 
 
-def _recogniser(state: State, wanted: ConvertRequest) -> str:
-    found = _engine(state, "recogniser", state.config.recogniser)
+def _choose_recogniser(state: State, wanted: ConvertRequest) -> str:
+    found = _choose_engine(state, "recogniser", state.config.recogniser)
     if found is None:
         field = "return_transcription=true" if wanted.retain_accent else "retain_accent=false"
         refuse(
@@ -135,43 +140,47 @@ def _recogniser(state: State, wanted: ConvertRequest) -> str:
     return found
 
 
-def _engine(state: State, kind: str, asked: str | None) -> str | None:
+def _choose_engine(state: State, kind: str, asked: str | None) -> str | None:
     return asked or min(state.pools.installed.get(kind, {}), default=None)
 
 
-async def _change(
+async def _change_voice(
     request: web.Request, state: State, call: _ChangerCall, form: ReceivedForm
 ) -> web.StreamResponse:
-    # Before anything is fetched or decoded, so that a full queue costs the caller nothing.
+    # Check before the clip is fetched and decoded, so that a full queue refuses at once.
     state.pools.slow.check_room(call.key.key_hash)
     with contextlib.ExitStack() as stack:
-        upload = form.files.get(_FILE)
-        field = _FILE
+        upload = form.files.get(_FILE_FIELD)
+        field = _FILE_FIELD
         if upload is None:
             assert call.request.file_url is not None  # noqa: S101 - the model asks for exactly one of the two
-            upload = await fetched(
+            upload = await fetch_file(
                 call.request.file_url,
                 state.config,
-                stack.enter_context(state.uploads.lent()),
+                stack.enter_context(state.uploads.lend_path()),
                 key_hash=call.key.key_hash,
                 guard=state.guard,
                 threads=state.threads,
             )
-            field = _FILE_URL
-        source = await _measured(state, call.key, field, upload, stack.enter_context(state.uploads.lent()))
+            field = _FILE_URL_FIELD
+        source = await _decode_clip(
+            state, call.key, field, upload, stack.enter_context(state.uploads.lend_path())
+        )
         _check_transcription(call.request, source)
         return await _answer(request, state, call, upload, source)
 
 
-async def _measured(state: State, key: Key, field: str, upload: ReceivedFile, samples: Path) -> _DecodedClip:
-    most_seconds = min(state.config.max_audio_seconds, upload.size_bytes / _LEAST_BYTES_S)
+async def _decode_clip(
+    state: State, key: Key, field: str, upload: ReceivedFile, samples: Path
+) -> _DecodedClip:
+    most_seconds = min(state.config.max_audio_seconds, upload.size_bytes / _MIN_BYTES_PER_S)
     reply = await state.pools.slow.run(
         WorkerJob(
             "measure",
             {"upload": str(upload.path), "max_seconds": state.config.max_audio_seconds},
             str(samples),
         ),
-        limit_s=state.config.limits.job_s(0, most_seconds),
+        limit_s=state.config.limits.compute_job_limit_s(0, most_seconds),
         key_hash=key.key_hash,
     )
     if reply.facts.refused is not None:
@@ -182,15 +191,15 @@ async def _measured(state: State, key: Key, field: str, upload: ReceivedFile, sa
 
 
 def _check_transcription(wanted: ConvertRequest, source: _DecodedClip) -> None:
-    # The clip alone decides the price, so a short clip must not pay for a long text.
+    # The price depends only on the clip. A long text would make a short clip too cheap, so refuse it.
     characters = len((wanted.transcription or "").strip())
-    a_second = chosen.TRANSCRIPTION_CHARACTERS_PER_S
-    most = max(chosen.MAX_TEXT_CHARACTERS, int(a_second * source.audio_seconds))
-    if characters > most:
+    characters_per_s = chosen.TRANSCRIPTION_CHARACTERS_PER_S
+    max_characters = max(chosen.MAX_TEXT_CHARACTERS, int(characters_per_s * source.audio_seconds))
+    if characters > max_characters:
         refuse(
             f"transcription is too long for a clip of {source.audio_seconds:,.1f} seconds "
-            f"(got {characters:,} characters); allowed: at most {most:,}, which are "
-            f"{a_second} a second but no less than {chosen.MAX_TEXT_CHARACTERS:,}"
+            f"(got {characters:,} characters); allowed: at most {max_characters:,}, which are "
+            f"{characters_per_s} a second but no less than {chosen.MAX_TEXT_CHARACTERS:,}"
         )
 
 
@@ -199,43 +208,43 @@ async def _answer(
 ) -> web.StreamResponse:
     bill = CallBill(
         call.key,
-        mark_of(request, "convert", _content(call, upload), take=call.take),
-        billing.convert_millicredits(source.audio_seconds),
+        read_mark(request, "convert", _hash_content(call, upload), take=call.take),
+        billing.compute_voice_change_millicredits(source.audio_seconds),
         f"the clip has {source.audio_seconds:,.3f} seconds at "
-        f"{billing.to_credits(billing.PRICES['convert'].millicredits):g} characters each",
+        f"{billing.convert_to_credits(billing.PRICES['convert'].millicredits):g} characters each",
         "convert",
     )
-    clip = state.shelf.new_clip(call.request.format.lower())
+    clip = state.shelf.make_clip(call.request.format.lower())
     with contextlib.ExitStack() as stack:
-        async with reserved(state, bill, clip) as reservation:
+        async with reserve_price(state, bill, clip) as reservation:
             reply = await _speak(state, call, source, clip)
             audio = None
             if call.request.encode_output_as_base64:
-                # Before it is on the shelf, which a shelf that is full may take it from.
-                audio = stack.enter_context(state.shelf.path(clip).open("rb"))
+                # Open the file before it is on the shelf, because a full shelf may remove it at once.
+                audio = stack.enter_context(state.shelf.build_path(clip).open("rb"))
 
             def settle(connection: sqlite3.Connection) -> quota.Balance:
                 state.shelf.put(connection, clip, reply.facts.content_type, reply.facts.size_bytes)
                 return quota.settle(connection, reservation, bill.millis)
 
             balance = await state.database.run(settle)
-        request[NOTE] = (
+        request[LOG_NOTE_KEY] = (
             f"key {call.key.fingerprint} voice {call.resolved.voice.voice_id} "
             f"seconds {source.audio_seconds:.1f} "
             f"engine {reply.facts.engine_ms:.1f} ms encode {reply.facts.encode_ms:.1f} ms"
         )
-        warnings = all_warnings((*call.warnings, *source.warnings), reply.facts)
-        body = _body(address(request, clip), call, reply, balance, warnings)
-        threads = state.threads.of(call.key.key_hash)
-        return await json_answer(request, body, warnings, audio=audio, field="encoded_audio", threads=threads)
+        warnings = collect_warnings((*call.warnings, *source.warnings), reply.facts)
+        body = _build_body(build_url(request, clip), call, reply, balance, warnings)
+        threads = state.threads.get_threads(call.key.key_hash)
+        return await send_json(request, body, warnings, audio=audio, field="encoded_audio", threads=threads)
 
 
-def _content(call: _ChangerCall, upload: ReceivedFile) -> bytes:
-    """Return the request in one canonical form: the hash of the clip, and the meaning of each field."""
+def _hash_content(call: _ChangerCall, upload: ReceivedFile) -> bytes:
+    """Return the content of a request for its idempotency key: a hash of all fields, and the clip's hash."""
     wanted = call.request
-    means = {**_conversion(call), **_shape(wanted), **_words(wanted)}
-    means["return_transcription"] = wanted.return_transcription
-    return hashlib.sha256(json.dumps(means, sort_keys=True).encode()).digest() + upload.sha256
+    fields = {**_describe_conversion(call), **_describe_format(wanted), **_describe_words(wanted)}
+    fields["return_transcription"] = wanted.return_transcription
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).digest() + upload.sha256
 
 
 async def _speak(state: State, call: _ChangerCall, source: _DecodedClip, clip: ShelvedFile) -> WorkerReply:
@@ -245,16 +254,16 @@ async def _speak(state: State, call: _ChangerCall, source: _DecodedClip, clip: S
         {
             "samples": str(source.samples),
             "clip_rate_hz": source.sample_rate_hz,
-            "conversion": _conversion(call),
+            "conversion": _describe_conversion(call),
             "speaker": call.resolved.engine,
             "changer": call.changer,
             "recogniser": call.recogniser,
-            **_words(wanted),
-            **_shape(wanted),
+            **_describe_words(wanted),
+            **_describe_format(wanted),
         },
-        str(state.shelf.path(clip)),
+        str(state.shelf.build_path(clip)),
     )
-    limit_s = state.config.limits.change_s(
+    limit_s = state.config.limits.compute_change_limit_s(
         len(wanted.transcription or ""), source.audio_seconds, wanted.audio_duration or 0.0
     )
     reply = await state.pools.slow.run(job, limit_s=limit_s, key_hash=call.key.key_hash, under_way=True)
@@ -264,7 +273,7 @@ async def _speak(state: State, call: _ChangerCall, source: _DecodedClip, clip: S
     return reply
 
 
-def _conversion(call: _ChangerCall) -> dict[str, Any]:
+def _describe_conversion(call: _ChangerCall) -> dict[str, Any]:
     wanted, resolved = call.request, call.resolved
     return {
         "voice_id": resolved.voice.voice_id,
@@ -279,8 +288,8 @@ def _conversion(call: _ChangerCall) -> dict[str, Any]:
     }
 
 
-def _words(wanted: ConvertRequest) -> dict[str, Any]:
-    """Return the transcription, if there is one, and whether it is spoken anew."""
+def _describe_words(wanted: ConvertRequest) -> dict[str, Any]:
+    """Return the fields of a job about the words: transcription, `retain_accent` and pronunciations."""
     return {
         "transcription": (wanted.transcription or "").strip() or None,
         "retain_accent": wanted.retain_accent,
@@ -292,7 +301,7 @@ def _words(wanted: ConvertRequest) -> dict[str, Any]:
     }
 
 
-def _shape(wanted: ConvertRequest) -> dict[str, Any]:
+def _describe_format(wanted: ConvertRequest) -> dict[str, Any]:
     return {
         "format": wanted.format,
         "channel_type": wanted.channel_type,
@@ -300,10 +309,10 @@ def _shape(wanted: ConvertRequest) -> dict[str, Any]:
     }
 
 
-def _body(
+def _build_body(
     audio_file: str, call: _ChangerCall, reply: WorkerReply, balance: quota.Balance, warnings: Sequence[str]
 ) -> bytes:
-    """Return the answer as JSON, all but its Base64."""
+    """Return the answer as JSON, without the Base64 audio."""
     answer = ConvertResponse(
         audio_file=audio_file,
         audio_length_in_seconds=reply.facts.audio_seconds,

@@ -1,4 +1,4 @@
-"""``POST /v1/speech/generate`` (sections 2.1 and 2.3): from a request to an answer that is billed once."""
+"""Answer ``POST /v1/speech/generate`` (sections 2.1 and 2.3), which speaks a text."""
 
 import contextlib
 import json
@@ -13,31 +13,41 @@ from speechframe.local.service.books import quota
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.http.answers import Refusal
 from speechframe.local.service.http.auth import require_key
-from speechframe.local.service.http.body import checked, read_body, unknown_warning
-from speechframe.local.service.http.middleware import NOTE
-from speechframe.local.service.speech.audio import address, json_answer
+from speechframe.local.service.http.body import check_fields, describe_unknown_fields, read_body
+from speechframe.local.service.http.middleware import LOG_NOTE_KEY
+from speechframe.local.service.speech.audio import build_url, send_json
 from speechframe.local.service.speech.catalogue import ResolvedVoice
-from speechframe.local.service.speech.paid import CallBill, mark_of, refuse_failed, reserved, slot, take_of
-from speechframe.local.service.speech.speaking import all_warnings, utterance
+from speechframe.local.service.speech.paid import (
+    CallBill,
+    hold_slot,
+    read_mark,
+    read_take,
+    refuse_failed,
+    reserve_price,
+)
+from speechframe.local.service.speech.speaking import collect_warnings, describe_utterance
 from speechframe.local.service.state import STATE, State
 from speechframe.local.service.workers.job import WorkerJob, WorkerReply
 from speechframe.local.service.workers.pool import WorkerPool
 from speechframe.spec import billing, locales
 from speechframe.spec.codes import HttpErrorCode
-from speechframe.spec.deprecation import deprecation_notice
+from speechframe.spec.deprecation import make_deprecation_notice
 from speechframe.spec.limits import Pool
 from speechframe.spec.speech import GenerateRequest, GenerateResponse, Model
-from speechframe.spec.texts import billed_characters, text_warnings
+from speechframe.spec.texts import count_billed_characters, find_text_warnings
 from speechframe.wire.requests import encode_request
 
-# Wire name of each part of the answer. Parts that are JSON already are not parsed again.
-_NAMES = {name: json.dumps(field.alias).encode() for name, field in GenerateResponse.model_fields.items()}
-_BASE64_FIELD = GenerateResponse.wire_names()["encoded_audio"]
+# JSON name of each field of the answer. `_build_body` joins fields that are JSON already, without parsing them.
+_ANSWER_NAMES = {
+    name: json.dumps(field.alias).encode() for name, field in GenerateResponse.model_fields.items()
+}
+# JSON name of the field for Base64 audio.
+_BASE64_FIELD = GenerateResponse.get_wire_names()["encoded_audio"]
 
 
 @dataclass(frozen=True)
 class SpeechCall:
-    """A valid request, with its key and its price."""
+    """A checked request, with its voice, its take (the number of the reading), its price and its warnings."""
 
     request: GenerateRequest
     resolved: ResolvedVoice
@@ -47,38 +57,38 @@ class SpeechCall:
 
 
 async def generate(request: web.Request) -> web.StreamResponse:
-    """Answer a generation request. The package's docstring lists the order of checks."""
+    """Answer a generation request. The docstring of the package ``service`` lists the order of checks."""
     state = request.app[STATE]
     key = require_key(request)
-    call = _call(request, state, key, await read_body(request, state.config))
-    with slot(state, key, Pool.OTHER):
+    call = _read_call(request, state, key, await read_body(request, state.config))
+    with hold_slot(state, key, Pool.OTHER):
         return await _answer(request, state, call)
 
 
-def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> SpeechCall:
-    wanted, result = checked(GenerateRequest, fields)
+def _read_call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> SpeechCall:
+    wanted, result = check_fields(GenerateRequest, fields)
     if (wanted.audio_duration or 0.0) > state.config.max_audio_seconds:
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
-            f"audioDuration is longer than this service speaks (got {wanted.audio_duration:g}); "
+            f"audioDuration is longer than this service allows (got {wanted.audio_duration:g}); "
             f"allowed: 0 to {state.config.max_audio_seconds:g} seconds",
         )
-    resolved = state.catalogues.by_model[Model(wanted.model_version)].cast(wanted)
-    take = take_of(request)
+    resolved = state.catalogues.by_model[Model(wanted.model_version)].resolve_voice(wanted)
+    take = read_take(request)
     warnings = [
-        unknown_warning(result.unknown),
-        *(deprecation_notice(GenerateRequest, field) for field in result.deprecated),
-        *text_warnings(wanted.text),
+        describe_unknown_fields(result.unknown),
+        *(make_deprecation_notice(GenerateRequest, field) for field in result.deprecated),
+        *find_text_warnings(wanted.text),
     ]
-    if wanted.word_durations_as_original_text and locales.language_of(resolved.locale) != "en":
+    if wanted.word_durations_as_original_text and locales.get_language(resolved.locale) != "en":
         warnings.append("wordDurationsAsOriginalText is for English only and was ignored")
-    # The way of delivery does not make it another request.
+    # Leave encodeAsBase64 out: a repeat may ask for another delivery of the same audio.
     content = encode_request(wanted.model_copy(update={"encode_as_base64": None}))
-    characters = billed_characters(wanted.text)
+    characters = count_billed_characters(wanted.text)
     bill = CallBill(
         key,
-        mark_of(request, "generate", content, take=take),
-        billing.generate_millicredits(wanted.text),
+        read_mark(request, "generate", content, take=take),
+        billing.compute_speech_millicredits(wanted.text),
         f"the text has {characters:,} billed characters",
         "generate",
     )
@@ -86,18 +96,20 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
 
 
 async def _answer(request: web.Request, state: State, call: SpeechCall) -> web.StreamResponse:
-    clip = None if call.request.encode_as_base64 else state.shelf.new_clip(call.request.format.lower())
-    # Before anything is reserved, so that a full queue costs the caller nothing, not even a transaction.
-    pool = state.pools.of_engine(call.resolved.engine)
+    clip = None if call.request.encode_as_base64 else state.shelf.make_clip(call.request.format.lower())
+    # Check before the price is reserved, so that a full queue refuses without a transaction.
+    pool = state.pools.get_pool(call.resolved.engine)
     pool.check_room(call.bill.key.key_hash)
     with contextlib.ExitStack() as stack:
-        path = stack.enter_context(state.uploads.lent()) if clip is None else state.shelf.path(clip)
-        async with reserved(state, call.bill, clip) as reservation:
+        path = (
+            stack.enter_context(state.uploads.lend_path()) if clip is None else state.shelf.build_path(clip)
+        )
+        async with reserve_price(state, call.bill, clip) as reservation:
             reply = await _speak(state, pool, call, path)
             audio = None
             if clip is None:
                 audio = stack.enter_context(path.open("rb"))
-                # The open file can still be sent. Without a name it is removed however this request ends.
+                # Remove the name now. The open file can still be sent, and disappears when it is closed.
                 path.unlink()
 
             def settle(connection: sqlite3.Connection) -> quota.Balance:
@@ -106,15 +118,15 @@ async def _answer(request: web.Request, state: State, call: SpeechCall) -> web.S
                 return quota.settle(connection, reservation, call.bill.millis)
 
             balance = await state.database.run(settle)
-        request[NOTE] = (
+        request[LOG_NOTE_KEY] = (
             f"key {call.bill.key.fingerprint} voice {call.resolved.voice.voice_id} "
-            f"characters {call.bill.millis // billing.CREDIT} "
+            f"characters {call.bill.millis // billing.MILLICREDITS_PER_CREDIT} "
             f"engine {reply.facts.engine_ms:.1f} ms encode {reply.facts.encode_ms:.1f} ms"
         )
-        warnings = all_warnings(call.warnings, reply.facts)
-        body = _body(address(request, clip) if clip is not None else "", reply, balance, warnings)
-        threads = state.threads.of(call.bill.key.key_hash)
-        return await json_answer(request, body, warnings, audio=audio, field=_BASE64_FIELD, threads=threads)
+        warnings = collect_warnings(call.warnings, reply.facts)
+        body = _build_body(build_url(request, clip) if clip is not None else "", reply, balance, warnings)
+        threads = state.threads.get_threads(call.bill.key.key_hash)
+        return await send_json(request, body, warnings, audio=audio, field=_BASE64_FIELD, threads=threads)
 
 
 async def _speak(state: State, pool: WorkerPool, call: SpeechCall, path: Path) -> WorkerReply:
@@ -123,14 +135,14 @@ async def _speak(state: State, pool: WorkerPool, call: SpeechCall, path: Path) -
         "speak",
         {
             "engine": resolved.engine,
-            "utterance": _utterance(call),
+            "utterance": _describe_utterance(call),
             "format": wanted.format,
             "channel_type": wanted.channel_type,
             "sample_rate_hz": int(wanted.sample_rate),
         },
         str(path),
     )
-    limit_s = state.config.limits.job_s(len(wanted.text), wanted.audio_duration or 0.0)
+    limit_s = state.config.limits.compute_job_limit_s(len(wanted.text), wanted.audio_duration or 0.0)
     reply = await pool.run(job, limit_s=limit_s, key_hash=call.bill.key.key_hash)
     if reply.facts.refused is not None:
         raise Refusal(HttpErrorCode.INVALID_REQUEST, f"text: {reply.facts.refused}")
@@ -138,19 +150,21 @@ async def _speak(state: State, pool: WorkerPool, call: SpeechCall, path: Path) -
     return reply
 
 
-def _utterance(call: SpeechCall) -> dict[str, object]:
+def _describe_utterance(call: SpeechCall) -> dict[str, object]:
     wanted, resolved = call.request, call.resolved
     return {
-        **utterance(wanted, resolved, Model.GEN2, take=call.take),
+        **describe_utterance(wanted, resolved, Model.GEN2, take=call.take),
         "text": wanted.text,
         "audio_duration_s": wanted.audio_duration or 0.0,
         "words_as_original_text": wanted.word_durations_as_original_text
-        and locales.language_of(resolved.locale) == "en",
+        and locales.get_language(resolved.locale) == "en",
     }
 
 
-def _body(audio_file: str, reply: WorkerReply, balance: quota.Balance, warnings: Sequence[str]) -> bytes:
-    """Return the answer as JSON, all but its Base64."""
+def _build_body(
+    audio_file: str, reply: WorkerReply, balance: quota.Balance, warnings: Sequence[str]
+) -> bytes:
+    """Return the answer as JSON, without the Base64 audio."""
     parts = {
         "audio_file": json.dumps(audio_file).encode(),
         "audio_length_in_seconds": json.dumps(reply.facts.audio_seconds).encode(),
@@ -160,4 +174,4 @@ def _body(audio_file: str, reply: WorkerReply, balance: quota.Balance, warnings:
     }
     if warnings:
         parts["warning"] = json.dumps("; ".join(warnings)).encode()
-    return b"{" + b",".join(_NAMES[name] + b":" + value for name, value in parts.items()) + b"}"
+    return b"{" + b",".join(_ANSWER_NAMES[name] + b":" + value for name, value in parts.items()) + b"}"

@@ -1,4 +1,4 @@
-"""Calls that are our additions. They return the limits, the description and the health of the service."""
+"""Calls for the limits, the OpenAPI document and the health of the service. The specification lacks them."""
 
 import json
 import sqlite3
@@ -9,7 +9,7 @@ from speechframe._version import __version__
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.database import now
 from speechframe.local.service.books.keys import Key
-from speechframe.local.service.http.answers import JSON, Refusal
+from speechframe.local.service.http.answers import JSON_TYPE, Refusal
 from speechframe.local.service.http.auth import require_any_key
 from speechframe.local.service.state import STATE, State
 from speechframe.spec import billing, chosen
@@ -27,28 +27,28 @@ from speechframe.spec.additions import (
 )
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.limits import REGIONS, Pool
-from speechframe.spec.pages.render import openapi as openapi_document
+from speechframe.spec.pages.render import build_openapi as openapi_document
 
 
-def identity(state: State, *kinds: str) -> str:
-    """Return the identity of this service, the names and versions of its engines of some kinds."""
+def describe_engines(state: State, *kinds: str) -> str:
+    """Return names and versions of the installed engines of some kinds, as one text beginning ``local/``."""
     engines = [pair for kind in kinds for pair in sorted(state.pools.installed.get(kind, {}).items())]
     return "local/" + "+".join(f"{name}-{version}" for name, version in engines)
 
 
-def identities(state: State) -> dict[str, str]:
-    """Return the identity for each verb. A new translator does not change the identity for speech."""
+def describe_engines_by_verb(state: State) -> dict[str, str]:
+    """Return the identity of the engines that each verb uses, by verb."""
     return {
-        "generate": identity(state, "speaker"),
-        "stream": identity(state, "speaker"),
-        "change_voice": identity(state, "changer", "speaker", "recogniser"),
-        "translate": identity(state, "translator"),
-        "dub": identity(state, "recogniser", "translator", "speaker"),
+        "generate": describe_engines(state, "speaker"),
+        "stream": describe_engines(state, "speaker"),
+        "change_voice": describe_engines(state, "changer", "speaker", "recogniser"),
+        "translate": describe_engines(state, "translator"),
+        "dub": describe_engines(state, "recogniser", "translator", "speaker"),
     }
 
 
-def translation(state: State) -> TranslationPairs:
-    """Return the pairs of languages that this service translates, with quality and route."""
+def describe_translation_pairs(state: State) -> TranslationPairs:
+    """Return the pairs of languages that this service can translate, with quality and route."""
     routes = state.routes.supported()
     return TranslationPairs(
         sources=sorted({route.locales[0] for route in routes}),
@@ -65,60 +65,60 @@ def translation(state: State) -> TranslationPairs:
     )
 
 
-def stream(state: State, key: Key) -> StreamLimits:
-    """Return the limits of streams and sockets."""
+def describe_stream_limits(state: State, key: Key) -> StreamLimits:
+    """Return the limits of HTTP streams and WebSockets for a key."""
     return StreamLimits(
         default_model=REGIONS[state.config.region].default_stream_model,
-        max_sockets=chosen.SOCKETS_PER_CONCURRENCY * state.slots.cap(key, Pool.STREAMING),
+        max_sockets=chosen.SOCKETS_PER_CONCURRENCY * state.slots.get_cap(key, Pool.STREAMING),
         socket_idle_seconds=state.config.socket_idle_s,
         max_frame_bytes=chosen.MAX_FRAME_BYTES,
-        generation_requests_per_second=chosen.GENERATION_REQUESTS_PER_S,
+        generation_requests_per_second=chosen.MAX_GENERATION_REQUESTS_PER_S,
     )
 
 
-def dubbing(state: State, balance: quota.Balance | None) -> DubbingLimits:
-    """Return the limits of dubbing, and the credits left to a dubbing key."""
+def describe_dubbing_limits(state: State, balance: quota.Balance | None) -> DubbingLimits:
+    """Return the limits of dubbing, and the quota and remaining credits in a dubbing key's balance."""
     return DubbingLimits(
         installed=bool(state.languages.targets),
         at_once=state.config.dub_worker_count,
         max_seconds=chosen.MAX_DUB_SECONDS,
-        link_seconds=chosen.DUB_LINK_SECONDS,
-        project_job_seconds=chosen.DUB_PROJECT_JOB_SECONDS,
-        characters_per_second=chosen.DUB_CHARACTERS_PER_SECOND,
-        least_text_seconds=chosen.DUB_TEXT_LEAST_SECONDS,
-        voices_at_once=chosen.DUB_VOICES_AT_ONCE,
-        corrections_per_locale=chosen.DUB_CORRECTIONS,
-        waiting_jobs=chosen.DUB_WAITING_JOBS,
-        failed_jobs=chosen.DUB_FAILED_JOBS,
-        projects=chosen.DUB_PROJECTS,
+        link_seconds=chosen.DUB_LINK_LIFETIME_SECONDS,
+        project_job_seconds=chosen.PROJECT_JOB_LIFETIME_SECONDS,
+        characters_per_second=chosen.MAX_DUB_CHARACTERS_PER_SECOND,
+        least_text_seconds=chosen.MIN_DUB_TEXT_SECONDS,
+        voices_at_once=chosen.MAX_DUB_VOICES_AT_ONCE,
+        corrections_per_locale=chosen.MAX_CORRECTIONS_PER_LOCALE,
+        waiting_jobs=chosen.MAX_UNFINISHED_DUB_JOBS,
+        failed_jobs=chosen.MAX_KEPT_FAILED_DUB_JOBS,
+        projects=chosen.MAX_DUB_PROJECTS,
         max_credits=True,
-        quota_credits=balance.quota_millis // billing.CREDIT if balance else None,
+        quota_credits=balance.quota_millis // billing.MILLICREDITS_PER_CREDIT if balance else None,
         remaining_credits=balance.remaining_characters if balance else None,
     )
 
 
-async def limits(request: web.Request) -> web.Response:
-    """Answer ``GET /v1/limits``, for a key of either kind, with the balances of this key."""
+async def show_limits(request: web.Request) -> web.Response:
+    """Answer ``GET /v1/limits`` for a speech key or a dubbing key, with the balances of this key."""
     state = request.app[STATE]
     speech_key, dub_key = require_any_key(request)
     key = speech_key or Key(b"", "", 0, None)
 
-    def balances(connection: sqlite3.Connection) -> tuple[quota.Balance, quota.Balance | None]:
-        credit = quota.balance(connection, dub_key) if dub_key is not None else None
-        return quota.balance(connection, key), credit
+    def read_balances(connection: sqlite3.Connection) -> tuple[quota.Balance, quota.Balance | None]:
+        credit = quota.read_balance(connection, dub_key) if dub_key is not None else None
+        return quota.read_balance(connection, key), credit
 
-    balance, dub_balance = await state.database.read(balances)
-    paces = state.pools.paces(state.slots.cap(key, Pool.OTHER))
-    return _answer(
+    balance, dub_balance = await state.database.read(read_balances)
+    paces = state.pools.list_paces(state.slots.get_cap(key, Pool.OTHER))
+    return _build_response(
         Limits(
             service="speechframe",
             version=__version__,
-            identity=identity(state, "speaker"),
-            identities=identities(state),
+            identity=describe_engines(state, "speaker"),
+            identities=describe_engines_by_verb(state),
             region=state.config.region,
-            concurrency=state.slots.cap(key, Pool.OTHER),
-            pools={pool.value: state.slots.cap(key, pool) for pool in Pool},
-            stream=stream(state, key),
+            concurrency=state.slots.get_cap(key, Pool.OTHER),
+            pools={pool.value: state.slots.get_cap(key, pool) for pool in Pool},
+            stream=describe_stream_limits(state, key),
             max_text_characters=chosen.MAX_TEXT_CHARACTERS,
             max_texts_per_call=chosen.MAX_TEXTS_PER_CALL,
             max_translate_characters=chosen.MAX_TRANSLATE_CHARACTERS,
@@ -130,14 +130,16 @@ async def limits(request: web.Request) -> web.Response:
             progress_header=chosen.PROGRESS_HEADER,
             paces={work: Pace.model_validate(pace) for work, pace in paces.items()},
             source_language=True,
-            translation=translation(state),
-            dubbing=dubbing(state, dub_balance),
-            quota_characters=key.quota_millis // billing.CREDIT,
+            translation=describe_translation_pairs(state),
+            dubbing=describe_dubbing_limits(state, dub_balance),
+            quota_characters=key.quota_millis // billing.MILLICREDITS_PER_CREDIT,
             remaining_characters=balance.remaining_characters,
-            billing_cycle=quota.cycle_of(now()),
+            billing_cycle=quota.format_cycle(now()),
             prices={
                 name: PriceOf(
-                    unit=price.unit, credits=billing.to_credits(price.millicredits), balance=price.balance
+                    unit=price.unit,
+                    credits=billing.convert_to_credits(price.millicredits),
+                    balance=price.balance,
                 )
                 for name, price in billing.PRICES.items()
             },
@@ -148,25 +150,26 @@ async def limits(request: web.Request) -> web.Response:
     )
 
 
-def _answer(model: Limits | Health) -> web.Response:
-    return web.Response(body=model.model_dump_json().encode(), content_type=JSON)
+def _build_response(model: Limits | Health) -> web.Response:
+    return web.Response(body=model.model_dump_json().encode(), content_type=JSON_TYPE)
 
 
-_OPENAPI: list[bytes] = []
+# The OpenAPI document as JSON, once it has been requested.
+_OPENAPI_CACHE: list[bytes] = []
 
 
-async def openapi(request: web.Request) -> web.Response:
-    """Answer ``GET /v1/openapi.json`` with the machine-readable document."""
+async def send_openapi(request: web.Request) -> web.Response:
+    """Answer ``GET /v1/openapi.json`` with the OpenAPI description of all calls."""
     del request
-    if not _OPENAPI:
-        _OPENAPI.append(json.dumps(openapi_document()).encode())
-    return web.Response(body=_OPENAPI[0], content_type=JSON)
+    if not _OPENAPI_CACHE:
+        _OPENAPI_CACHE.append(json.dumps(openapi_document()).encode())
+    return web.Response(body=_OPENAPI_CACHE[0], content_type=JSON_TYPE)
 
 
-async def health(request: web.Request) -> web.Response:
-    """Answer ``GET /healthz`` with 200 while requests are served."""
+async def show_health(request: web.Request) -> web.Response:
+    """Answer ``GET /healthz`` with 200, or with 503 if no worker process runs."""
     state = request.app[STATE]
-    figures = state.pools.figures()
+    figures = state.pools.count_workers()
     if not figures["alive"]:
         raise Refusal(HttpErrorCode.UNAVAILABLE, "no worker process is running", retry_after_s=1.0)
-    return _answer(Health(status="ok", version=__version__, workers=Workers.model_validate(figures)))
+    return _build_response(Health(status="ok", version=__version__, workers=Workers.model_validate(figures)))

@@ -1,4 +1,4 @@
-"""What is open for longer than an answer takes: sockets, by key."""
+"""The open WebSockets of each key. A WebSocket is open for longer than a request."""
 
 import asyncio
 from collections import Counter
@@ -10,39 +10,40 @@ from speechframe.local.service.books.keys import Key
 
 
 class TooManySockets(Exception):
-    """The key has as many sockets open as it may."""
+    """The key has as many open sockets as allowed."""
 
 
 class OpenSockets:
-    """Counts open sockets, signals that the service stops, and bounds the contexts of a key."""
+    """Counts open sockets, signals the stop of the service, and limits the parallel work of each key."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
-        """Set once the service is asked to end."""
+        """Set when the service begins to stop."""
         self.idle = asyncio.Event()
         """Set while no socket is open."""
         self.idle.set()
         self._open: Counter[bytes] = Counter()
         self._gates: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()
 
-    def gate(self, key: Key, most: int) -> asyncio.Semaphore:
-        """Return what lets `most` parts of a key's contexts be spoken at once, for as long as it is kept.
+    def get_chunk_semaphore(self, key: Key, max_chunks: int) -> asyncio.Semaphore:
+        """Return the semaphore that limits how many chunks of text are spoken for a key at the same time.
 
-        A context that was ended holds no slot: without it, a key could have any number of them spoken at
-        once.
+        A context (one text over a WebSocket) gives its slot back when the client ends it, while its last
+        chunks still wait. So slots alone would not limit these chunks. All sockets of a key share one
+        semaphore, which exists while one of them keeps it. `most` is used only for a new semaphore.
         """
-        return self._gates.setdefault(key.key_hash, asyncio.Semaphore(most))
+        return self._gates.setdefault(key.key_hash, asyncio.Semaphore(max_chunks))
 
     @contextmanager
-    def opened(self, key: Key, most: int) -> Iterator[None]:
-        """Count a socket for the length of a block.
+    def count_socket(self, key: Key, max_sockets: int) -> Iterator[None]:
+        """Count a socket as open for the length of a block.
 
         Raises
         ------
         TooManySockets
-            When `most` sockets of the key are open.
+            The key already has `most` open sockets.
         """
-        if self._open[key.key_hash] >= most:
+        if self._open[key.key_hash] >= max_sockets:
             raise TooManySockets
         self._open[key.key_hash] += 1
         self.idle.clear()

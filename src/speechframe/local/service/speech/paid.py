@@ -1,4 +1,7 @@
-"""Shared steps of calls that cost credits: take, idempotency key, slot, reservation and refusals."""
+"""Shared steps of calls that cost credits: take, idempotency key, slot, reservation and refusals.
+
+A take is the number of one reading of the same text. A slot is the right to have one request in flight.
+"""
 
 import contextlib
 import hashlib
@@ -9,7 +12,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from speechframe.local.service.books import quota
-from speechframe.local.service.books.idempotency import Mark, OtherBody
+from speechframe.local.service.books.idempotency import BodyMismatch, IdempotencyMark
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.books.shelf import ShelvedFile
 from speechframe.local.service.http.answers import Refusal
@@ -18,12 +21,14 @@ from speechframe.local.service.state import STATE, State
 from speechframe.local.service.workers.job import WorkerReply
 from speechframe.local.service.workers.pool import PoolClosed, Saturated, WorkerLost
 from speechframe.spec import billing, chosen
-from speechframe.spec.check import shown
+from speechframe.spec.check import shorten_value
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.limits import Pool
 
 _STOPPING_RETRY_S = 2.0
-_WHAT_HOLDS_SLOTS = {Pool.STREAMING: "streams and contexts in flight", Pool.OTHER: "in flight"}
+"""Seconds after which a client should retry when the service stops."""
+# End of the refusal "this key has 15 ...", by pool.
+_SLOT_HOLDERS = {Pool.STREAMING: "streams and contexts in flight", Pool.OTHER: "in flight"}
 
 
 @dataclass(frozen=True)
@@ -35,64 +40,66 @@ class CallBill:
     key
         The key that pays.
     mark
-        Hash of the request's idempotency key and of its content. None without an idempotency key.
+        Hashes of the request's idempotency key and of its content. None without an idempotency key.
     millis
         The price in thousandths of a character.
     words
-        The reason for the price in a refusal, such as ``the text has 12 billed characters``.
+        Explanation of the price for a refusal, such as ``the text has 12 billed characters``.
     operation
         The operation's name, as in :data:`speechframe.spec.billing.PRICES`.
     """
 
     key: Key
-    mark: Mark | None
+    mark: IdempotencyMark | None
     millis: int
     words: str
     operation: str
 
 
-def take_of(request: web.Request) -> int:
-    """Return the take that a request wants. Without the header, the take is 0 (chosen: takes).
+def read_take(request: web.Request) -> int:
+    """Return the take that a request's header names. Without the header, return 0 (chosen: takes).
 
     Raises
     ------
     Refusal
-        400 if the header is not a take.
+        400 if the value is not an allowed integer.
     """
     header = request.headers.get(chosen.TAKE_HEADER)
     if header is None:
         return 0
     words = header.strip()
     if (
-        not (words.isascii() and words.isdecimal() and len(words) <= len(str(chosen.MAX_TAKE)))
-        or int(words) > chosen.MAX_TAKE
+        not (words.isascii() and words.isdecimal() and len(words) <= len(str(chosen.MAX_TAKE_NUMBER)))
+        or int(words) > chosen.MAX_TAKE_NUMBER
     ):
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
-            f"{chosen.TAKE_HEADER} is not a take (got {shown(header)}); "
-            f"allowed: integer from 0 to {chosen.MAX_TAKE}",
+            f"{chosen.TAKE_HEADER} is not a take (got {shorten_value(header)}); "
+            f"allowed: integer from 0 to {chosen.MAX_TAKE_NUMBER}",
         )
     return int(words)
 
 
-def mark_of(request: web.Request, operation: str, content: bytes, *, take: int = 0) -> Mark | None:
-    """Return the hash of a request's idempotency key with the hash of its content (chosen: idempotency).
+def read_mark(
+    request: web.Request, operation: str, content: bytes, *, take: int = 0
+) -> IdempotencyMark | None:
+    """Return the hashes of a request's idempotency key and of its content (chosen: idempotency).
 
     Without the header, return None.
 
     Parameters
     ----------
     operation
-        The endpoint's name.
+        Name of the endpoint or of the request's model.
     content
         The request in canonical form, without options that only concern the delivery of the answer.
     take
-        The take that the request wants.
+        The take that the request names.
 
     Raises
     ------
     Refusal
-        400 if the key is empty or too long.
+        400 if the idempotency key is empty or too long.
     """
     header = request.headers.get(chosen.IDEMPOTENCY_HEADER)
     if header is None:
@@ -104,11 +111,11 @@ def mark_of(request: web.Request, operation: str, content: bytes, *, take: int =
             f"allowed: 1 to {chosen.MAX_IDEMPOTENCY_CHARACTERS} characters",
         )
     body = hashlib.blake2b(operation.encode() + b"\0%d\0" % take + content, digest_size=32).digest()
-    return Mark(request.app[STATE].ring.hashed(header), body)
+    return IdempotencyMark(request.app[STATE].ring.hash_secret(header), body)
 
 
 def refuse_failed(reply: WorkerReply, problem: str) -> None:
-    """Refuse with 500 if a worker failed and the request was valid."""
+    """Refuse with 500 if the worker's reply reports a failure that is not the caller's fault."""
     if reply.facts.failed is not None:
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, f"{problem}: {reply.facts.failed}; nothing was billed")
 
@@ -130,7 +137,7 @@ def refuse_errors() -> Iterator[None]:
         raise Refusal(
             HttpErrorCode.INTERNAL_ERROR, "the engine crashed or took too long; nothing was billed"
         ) from None
-    except OtherBody:
+    except BodyMismatch:
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
             f"{chosen.IDEMPOTENCY_HEADER} was used for another request; "
@@ -139,37 +146,34 @@ def refuse_errors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
+def hold_slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
     """Hold a slot for the length of a block. Translate errors of the block into refusals.
 
     Raises
     ------
     Refusal
-        429 at once if the key's cap is reached. :func:`refuse_errors` raises the others.
+        429 at once if all slots of the key are taken. :func:`refuse_errors` raises the other refusals.
     """
-    words = f"{_WHAT_HOLDS_SLOTS[pool]}, which is its limit"
+    words = f"{_SLOT_HOLDERS[pool]}, which is its limit"
     with (
-        _none_left(state, HttpErrorCode.CONCURRENCY_LIMIT, words),
-        state.slots.taken(key, pool),
+        _refuse_no_slot(state, HttpErrorCode.CONCURRENCY_LIMIT, words),
+        state.slots.hold_slot(key, pool),
         refuse_errors(),
     ):
         yield
 
 
 def refuse_slot_timeout(state: State) -> contextlib.AbstractContextManager[None]:
-    """Refuse with 503 if no slot became free in time. Section 7.2 does not list 429 for such calls.
+    """Return a context manager that refuses with 503 if its block raises :class:`NoSlot`.
 
-    Raises
-    ------
-    Refusal
-        503 if the block raises :class:`NoSlot`.
+    This is for calls that wait for a slot. Section 7.2 does not list 429 for these calls.
     """
     words = "in flight, which is its limit, and none ended in time"
-    return _none_left(state, HttpErrorCode.UNAVAILABLE, words)
+    return _refuse_no_slot(state, HttpErrorCode.UNAVAILABLE, words)
 
 
 @contextlib.contextmanager
-def _none_left(state: State, code: HttpErrorCode, words: str) -> Iterator[None]:
+def _refuse_no_slot(state: State, code: HttpErrorCode, words: str) -> Iterator[None]:
     try:
         yield
     except NoSlot as full:
@@ -179,7 +183,7 @@ def _none_left(state: State, code: HttpErrorCode, words: str) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def reserved(
+async def reserve_price(
     state: State, bill: CallBill, clip: ShelvedFile | None = None
 ) -> AsyncIterator[quota.Reservation]:
     """Reserve the price of a call. Release the reservation if the block fails or the client disconnects.
@@ -187,11 +191,11 @@ async def reserved(
     Parameters
     ----------
     state
-        The service.
+        The shared objects of the service.
     bill
         The price, and the key that pays.
     clip
-        The file for the audio. It is removed if the call fails.
+        The file for the audio, on the shelf. It is removed if the block fails. None if there is no such file.
 
     Raises
     ------
@@ -204,8 +208,8 @@ async def reserved(
         try:
             quota.reserve(connection, reservation, bill.millis)
         except quota.QuotaExhausted:
-            # A killed service may have left reservations. Release them and retry once.
-            if not state.owner.reap(connection):
+            # A killed service process may have left reservations. Release them and retry once.
+            if not state.owner.release_dead_owners(connection):
                 raise
             quota.reserve(connection, reservation, bill.millis)
 
@@ -216,11 +220,11 @@ async def reserved(
         raise Refusal(
             HttpErrorCode.QUOTA_EXHAUSTED,
             f"{bill.words}, and of this billing cycle's "
-            f"quota {short.left_millis // billing.CREDIT:,} are left (what is in flight counts as used)",
+            f"quota {short.left_millis // billing.MILLICREDITS_PER_CREDIT:,} are left (what is in flight counts as used)",
         ) from None
     except BaseException:
         # A settled call is not affected, because settling has removed its reservation.
-        state.database.post(lambda connection: quota.release(connection, reservation.id))
+        state.database.queue_write(lambda connection: quota.release(connection, reservation.id))
         if clip is not None:
             state.shelf.remove([clip.file_name])
         raise

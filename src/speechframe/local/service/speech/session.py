@@ -1,9 +1,10 @@
 """Serve one WebSocket by the rules of ``wire.contexts``.
 
-Three things run at the same time. The reader takes frames while there is room for their results. A task for
-each chunk of text waits for its turn, has the chunk spoken and billed, and encodes it. The writer sends the
-frames that are ready. If a client reads nothing, first the tasks stop and then the reader, so memory does not
-grow.
+A context is one text that a client sends in chunks. A turn is the life of a context, from its first to its
+final frame. Three kinds of tasks run at the same time. The reader receives frames, unless too much text or
+audio waits. For each chunk, a task waits until it may begin, has the chunk spoken and billed, and encodes the
+audio. The writer sends the frames that are ready. If a client reads nothing, the chunk tasks pause first and
+then the reader, so memory does not grow.
 """
 
 import asyncio
@@ -16,9 +17,9 @@ from typing import Any
 import numpy as np
 from aiohttp import WSMsgType, web
 
-from speechframe.audio.codec import seconds_to_frames
+from speechframe.audio.codec import convert_seconds_to_frames
 from speechframe.audio.streams import StreamEncoder
-from speechframe.engines.streaming import pause_seconds
+from speechframe.engines.streaming import choose_pause_s
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.http.answers import Refusal
@@ -26,16 +27,16 @@ from speechframe.local.service.http.outbox import Outbox
 from speechframe.local.service.http.readers import Reader
 from speechframe.local.service.http.slots import RequestSlots
 from speechframe.local.service.speech.catalogue import Catalogue, ResolvedVoice
-from speechframe.local.service.speech.paid import CallBill, reserved
+from speechframe.local.service.speech.paid import CallBill, reserve_price
 from speechframe.local.service.speech.speaking import (
     VARIATION_IGNORED,
     PartFailed,
     PartRefused,
     SpokenPart,
-    dictionary_warnings,
-    encoded,
+    describe_utterance,
+    encode_part,
     speak,
-    utterance,
+    warn_unused_words,
 )
 from speechframe.local.service.speech.stream import StreamFormat
 from speechframe.local.service.state import State
@@ -45,34 +46,38 @@ from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode
 from speechframe.spec.limits import Pool
 from speechframe.spec.socket import ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
 from speechframe.spec.speech import Model
-from speechframe.spec.texts import Pause, billed_characters, speaks, split_pauses
+from speechframe.spec.texts import Pause, count_billed_characters, has_speech, split_pauses
 from speechframe.wire.contexts import Contexts
 from speechframe.wire.frames import encode_frame
 from speechframe.wire.turns import Action, Cancel, Close, Finish, Generate, Send
 
 log = logging.getLogger("speechframe.service")
 
-_DATA = frozenset({WSMsgType.TEXT, WSMsgType.BINARY})
+# Messages that contain a frame of the client. Any other message ends the socket.
+_DATA_TYPES = frozenset({WSMsgType.TEXT, WSMsgType.BINARY})
 
 
 class _ContextSlots:
-    """Streaming slots of a key for contexts, shared with its HTTP streams and other sockets."""
+    """The slots of a key for contexts. HTTP streams and other sockets of the key use the same slots."""
 
     def __init__(self, slots: RequestSlots, key: Key) -> None:
         self._slots, self._key = slots, key
 
     def take(self) -> bool:
-        """Take a slot. Return False if all are taken."""
-        return self._slots.take_one(self._key, Pool.STREAMING)
+        """Take a slot and return True, or return False if all slots are taken."""
+        return self._slots.take_slot(self._key, Pool.STREAMING)
 
     def free(self) -> None:
         """Give a slot back."""
-        self._slots.give_one(self._key, Pool.STREAMING)
+        self._slots.give_back_slot(self._key, Pool.STREAMING)
 
 
 @dataclass
 class _Voice:
-    """The voice of a voice_config, with warnings about ignored fields."""
+    """The voice of a ``voice_config``, with warnings about ignored fields.
+
+    `manner` is the description of the speech for a worker, without the text.
+    """
 
     config: VoiceConfig | None
     resolved: ResolvedVoice
@@ -82,7 +87,25 @@ class _Voice:
 
 @dataclass
 class _TurnFile:
-    """A turn's audio while it is being made."""
+    """The audio file of a turn while it is made.
+
+    Parameters
+    ----------
+    turn
+        Number of the turn.
+    voice
+        The voice of the latest chunk.
+    encoder
+        The encoder. None before the first sound.
+    input_rate_hz
+        Sample rate of the encoder's input. Voices with other rates are resampled.
+    before
+        Text of the last spoken chunk, which determines the pause before the next one. None before the first.
+    silence_s
+        Seconds of silence to send before the first sound.
+    unused_words
+        Words of the pronunciation dictionary that no chunk has contained so far. None before the first chunk.
+    """
 
     turn: int
     voice: _Voice | None = None
@@ -93,29 +116,29 @@ class _TurnFile:
     unused_words: tuple[str, ...] | None = None
 
 
-def _voice_alone(voice_id: str | None) -> VoiceConfig:
+def _make_voice_config(voice_id: str | None) -> VoiceConfig:
     return VoiceConfig.model_validate({"voice_id": voice_id})
 
 
 class Session:
-    """A socket after its upgrade.
+    """An open WebSocket, after the upgrade of its HTTP request.
 
     Parameters
     ----------
     state
-        The service.
+        The shared objects of the service.
     key
-        Who pays.
+        The key that pays.
     socket
-        The connection.
+        The WebSocket.
     model
-        Whose catalogue is spoken with.
+        The model whose voices speak.
     shape
-        What the audio is like.
+        Format, channels and sample rate of the audio.
     trace_id
-        Of the socket.
+        Trace id of the socket.
     reader
-        The client.
+        The client. It counts bytes that wait for the client.
     """
 
     def __init__(
@@ -137,13 +160,13 @@ class Session:
             _ContextSlots(state.slots, key),
             now_s=self._loop.time(),
             trace_id=trace_id,
-            voice_problem=self._voice_problem,
+            voice_problem=self._find_voice_problem,
             idle_s=state.config.socket_idle_s,
         )
-        self._threads = state.threads.of(key.key_hash)
+        self._threads = state.threads.get_threads(key.key_hash)
         self._reader = reader
         self._outbox = Outbox(reader)
-        self._gate = state.live.gate(key, state.slots.cap(key, Pool.STREAMING))
+        self._gate = state.live.get_chunk_semaphore(key, state.slots.get_cap(key, Pool.STREAMING))
         self._files: dict[str | None, _TurnFile] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._progress = asyncio.Event()
@@ -160,29 +183,29 @@ class Session:
         stopping = asyncio.create_task(self._state.live.stopping.wait())
         everything = {reading, writing, stopping}
         try:
-            self._do([])
+            self._carry_out([])
             await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
             if stopping.done() and not reading.done() and not writing.done():
-                await self._finish_up(reading, writing)
+                await self._finish_and_close(reading, writing)
         finally:
-            self._free()
+            self._release_all()
             for task in everything:
                 task.cancel()
             for gone in await asyncio.gather(*everything, return_exceptions=True):
-                # An OSError comes from a client that is gone or reads nothing. The service did not fail.
+                # An OSError means that the client has left or reads nothing. This is no fault of the service.
                 if isinstance(gone, Exception) and not isinstance(gone, OSError):
                     log.error("a socket failed, trace %s", self._trace_id, exc_info=gone)
 
-    async def _finish_up(self, reading: asyncio.Task[None], writing: asyncio.Task[None]) -> None:
-        """Send the audio that is being made, and close."""
+    async def _finish_and_close(self, reading: asyncio.Task[None], writing: asyncio.Task[None]) -> None:
+        """Read no more frames, send the audio of the chunks that are under way, and close the socket."""
         reading.cancel()
         while self._tasks and not writing.done():
             await asyncio.wait([*self._tasks.values(), writing], return_when=asyncio.FIRST_COMPLETED)
         self._outbox.put(None)
         await writing
 
-    def _free(self) -> None:
-        """Give back all slots and stop all work, after the socket is gone."""
+    def _release_all(self) -> None:
+        """Give back all slots and cancel all chunk tasks, after the socket has ended."""
         if self._timer is not None:
             self._timer.cancel()
         self._contexts.close()
@@ -191,20 +214,20 @@ class Session:
 
     async def _read(self) -> None:
         while True:
-            await self._outbox.room()
+            await self._outbox.wait_for_room()
             while self._is_behind():
                 self._progress.clear()
                 await self._progress.wait()
             message = await self._socket.receive()
-            if message.type not in _DATA:
+            if message.type not in _DATA_TYPES:
                 return
-            await self._state.turn_to_read(len(message.data))
-            self._do(self._contexts.receive(message.data, now_s=self._loop.time()))
+            await self._state.wait_for_turn(len(message.data))
+            self._carry_out(self._contexts.receive(message.data, now_s=self._loop.time()))
 
     def _is_behind(self) -> bool:
         return (
-            self._contexts.backlog_characters > chosen.SOCKET_WAITING_CHARACTERS
-            or self._contexts.ended > chosen.SOCKET_WAITING_TURNS
+            self._contexts.backlog_characters > chosen.MAX_WAITING_SOCKET_CHARACTERS
+            or self._contexts.ended_turns > chosen.MAX_WAITING_SOCKET_TURNS
         )
 
     async def _write(self) -> None:
@@ -212,7 +235,7 @@ class Session:
             await self._socket.send_str(frame)
         await self._socket.close(code=CloseCode.NORMAL)
 
-    def _do(self, actions: Iterable[Action]) -> None:
+    def _carry_out(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
                 case Send(frame):
@@ -220,77 +243,79 @@ class Session:
                     if isinstance(frame, FinalFrame) or (isinstance(frame, ErrorFrame) and frame.fatal):
                         self._files.pop(frame.context_id, None)
                 case Generate():
-                    self._begin(action.generation, self._generate(action))
+                    self._begin_task(action.generation, self._generate_chunk(action))
                 case Finish(turn):
-                    self._begin(-turn, self._finish(turn))
+                    self._begin_task(-turn, self._finish_turn(turn))
                 case Cancel(generation, _):
                     if (task := self._tasks.get(generation)) is not None:
                         task.cancel()
                 case Close():
                     self._outbox.put(None)
         self._progress.set()
-        self._arm()
+        self._set_timer()
 
-    def _begin(self, name: int, work: Coroutine[Any, Any, None]) -> None:
+    def _begin_task(self, name: int, work: Coroutine[Any, Any, None]) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work)
         self._tasks[name] = task
         task.add_done_callback(lambda _: self._tasks.pop(name, None))
 
-    def _arm(self) -> None:
-        """Have the contexts looked at when something of them is due."""
+    def _set_timer(self) -> None:
+        """Set a timer for the next time at which a context has something to do, such as a timeout."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if (due_s := self._contexts.due_s) is not None:
-            self._timer = self._loop.call_at(due_s, self._tick)
+            self._timer = self._loop.call_at(due_s, self._run_due_actions)
 
-    def _tick(self) -> None:
-        # Timers may fire a little early, because their clock is coarser.
+    def _run_due_actions(self) -> None:
+        # A timer may fire a little early, because its clock is coarser. So use the due time at least.
         now_s = max(self._loop.time(), self._contexts.due_s or 0.0)
         self._timer = None
-        self._do(self._contexts.tick(now_s=now_s))
+        self._carry_out(self._contexts.check_time(now_s=now_s))
 
-    async def _generate(self, action: Generate) -> None:
-        """Have a chunk spoken, and send its audio as there is room."""
+    async def _generate_chunk(self, action: Generate) -> None:
+        """Have a chunk spoken, and send its audio when the outbox has room. Errors become error frames."""
         try:
-            await self._outbox.room()
-            await self._speak(action)
+            await self._outbox.wait_for_room()
+            await self._speak_chunk(action)
         except Refusal as refusal:
             # If the quota is used up, the frame has the code of the HTTP answer (chosen: socket-quota).
             exhausted = refusal.code is HttpErrorCode.QUOTA_EXHAUSTED
             code = refusal.code.value if exhausted else ErrorCode.INTERNAL_ERROR
-            self._fail(action, refusal.message, code)
+            self._fail_turn(action, refusal.message, code)
         except WorkerLost:
-            self._fail(action, "the engine crashed or took too long; this text was not billed")
+            self._fail_turn(action, "the engine crashed or took too long; this text was not billed")
         except PartRefused as error:
             words = f"text: {error}; this text was not billed"
-            self._fail(action, words, HttpErrorCode.INVALID_REQUEST.value)
+            self._fail_turn(action, words, HttpErrorCode.INVALID_REQUEST.value)
         except PartFailed as error:
-            self._fail(action, f"the speech engine failed: {error}; this text was not billed")
+            self._fail_turn(action, f"the speech engine failed: {error}; this text was not billed")
         except PoolClosed:
-            self._fail(action, "the service is stopping; this text was not billed")
+            self._fail_turn(action, "the service is stopping; this text was not billed")
         except Exception:
             log.exception("a chunk of a socket failed, trace %s", self._trace_id)
-            self._fail(action, "the service failed")
+            self._fail_turn(action, "the service failed")
         else:
-            self._do(self._contexts.generated(action.generation, now_s=self._loop.time()))
+            self._carry_out(self._contexts.finish_chunk(action.generation, now_s=self._loop.time()))
 
-    def _fail(self, action: Generate, words: str, code: str = ErrorCode.INTERNAL_ERROR) -> None:
-        # This task is over, so nobody may cancel it.
+    def _fail_turn(self, action: Generate, words: str, code: str = ErrorCode.INTERNAL_ERROR) -> None:
+        # Forget this task before the contexts act, because they would cancel it.
         self._tasks.pop(action.generation, None)
-        self._do(self._contexts.failed(action.turn, words, now_s=self._loop.time(), code=code))
+        self._carry_out(self._contexts.fail_turn(action.turn, words, now_s=self._loop.time(), code=code))
 
-    async def _speak(self, action: Generate) -> None:
-        file = self._file(action)
-        voice = self._voice(file, action)
-        if not speaks(action.text):
-            await self._be_silent(file, action)
+    async def _speak_chunk(self, action: Generate) -> None:
+        file = self._get_turn_file(action)
+        voice = self._choose_voice(file, action)
+        if not has_speech(action.text):
+            await self._send_silence(file, action)
             return
         rate = voice.manner["rate"]
-        pause_s = pause_seconds(file.before, action.text, rate) if file.before is not None else 0.0
-        part = await self._billed(voice, action, pause_s + file.silence_s, is_first=file.encoder is None)
+        pause_s = choose_pause_s(file.before, action.text, rate) if file.before is not None else 0.0
+        part = await self._speak_billed(
+            voice, action, pause_s + file.silence_s, is_first=file.encoder is None
+        )
         for words in part.warnings:
-            self._warn(action.context_id, action.turn, chosen.TEXT_WARNING, words)
+            self._send_warning(action.context_id, action.turn, chosen.TEXT_WARNING_CODE, words)
         unused = part.unused_words
         file.unused_words = tuple(
             word for word in unused if file.unused_words is None or word in file.unused_words
@@ -298,32 +323,37 @@ class Session:
         if not len(part.samples):
             return
         file.before, file.silence_s = action.text, 0.0
-        await self._send(file, action, part)
+        await self._send_audio(file, action, part)
 
-    async def _be_silent(self, file: _TurnFile, action: Generate) -> None:
-        """Take a chunk without speech. Its pauses are sent now, or before the next speech."""
+    async def _send_silence(self, file: _TurnFile, action: Generate) -> None:
+        """Process a chunk with nothing but pauses. Send its silence now, or before the turn's first sound."""
         seconds = sum(part.seconds for part in split_pauses(action.text) if isinstance(part, Pause))
         if file.encoder is None:
             file.silence_s += seconds
         elif seconds:
-            silence = np.zeros(seconds_to_frames(seconds, file.input_rate_hz), np.float32)
-            await self._send(file, action, SpokenPart(silence, file.input_rate_hz, ()))
-            # As after a pause marker.
+            silence = np.zeros(convert_seconds_to_frames(seconds, file.input_rate_hz), np.float32)
+            await self._send_audio(file, action, SpokenPart(silence, file.input_rate_hz, ()))
+            # The next chunk begins like a text after a pause marker.
             file.before = ""
 
-    async def _send(self, file: _TurnFile, action: Generate, part: SpokenPart) -> None:
+    async def _send_audio(self, file: _TurnFile, action: Generate, part: SpokenPart) -> None:
         if file.encoder is None:
-            file.encoder, file.input_rate_hz = self._shape.encoder(part.sample_rate_hz), part.sample_rate_hz
-        async for data in encoded(file.encoder, part.at_rate(file.input_rate_hz), self._threads):
-            self._do(self._contexts.audio(action.generation, data, now_s=self._loop.time()))
-            await self._outbox.room()
+            file.encoder, file.input_rate_hz = (
+                self._shape.make_encoder(part.sample_rate_hz),
+                part.sample_rate_hz,
+            )
+        async for data in encode_part(file.encoder, part.resample_to(file.input_rate_hz), self._threads):
+            self._carry_out(self._contexts.send_audio(action.generation, data, now_s=self._loop.time()))
+            await self._outbox.wait_for_room()
 
-    async def _billed(self, voice: _Voice, action: Generate, pause_s: float, *, is_first: bool) -> SpokenPart:
-        """Return the audio of a chunk, and bill the chunk unless its audio is empty."""
-        millis = billing.generate_millicredits(action.text)
-        words = f"the text has {billed_characters(action.text):,} billed characters"
+    async def _speak_billed(
+        self, voice: _Voice, action: Generate, pause_s: float, *, is_first: bool
+    ) -> SpokenPart:
+        """Return the audio of a chunk. Bill the chunk, unless its audio is empty."""
+        millis = billing.compute_speech_millicredits(action.text)
+        words = f"the text has {count_billed_characters(action.text):,} billed characters"
         bill = CallBill(self._key, None, millis, words, "stream")
-        async with self._gate, reserved(self._state, bill) as reservation:
+        async with self._gate, reserve_price(self._state, bill) as reservation:
             part = await speak(
                 self._state,
                 self._key,
@@ -332,7 +362,7 @@ class Session:
                 action.text,
                 reader=self._reader,
                 pause_s=pause_s,
-                # The rest of the turn is not there yet, so its first chunk decides if the turn can be spoken.
+                # The rest of the turn is unknown, so the first chunk is checked as the whole text.
                 whole=action.text if is_first else None,
                 under_way=True,
             )
@@ -346,60 +376,60 @@ class Session:
         self.billed_millis += due_millis
         return part
 
-    async def _finish(self, turn: int) -> None:
-        """Send the end of a turn's file."""
+    async def _finish_turn(self, turn: int) -> None:
+        """Send the last bytes of a turn's audio file, and warn about unused words of the dictionary."""
         context_id, file = next(
             ((name, file) for name, file in self._files.items() if file.turn == turn), (None, None)
         )
         data = b""
         if file is not None and file.encoder is not None:
             data = await self._threads.run(file.encoder.finish)
-            for words in dictionary_warnings(file.unused_words or ()):
-                self._warn(context_id, turn, chosen.VOICE_WARNING, words)
-        self._do(self._contexts.finished(turn, data, now_s=self._loop.time()))
+            for words in warn_unused_words(file.unused_words or ()):
+                self._send_warning(context_id, turn, chosen.VOICE_WARNING_CODE, words)
+        self._carry_out(self._contexts.finish_turn(turn, data, now_s=self._loop.time()))
 
-    def _file(self, action: Generate) -> _TurnFile:
+    def _get_turn_file(self, action: Generate) -> _TurnFile:
         file = self._files.get(action.context_id)
         if file is None or file.turn != action.turn:
             file = self._files[action.context_id] = _TurnFile(action.turn)
         return file
 
-    def _voice(self, file: _TurnFile, action: Generate) -> _Voice:
+    def _choose_voice(self, file: _TurnFile, action: Generate) -> _Voice:
         """Return the voice of a chunk. Warn once about ignored fields of its voice_config."""
         if file.voice is None or file.voice.config is not action.voice_config:
-            # Unused words of the dictionary before do not belong to this voice_config.
-            file.voice, file.unused_words = self._cast(action.voice_config), None
+            # Forget the unused words, because this voice_config has another dictionary.
+            file.voice, file.unused_words = self._make_voice(action.voice_config), None
             for words in file.voice.warnings:
-                self._warn(action.context_id, action.turn, chosen.VOICE_WARNING, words)
+                self._send_warning(action.context_id, action.turn, chosen.VOICE_WARNING_CODE, words)
         return file.voice
 
-    def _cast(self, config: VoiceConfig | None) -> _Voice:
-        given = config or _voice_alone(None)
+    def _make_voice(self, config: VoiceConfig | None) -> _Voice:
+        given = config or _make_voice_config(None)
         resolved, warnings = self._resolve_voice(given)
         if self._model is not Model.GEN2 and given.variation is not None:
             warnings.append(VARIATION_IGNORED)
-        return _Voice(config, resolved, utterance(given, resolved, self._model), warnings)
+        return _Voice(config, resolved, describe_utterance(given, resolved, self._model), warnings)
 
     def _resolve_voice(self, config: VoiceConfig) -> tuple[ResolvedVoice, list[str]]:
-        """Return the voice of a config, without styles and locales that the voice does not have."""
+        """Return the voice of a config and warnings. A style or locale that the voice lacks is ignored."""
         warnings: list[str] = []
         locale = {"locale": None, "multi_native_locale": None}
-        for without in ({}, {"style": None}, locale):
+        for ignored_fields in ({}, {"style": None}, locale):
             try:
-                return self._catalogue.cast(config.model_copy(update=without)), warnings
+                return self._catalogue.resolve_voice(config.model_copy(update=ignored_fields)), warnings
             except Refusal as refusal:
                 warnings = [f"voice_config: {refusal.message}; it is ignored"]
-        bare = _voice_alone(config.voice_id)
-        return self._catalogue.cast(bare), [*warnings, "voice_config: locale and style are ignored"]
+        bare = _make_voice_config(config.voice_id)
+        return self._catalogue.resolve_voice(bare), [*warnings, "voice_config: locale and style are ignored"]
 
-    def _voice_problem(self, config: VoiceConfig) -> str | None:
+    def _find_voice_problem(self, config: VoiceConfig) -> str | None:
         try:
-            self._catalogue.cast(_voice_alone(config.voice_id))
+            self._catalogue.resolve_voice(_make_voice_config(config.voice_id))
         except Refusal as refusal:
             return refusal.message
         return None
 
-    def _warn(self, context_id: str | None, turn: int, code: str, words: str) -> None:
+    def _send_warning(self, context_id: str | None, turn: int, code: str, words: str) -> None:
         frame = WarningFrame(
             warning=words, warning_code=code, context_id=context_id, trace_id=f"{self._trace_id}-{turn}"
         )

@@ -1,4 +1,4 @@
-"""``WebSocket /v1/speech/stream-input`` (sections 3, 6 and 7.3 to 7.5): the upgrade, and who may have one."""
+"""Open ``WebSocket /v1/speech/stream-input`` (sections 3, 6 and 7.3 to 7.5): key, query and upgrade."""
 
 import asyncio
 import contextlib
@@ -7,66 +7,69 @@ from aiohttp import web
 
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.http.answers import Refusal, add_warnings
-from speechframe.local.service.http.body import checked
-from speechframe.local.service.http.middleware import NOTE, TRACE_ID
+from speechframe.local.service.http.body import check_fields
+from speechframe.local.service.http.middleware import LOG_NOTE_KEY, TRACE_ID_KEY
 from speechframe.local.service.speech.live import TooManySockets
 from speechframe.local.service.speech.session import Session
-from speechframe.local.service.speech.stream import StreamFormat, default_model
+from speechframe.local.service.speech.stream import StreamFormat, get_default_model
 from speechframe.local.service.state import STATE, State
 from speechframe.settings.hidden import Hidden
 from speechframe.spec import billing, chosen
 from speechframe.spec.codes import INVALID_KEY_REASON, CloseCode, HttpErrorCode
-from speechframe.spec.deprecation import GEN2_STREAMING
+from speechframe.spec.deprecation import GEN2_STREAMING_NOTICE
 from speechframe.spec.limits import Pool
 from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import Model
 
-_CLOSE_S = 2.0
-_KEY_PARAMETER = SocketQuery.wire_names()["api_key"]
+# Seconds to wait for the client's part of the closing handshake.
+_CLOSE_TIMEOUT_S = 2.0
+# Name of the query parameter for the API key, for clients that cannot send headers.
+_KEY_PARAMETER = SocketQuery.get_wire_names()["api_key"]
 
 
 async def stream_input(request: web.Request) -> web.StreamResponse:
-    """Answer the upgrade, then the frames until the socket is closed."""
+    """Upgrade the request to a WebSocket, and serve it until it is closed."""
     state = request.app[STATE]
-    # Frames that are too large are answered (chosen: socket-faults), as far as they are still read.
+    # A frame above MAX_FRAME_BYTES gets an error frame (chosen: socket-faults). A frame above max_msg_size is
+    # not even read, and ends the socket.
     socket = web.WebSocketResponse(
-        timeout=_CLOSE_S, compress=False, heartbeat=None, max_msg_size=chosen.MAX_READ_FRAME_BYTES
+        timeout=_CLOSE_TIMEOUT_S, compress=False, heartbeat=None, max_msg_size=chosen.MAX_READ_FRAME_BYTES
     )
     if not socket.can_prepare(request).ok:
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
-            "this address speaks WebSocket: send a GET with Upgrade: websocket",
+            "this address accepts only WebSockets: send a GET with Upgrade: websocket",
             headers={"Upgrade": "websocket"},
         )
     secret = Hidden(request.headers.get(chosen.API_KEY_HEADER) or request.query.get(_KEY_PARAMETER, ""))
     key = state.ring.find(secret) if secret else None
     if key is None:
-        # Section 5, rule 6: the upgrade succeeds all the same.
+        # Section 5, rule 6: the upgrade succeeds, and then the socket is closed.
         await socket.prepare(request)
         await socket.close(code=CloseCode.POLICY_VIOLATION, message=INVALID_KEY_REASON.encode())
         return socket
-    model, shape = _shape(request, state)
-    most = chosen.SOCKETS_PER_CONCURRENCY * state.slots.cap(key, Pool.STREAMING)
+    model, shape = _read_query(request, state)
+    max_sockets = chosen.SOCKETS_PER_CONCURRENCY * state.slots.get_cap(key, Pool.STREAMING)
     try:
-        with state.live.opened(key, most):
-            return await _served(request, state, key, socket, model, shape)
+        with state.live.count_socket(key, max_sockets):
+            return await _serve_socket(request, state, key, socket, model, shape)
     except TooManySockets:
         raise Refusal(
             HttpErrorCode.CONCURRENCY_LIMIT,
-            f"this key has {most} sockets open, which is its limit; one socket carries many contexts",
+            f"this key has {max_sockets} sockets open, which is its limit; one socket carries many contexts",
             retry_after_s=1.0,
         ) from None
 
 
-def _shape(request: web.Request, state: State) -> tuple[Model, StreamFormat]:
+def _read_query(request: web.Request, state: State) -> tuple[Model, StreamFormat]:
     given = {name: value for name, value in request.query.items() if value and name != _KEY_PARAMETER}
-    query, _ = checked(SocketQuery, given)
-    model = query.model or default_model(state)
+    query, _ = check_fields(SocketQuery, given)
+    model = query.model or get_default_model(state)
     asked = query.channel_type, query.sample_rate
-    return model, StreamFormat.of(query.format, asked, model, names=("channel_type", "sample_rate"))
+    return model, StreamFormat.from_request(query.format, asked, model, names=("channel_type", "sample_rate"))
 
 
-async def _served(
+async def _serve_socket(
     request: web.Request,
     state: State,
     key: Key,
@@ -77,16 +80,18 @@ async def _served(
     warnings = [*shape.warnings]
     if model is Model.GEN2:
         socket.headers[chosen.DEPRECATION_HEADER] = "true"
-        warnings.append(GEN2_STREAMING)
+        warnings.append(GEN2_STREAMING_NOTICE)
     add_warnings(socket, warnings)
     await socket.prepare(request)
-    reader = state.readers.of(request.protocol)
-    session = Session(state, key, socket, reader=reader, model=model, shape=shape, trace_id=request[TRACE_ID])
+    reader = state.readers.get_reader(request.protocol)
+    session = Session(
+        state, key, socket, reader=reader, model=model, shape=shape, trace_id=request[TRACE_ID_KEY]
+    )
     try:
         await session.run()
     finally:
-        characters = session.billed_millis // billing.CREDIT
-        request[NOTE] = f"key {key.fingerprint} characters {characters}"
+        characters = session.billed_millis // billing.MILLICREDITS_PER_CREDIT
+        request[LOG_NOTE_KEY] = f"key {key.fingerprint} characters {characters}"
         if not socket.closed and request.transport is not None:
             with contextlib.suppress(ConnectionError, asyncio.CancelledError):
                 request.transport.abort()

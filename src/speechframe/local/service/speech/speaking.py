@@ -1,6 +1,7 @@
-"""Speaking and encoding parts of a text, for streams over HTTP and over WebSockets.
+"""Speak and encode parts of a text, for streams over HTTP and over WebSockets.
 
-All callers describe the wanted speech to a worker in the same form.
+:func:`describe_utterance` makes the description of the speech that a worker needs. The call for whole texts uses the
+same function.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from speechframe.audio.codec import resample, seconds_to_frames
+from speechframe.audio.codec import convert_seconds_to_frames, resample
 from speechframe.audio.streams import StreamEncoder
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.http.readers import Reader
@@ -18,7 +19,7 @@ from speechframe.local.service.http.threads import KeyThreads
 from speechframe.local.service.speech.catalogue import ResolvedVoice
 from speechframe.local.service.state import State
 from speechframe.local.service.workers.job import Facts, WorkerJob
-from speechframe.spec.check import shown
+from speechframe.spec.check import shorten_value
 from speechframe.spec.limits import PITCH, RATE, VARIATION
 from speechframe.spec.socket import VoiceConfig
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
@@ -28,25 +29,26 @@ __all__ = [
     "PartFailed",
     "PartRefused",
     "SpokenPart",
-    "all_warnings",
-    "dictionary_warnings",
-    "encoded",
+    "collect_warnings",
+    "describe_utterance",
+    "encode_part",
     "speak",
-    "utterance",
+    "warn_unused_words",
 ]
 
 _ABANDONED_S = 0.5
-"""Seconds that a worker may still use for a client that left. A part seldom takes longer."""
+"""Seconds that a worker may go on after the client has left. Few parts take longer."""
 _SLICE_S = 1.0
-"""Seconds of audio in one piece, small enough for a frame of a WebSocket."""
-_SLOW = frozenset({Format.MP3, Format.OGG, Format.FLAC})
-"""Formats that take too long to encode in the event loop."""
-_NAMED_WORDS = 10
+"""Seconds of audio that are encoded at once. The result fits into one WebSocket frame."""
+_SLOW_FORMATS = frozenset({Format.MP3, Format.OGG, Format.FLAC})
+"""Formats that a thread encodes, because they would block the event loop for too long."""
+_SHOWN_WORDS = 10
+"""Largest number of words that one warning lists."""
 VARIATION_IGNORED = "variation is for gen2 only and was ignored"
 
 
 class PartRefused(Exception):
-    """The engine cannot speak this text. The message is the reason."""
+    """The engine works, but cannot speak this text. The message is the reason."""
 
 
 class PartFailed(Exception):
@@ -60,13 +62,14 @@ class SpokenPart:
     Parameters
     ----------
     samples
-        float32, mono; none where there is nothing to be heard of the text.
+        Mono float32 samples between -1 and 1. Empty if the text contains nothing that can be heard.
     sample_rate_hz
-        Their rate; 0 where there are none.
+        Sample rate in Hz. 0 if there are no samples.
     warnings
-        What was ignored or replaced.
+        Warnings of the engine, for example about characters that it left out.
     unused_words
-        Words of the dictionary that are not in it, nor in the whole that was checked with it.
+        Words of the pronunciation dictionary that are not in the text. If the whole text was checked with
+        this part, words that are not in the whole text.
     """
 
     samples: NDArray[np.float32]
@@ -74,22 +77,25 @@ class SpokenPart:
     warnings: tuple[str, ...]
     unused_words: tuple[str, ...] = ()
 
-    def at_rate(self, sample_rate_hz: int) -> "SpokenPart":
-        """Return the part at another sample rate. Voices of one stream may differ in their rates."""
+    def resample_to(self, sample_rate_hz: int) -> "SpokenPart":
+        """Return the part at a sample rate in Hz. Voices of one stream may have different rates."""
         if self.sample_rate_hz == sample_rate_hz:
             return self
         samples = resample(self.samples, self.sample_rate_hz, sample_rate_hz)
         return replace(self, samples=samples, sample_rate_hz=sample_rate_hz)
 
 
-def utterance(
+def describe_utterance(
     wanted: GenerateRequest | StreamRequest | VoiceConfig,
     resolved: ResolvedVoice,
     model: Model,
     *,
     take: int = 0,
 ) -> dict[str, Any]:
-    """Return the wanted speech in the form that a worker reads, all but the text."""
+    """Return the description of the speech in the form that a worker reads, without the text.
+
+    For other models than gen2, the variation is the default, because only gen2 supports it.
+    """
     variation = wanted.variation if model is Model.GEN2 else None
     return {
         "voice_id": resolved.voice.voice_id,
@@ -106,19 +112,22 @@ def utterance(
     }
 
 
-def dictionary_warnings(unused_words: Sequence[str]) -> tuple[str, ...]:
-    """Return warnings about words of a pronunciation dictionary that the text does not contain."""
+def warn_unused_words(unused_words: Sequence[str]) -> tuple[str, ...]:
+    """Return a warning that lists unused words of a pronunciation dictionary. No words give no warning."""
     if not unused_words:
         return ()
-    shown_words = ", ".join(map(shown, unused_words[:_NAMED_WORDS]))
-    more = len(unused_words) - _NAMED_WORDS
+    shown_words = ", ".join(map(shorten_value, unused_words[:_SHOWN_WORDS]))
+    more = len(unused_words) - _SHOWN_WORDS
     and_more = f" and {more} more" if more > 0 else ""
     return (f"words of the pronunciation dictionary are not in the text: {shown_words}{and_more}",)
 
 
-def all_warnings(asked: Sequence[str], facts: Facts) -> tuple[str, ...]:
-    """Return all warnings of an answer: about its request, its speech and its dictionary."""
-    return tuple(dict.fromkeys((*asked, *facts.warnings, *dictionary_warnings(facts.unused_words))))
+def collect_warnings(asked: Sequence[str], facts: Facts) -> tuple[str, ...]:
+    """Return all warnings of an answer without duplicates.
+
+    `asked` are the warnings about the request. `facts` contains those about the speech and the dictionary.
+    """
+    return tuple(dict.fromkeys((*asked, *facts.warnings, *warn_unused_words(facts.unused_words))))
 
 
 async def speak(
@@ -133,39 +142,42 @@ async def speak(
     whole: str | None = None,
     under_way: bool = False,
 ) -> SpokenPart:
-    """Return a part of a text as samples.
+    """Have a worker speak a part of a text, and return the samples.
 
     Parameters
     ----------
     state
-        The service.
+        The shared objects of the service.
     key
-        For whom.
+        The key that pays. Keys take turns in the queue.
     engine
-        Name of the engine.
+        Name of the speech engine.
     manner
-        Of :func:`utterance`.
+        The result of :func:`describe_utterance`.
     text
-        The part.
+        The part of the text to speak.
     reader
-        Who is to hear it.
+        The client. It counts the samples until they are deleted.
     pause_s
-        Silence before it.
+        Seconds of silence before the part.
     whole
-        The text it begins, to be checked as a whole first.
+        The whole text, for the first part. The worker checks it before it speaks the part. None for later
+        parts.
     under_way
-        Whether it belongs to what has begun already, and is not refused because the queue is full.
+        Whether the answer has begun. Then a full queue does not refuse the part.
 
     Raises
     ------
-    PartRefused, PartFailed
-        What the engine says.
+    PartRefused
+        The engine cannot speak the text.
+    PartFailed
+        The engine failed.
     Saturated, WorkerLost, PoolClosed
         As :meth:`WorkerPool.run`.
     """
     fields = {"engine": engine, "utterance": {**manner, "text": text}, "pause_s": pause_s, "whole": whole}
-    limit_s = state.config.limits.job_s(len(text), 0.0)
-    reply = await state.pools.of_engine(engine).run(
+    limit_s = state.config.limits.compute_job_limit_s(len(text), 0.0)
+    reply = await state.pools.get_pool(engine).run(
         WorkerJob("stream", fields),
         limit_s=limit_s,
         abandoned_s=_ABANDONED_S,
@@ -178,19 +190,19 @@ async def speak(
     if facts.failed is not None:
         raise PartFailed(facts.failed)
     samples = np.frombuffer(reply.audio, "<f4")
-    reader.hold_while(samples, len(reply.audio))
+    reader.hold_until_deleted(samples, len(reply.audio))
     return SpokenPart(samples, facts.sample_rate_hz, facts.warnings, facts.unused_words)
 
 
-async def encoded(encoder: StreamEncoder, part: SpokenPart, threads: KeyThreads) -> AsyncIterator[bytes]:
-    """Yield a part's audio in the encoder's format, about a second at a time.
+async def encode_part(encoder: StreamEncoder, part: SpokenPart, threads: KeyThreads) -> AsyncIterator[bytes]:
+    """Yield a part's audio in the encoder's format, about one second at a time.
 
-    Formats that take long to encode use the threads of the key that is answered.
+    `threads` are the threads of the client's key. Formats that take long to encode use them.
     """
-    step = seconds_to_frames(_SLICE_S, part.sample_rate_hz)
+    step = convert_seconds_to_frames(_SLICE_S, part.sample_rate_hz)
     for start in range(0, len(part.samples), step):
         samples = part.samples[start : start + step]
-        if encoder.format in _SLOW:
+        if encoder.format in _SLOW_FORMATS:
             data = await threads.run(encoder.add, samples)
         else:
             data = encoder.add(samples)

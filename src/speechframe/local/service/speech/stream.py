@@ -1,7 +1,8 @@
-"""``POST /v1/speech/stream`` (section 2.2): audio is sent while the rest is still being made.
+"""Answer ``POST /v1/speech/stream`` (section 2.2), which sends audio while the rest is still being made.
 
-The text is spoken sentence by sentence, and each sentence is a job. So a slow reader holds no worker, a
-client that leaves costs at most one sentence, and many streams take turns. One sentence is made ahead.
+The text is spoken sentence by sentence, and each sentence is a separate job of a worker. So a client that
+reads slowly blocks no worker, a client that leaves wastes at most one sentence, and streams take turns. The
+service speaks one sentence ahead.
 """
 
 import asyncio
@@ -19,33 +20,33 @@ from aiohttp import web
 
 from speechframe.audio import codec
 from speechframe.audio.streams import StreamEncoder
-from speechframe.engines.streaming import pause_seconds, sentences
+from speechframe.engines.streaming import choose_pause_s, split_sentences
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.http.answers import Refusal, add_warnings
 from speechframe.local.service.http.auth import require_key
-from speechframe.local.service.http.body import checked, read_body, unknown_warning
-from speechframe.local.service.http.middleware import NOTE, TRACE_ID
+from speechframe.local.service.http.body import check_fields, describe_unknown_fields, read_body
+from speechframe.local.service.http.middleware import LOG_NOTE_KEY, TRACE_ID_KEY
 from speechframe.local.service.http.readers import Reader
 from speechframe.local.service.speech.catalogue import ResolvedVoice
-from speechframe.local.service.speech.paid import CallBill, mark_of, reserved, slot, take_of
+from speechframe.local.service.speech.paid import CallBill, hold_slot, read_mark, read_take, reserve_price
 from speechframe.local.service.speech.speaking import (
     VARIATION_IGNORED,
     PartFailed,
     PartRefused,
     SpokenPart,
-    dictionary_warnings,
-    encoded,
+    describe_utterance,
+    encode_part,
     speak,
-    utterance,
+    warn_unused_words,
 )
 from speechframe.local.service.state import STATE, State
 from speechframe.spec import billing, chosen
 from speechframe.spec.codes import HttpErrorCode
-from speechframe.spec.deprecation import GEN2_STREAMING, deprecation_notice
-from speechframe.spec.limits import REGIONS, Pool, default_sample_rate_hz
+from speechframe.spec.deprecation import GEN2_STREAMING_NOTICE, make_deprecation_notice
+from speechframe.spec.limits import REGIONS, Pool, get_default_sample_rate_hz
 from speechframe.spec.speech import ChannelType, Format, Model, StreamRequest
-from speechframe.spec.texts import billed_characters, text_warnings
+from speechframe.spec.texts import count_billed_characters, find_text_warnings
 
 log = logging.getLogger("speechframe.service")
 
@@ -59,9 +60,9 @@ class StreamFormat:
     Parameters
     ----------
     format, channel_type, sample_rate_hz
-        As they are sent.
+        Format, channels and sample rate in Hz of the audio that is sent.
     warnings
-        Says so where that is not what was asked.
+        A warning if channels or sample rate differ from the request, because the format fixes them.
     """
 
     format: Format
@@ -70,7 +71,7 @@ class StreamFormat:
     warnings: tuple[str, ...]
 
     @classmethod
-    def of(
+    def from_request(
         cls,
         format: Format,
         asked: tuple[ChannelType, float | None],
@@ -78,9 +79,17 @@ class StreamFormat:
         *,
         names: tuple[str, str] = ("channelType", "sampleRate"),
     ) -> "StreamFormat":
-        """Return the shape for a request; `names` are the names of the request's fields."""
-        wanted = asked[0], int(asked[1] or default_sample_rate_hz(model))
-        channel_type, rate_hz = codec.forced_shape(format, *wanted)
+        """Return the format of the audio for a request.
+
+        Parameters
+        ----------
+        asked
+            The requested channel type and sample rate in Hz. None selects the default rate of the model.
+        names
+            The request's names of these two fields, for a warning.
+        """
+        wanted = asked[0], int(asked[1] or get_default_sample_rate_hz(model))
+        channel_type, rate_hz = codec.get_forced_shape(format, *wanted)
         given = asked[0], asked[1] or rate_hz
         warnings: tuple[str, ...] = ()
         if (channel_type, rate_hz) != given:
@@ -90,22 +99,25 @@ class StreamFormat:
 
     @property
     def content_type(self) -> str:
-        """The Content-Type."""
-        return chosen.content_type(self.format, self.sample_rate_hz, self.channel_type.channels)
+        """Content-Type of the audio."""
+        return chosen.make_content_type(self.format, self.sample_rate_hz, self.channel_type.channels)
 
-    def encoder(self, input_rate_hz: int) -> StreamEncoder:
-        """Return an encoder for samples of this rate."""
+    def make_encoder(self, input_rate_hz: int) -> StreamEncoder:
+        """Return a new encoder for samples at this rate."""
         return StreamEncoder(self.format, self.channel_type, input_rate_hz, self.sample_rate_hz)
 
 
-def default_model(state: State) -> Model:
-    """Return the default model of streams in this region (section 2.2)."""
+def get_default_model(state: State) -> Model:
+    """Return the default model for streams in the region of this service (section 2.2)."""
     return REGIONS[state.config.region].default_stream_model
 
 
 @dataclass
 class _StreamCall:
-    """A request that is good, and how much of its text was spoken."""
+    """A checked request. `made_millis` is the price of the sentences spoken so far.
+
+    `manner` is the description of the speech for a worker, without the text.
+    """
 
     request: StreamRequest
     resolved: ResolvedVoice
@@ -122,119 +134,127 @@ async def stream(request: web.Request) -> web.StreamResponse:
     """Answer a streaming request."""
     state = request.app[STATE]
     key = require_key(request)
-    call = _call(request, state, key, await read_body(request, state.config))
-    with slot(state, key, Pool.STREAMING):
+    call = _read_call(request, state, key, await read_body(request, state.config))
+    with hold_slot(state, key, Pool.STREAMING):
         return await _answer(request, state, call)
 
 
-def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> _StreamCall:
-    wanted, result = checked(StreamRequest, fields)
-    model = wanted.model or default_model(state)
-    resolved = state.catalogues.by_model[model].cast(wanted)
-    shape = StreamFormat.of(wanted.format, (wanted.channel_type, wanted.sample_rate), model)
-    take = take_of(request)
+def _read_call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> _StreamCall:
+    wanted, result = check_fields(StreamRequest, fields)
+    model = wanted.model or get_default_model(state)
+    resolved = state.catalogues.by_model[model].resolve_voice(wanted)
+    shape = StreamFormat.from_request(wanted.format, (wanted.channel_type, wanted.sample_rate), model)
+    take = read_take(request)
     ignored = model is not Model.GEN2 and "variation" in wanted.model_fields_set
     warnings = [
-        unknown_warning(result.unknown),
-        *(deprecation_notice(StreamRequest, name) for name in result.deprecated),
-        GEN2_STREAMING if model is Model.GEN2 else None,
+        describe_unknown_fields(result.unknown),
+        *(make_deprecation_notice(StreamRequest, name) for name in result.deprecated),
+        GEN2_STREAMING_NOTICE if model is Model.GEN2 else None,
         VARIATION_IGNORED if ignored else None,
         *shape.warnings,
-        *text_warnings(wanted.text),
+        *find_text_warnings(wanted.text),
     ]
-    said = wanted.model_copy(update={"model": model})
-    content = said.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+    with_model = wanted.model_copy(update={"model": model})
+    content = with_model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
     bill = CallBill(
         key,
-        mark_of(request, "stream", json.dumps(content, sort_keys=True).encode(), take=take),
-        billing.generate_millicredits(wanted.text),
-        f"the text has {billed_characters(wanted.text):,} billed characters",
+        read_mark(request, "stream", json.dumps(content, sort_keys=True).encode(), take=take),
+        billing.compute_speech_millicredits(wanted.text),
+        f"the text has {count_billed_characters(wanted.text):,} billed characters",
         "stream",
     )
-    manner = utterance(wanted, resolved, model, take=take)
-    reader = state.readers.of(request.protocol)
-    told = tuple(words for words in warnings if words)
-    return _StreamCall(wanted, resolved, model, shape, manner, bill, reader, told)
+    manner = describe_utterance(wanted, resolved, model, take=take)
+    reader = state.readers.get_reader(request.protocol)
+    shown_warnings = tuple(words for words in warnings if words)
+    return _StreamCall(wanted, resolved, model, shape, manner, bill, reader, shown_warnings)
 
 
 async def _answer(request: web.Request, state: State, call: _StreamCall) -> web.StreamResponse:
-    # Before anything is reserved, so that a full queue costs the caller nothing, not even a transaction.
-    state.pools.of_engine(call.resolved.engine).check_room(call.bill.key.key_hash)
-    async with reserved(state, call.bill) as reservation:
+    # Check before the price is reserved, so that a full queue refuses without a transaction.
+    state.pools.get_pool(call.resolved.engine).check_room(call.bill.key.key_hash)
+    async with reserve_price(state, call.bill) as reservation:
         response = web.StreamResponse()
         try:
-            await _send(request, state, call, response)
+            await _send_speech(request, state, call, response)
 
             def settle(connection: sqlite3.Connection) -> None:
                 quota.settle(connection, reservation, call.bill.millis)
 
-            # Before the end is sent, so that a client that has read everything finds the new balance.
+            # Settle before the end of the answer is sent, so that a client then sees the new balance.
             await state.database.run(settle)
         except BaseException as error:
-            _note(request, call)
+            _add_log_note(request, call)
             if not response.prepared and isinstance(error, PartFailed):
                 words = f"the speech engine failed: {error}; nothing was billed"
                 raise Refusal(HttpErrorCode.INTERNAL_ERROR, words) from None
             if not response.prepared:
                 raise
             made_millis = call.made_millis
-            posted = state.database.post(lambda c: quota.settle_part(c, reservation, made_millis))
+            posted = state.database.queue_write(lambda c: quota.settle_part(c, reservation, made_millis))
             if not isinstance(error, Exception):
                 raise
-            # Before the connection is cut, so that the client then finds this part in its balance.
+            # Settle the part before the connection is cut, so that the client then sees the new balance.
             with contextlib.suppress(sqlite3.Error):
                 await asyncio.shield(asyncio.wrap_future(posted))
-            log.warning("a stream was cut off: %s, trace %s", type(error).__name__, request[TRACE_ID])
+            log.warning("a stream was cut off: %s, trace %s", type(error).__name__, request[TRACE_ID_KEY])
             _cut_off(request)
             raise ConnectionResetError("the answer had begun; it was cut off") from None
-    _note(request, call)
+    _add_log_note(request, call)
     await response.write_eof()
     return response
 
 
-def _note(request: web.Request, call: _StreamCall) -> None:
-    request[NOTE] = (
+def _add_log_note(request: web.Request, call: _StreamCall) -> None:
+    request[LOG_NOTE_KEY] = (
         f"key {call.bill.key.fingerprint} voice {call.resolved.voice.voice_id} "
-        f"characters {call.made_millis // billing.CREDIT} of {call.bill.millis // billing.CREDIT}"
+        f"characters {call.made_millis // billing.MILLICREDITS_PER_CREDIT} of {call.bill.millis // billing.MILLICREDITS_PER_CREDIT}"
     )
 
 
 def _cut_off(request: web.Request) -> None:
-    # The last chunk of the body is missing, so the reader can see that the answer is not complete.
+    # The body then lacks its last chunk, so the client can see that the answer is not complete.
     if request.transport is not None:
         request.transport.close()
 
 
-async def _send(request: web.Request, state: State, call: _StreamCall, response: web.StreamResponse) -> None:
-    """Speak the text and send its audio, all but the end of the answer."""
+async def _send_speech(
+    request: web.Request, state: State, call: _StreamCall, response: web.StreamResponse
+) -> None:
+    """Speak the text and send its audio. The caller ends the answer.
+
+    Raises
+    ------
+    Refusal
+        400 if the voice can speak nothing of the text.
+    """
     encoder: StreamEncoder | None = None
-    texts = sentences(call.request.text)
+    texts = split_sentences(call.request.text)
     before: str | None = None
     warnings = [*call.warnings]
-    ahead = asyncio.create_task(_first_part(state, call, texts[0]))
+    ahead = asyncio.create_task(_speak_first(state, call, texts[0]))
     try:
         for text, following in zip_longest(texts, texts[1:]):
             part = await ahead
             warnings += part.warnings
             before = text if len(part.samples) else before
             if following is not None:
-                ahead = asyncio.create_task(_next_part(state, call, following, before))
+                ahead = asyncio.create_task(_speak_next(state, call, following, before))
             if not len(part.samples):
                 continue
-            encoder = encoder or call.shape.encoder(part.sample_rate_hz)
-            async for data in encoded(encoder, part, state.threads.of(call.bill.key.key_hash)):
+            encoder = encoder or call.shape.make_encoder(part.sample_rate_hz)
+            async for data in encode_part(encoder, part, state.threads.get_threads(call.bill.key.key_hash)):
                 if not response.prepared:
-                    _head(request, response, call, warnings)
+                    _set_headers(request, response, call, warnings)
                     await response.prepare(request)
                 await response.write(data)
     finally:
         ahead.cancel()
         await asyncio.gather(ahead, return_exceptions=True)
     if encoder is None:
-        raise Refusal(HttpErrorCode.INVALID_REQUEST, "text: there is nothing in it that the voice can speak")
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, "text: it contains nothing that the voice can speak")
     rest = encoder.finish()
     if not response.prepared:
-        _head(request, response, call, warnings)
+        _set_headers(request, response, call, warnings)
         await response.prepare(request)
     if rest:
         await response.write(rest)
@@ -246,31 +266,31 @@ async def _speak(state: State, call: _StreamCall, text: str, **how: Any) -> Spok
     )
 
 
-async def _first_part(state: State, call: _StreamCall, text: str) -> SpokenPart:
-    """Return the first sentence, once the text as a whole is known to be speakable."""
+async def _speak_first(state: State, call: _StreamCall, text: str) -> SpokenPart:
+    """Return the first sentence as audio. Refuse a text that cannot be spoken as a whole."""
     try:
         part = await _speak(state, call, text, whole=call.request.text)
     except PartRefused as error:
         raise Refusal(HttpErrorCode.INVALID_REQUEST, f"text: {error}") from None
-    call.made_millis += billing.generate_millicredits(text)
-    return replace(part, warnings=(*part.warnings, *dictionary_warnings(part.unused_words)))
+    call.made_millis += billing.compute_speech_millicredits(text)
+    return replace(part, warnings=(*part.warnings, *warn_unused_words(part.unused_words)))
 
 
-async def _next_part(state: State, call: _StreamCall, text: str, before: str | None) -> SpokenPart:
-    """Return the next sentence, after a pause. A sentence that the engine refuses becomes silence."""
-    pause_s = pause_seconds(before, text, call.manner["rate"]) if before is not None else 0.0
+async def _speak_next(state: State, call: _StreamCall, text: str, before: str | None) -> SpokenPart:
+    """Return the next sentence as audio after a pause. Return no samples if the engine refuses it."""
+    pause_s = choose_pause_s(before, text, call.manner["rate"]) if before is not None else 0.0
     try:
         part = await _speak(state, call, text, pause_s=pause_s, under_way=True)
     except PartRefused as error:
         part = SpokenPart(_NO_SAMPLES, 0, (str(error),))
-    call.made_millis += billing.generate_millicredits(text)
+    call.made_millis += billing.compute_speech_millicredits(text)
     return part
 
 
-def _head(
+def _set_headers(
     request: web.Request, response: web.StreamResponse, call: _StreamCall, warnings: Iterable[str]
 ) -> None:
-    """Set the headers of an answer."""
+    """Set the headers of an answer, before its first bytes."""
     if chosen.PROGRESS_HEADER in request.headers:
         response.headers[chosen.CALL_STATE_HEADER] = "working"
     response.headers["Content-Type"] = call.shape.content_type

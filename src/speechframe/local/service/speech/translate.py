@@ -1,9 +1,9 @@
 """Answer ``POST /v1/text/translate`` (section 2.6). The translations have the order of the texts.
 
-The checks have the same order as for generate. Section 7.2 has two differences. If
-the key's cap is reached, a call waits a short while and then gets 503. A body that
-stalls gets 400. A call is split into slices, and one slice for each worker is under
-way at a time. So a long call does not block others, and ends with its caller.
+The checks have the same order as for the generate call, with two differences, by section 7.2. If all slots of
+the key are taken, a call waits for a short time and then gets 503. A body that stalls gets 400. A call is
+split into slices (groups of text portions), and each worker has at most one slice of a call at a time. So a
+long call does not block other calls, and it ends when its caller leaves.
 """
 
 import asyncio
@@ -13,24 +13,29 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from speechframe.local.engines.translation.routes import Route, UnknownPair, is_same_language, region_warnings
-from speechframe.local.engines.translation.text import portions
+from speechframe.local.engines.translation.routes import (
+    Route,
+    UnknownPair,
+    build_region_warnings,
+    is_same_language,
+)
+from speechframe.local.engines.translation.text import split_portions
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.keys import Key
-from speechframe.local.service.http.answers import JSON, Refusal, add_warnings
+from speechframe.local.service.http.answers import JSON_TYPE, Refusal, add_warnings
 from speechframe.local.service.http.auth import require_key
-from speechframe.local.service.http.body import checked, read_body_in_time, unknown_warning
-from speechframe.local.service.http.middleware import NOTE
+from speechframe.local.service.http.body import check_fields, describe_unknown_fields, read_body_in_time
+from speechframe.local.service.http.middleware import LOG_NOTE_KEY
 from speechframe.local.service.speech.paid import (
     CallBill,
-    mark_of,
+    read_mark,
     refuse_errors,
     refuse_slot_timeout,
-    reserved,
+    reserve_price,
 )
 from speechframe.local.service.state import STATE, State
 from speechframe.local.service.workers.job import WorkerJob
-from speechframe.local.service.workers.translation import fields_of
+from speechframe.local.service.workers.translation import encode_step
 from speechframe.spec import billing, chosen, locales
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.limits import Pool
@@ -42,17 +47,20 @@ from speechframe.spec.translate import (
     Translation,
 )
 
-# JSON may write a character as two escapes of six bytes each. The other fields need little.
+# JSON may write a character as two escapes of six bytes each. 64 KB are enough for the other fields.
 _MAX_BODY_BYTES = 12 * chosen.MAX_TRANSLATE_CHARACTERS + (1 << 16)
 _SIZE_HINT = f"the texts may have at most {chosen.MAX_TRANSLATE_CHARACTERS:,} characters together"
+"""End of the message that refuses a large body."""
 
 _SLICE_CHARACTERS = 1500
+"""Largest number of characters in a slice, unless a single portion is longer."""
 _SLICE_TEXTS = 50
+"""Largest number of portions in a slice."""
 
 
 @dataclass(frozen=True)
 class TranslationCall:
-    """A valid request with its target locale, its price and its warnings."""
+    """A checked request with its target locale, its price and its warnings."""
 
     request: TranslateRequest
     target: str
@@ -67,11 +75,11 @@ class TranslationPlan:
     Parameters
     ----------
     routes
-        One route a text, in order. None if the text is already in the target language.
+        The route of each text, in order. None if the text is already in the target language.
     target
-        The locale of the translations.
+        Locale of the translations.
     warnings
-        Warnings about the routes.
+        Warnings about the routes, for the answer.
     """
 
     routes: tuple[Route | None, ...]
@@ -84,20 +92,20 @@ async def translate(request: web.Request) -> web.Response:
     state = request.app[STATE]
     key = require_key(request)
     fields = await read_body_in_time(request, state.config, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
-    call = _call(request, state, key, fields)
+    call = _read_call(request, state, key, fields)
     with refuse_slot_timeout(state):
-        async with state.slots.waited_for(key, Pool.OTHER):
+        async with state.slots.wait_for_slot(key, Pool.OTHER):
             with refuse_errors():
                 return await _answer(request, state, call)
 
 
-def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> TranslationCall:
-    wanted, result = checked(TranslateRequest, fields)
-    target = _locale(wanted, "target_language")
+def _read_call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> TranslationCall:
+    wanted, result = check_fields(TranslateRequest, fields)
+    target = _read_locale(wanted, "target_language")
     try:
-        state.routes.reach(target)
+        state.routes.check_target(target)
         if wanted.source_language is not None:
-            source = _locale(wanted, "source_language")
+            source = _read_locale(wanted, "source_language")
             if not is_same_language(source, target):
                 state.routes.route(source, target)
     except UnknownPair as unknown:
@@ -111,92 +119,97 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
     characters = sum(map(len, wanted.texts))
     bill = CallBill(
         key,
-        mark_of(request, "translate", content),
-        billing.translate_millicredits(wanted.texts),
+        read_mark(request, "translate", content),
+        billing.compute_translation_millicredits(wanted.texts),
         f"the texts have {characters:,} characters",
         "translate",
     )
-    warnings = (unknown_warning(result.unknown),)
+    warnings = (describe_unknown_fields(result.unknown),)
     return TranslationCall(wanted, target, bill, tuple(words for words in warnings if words))
 
 
-def _locale(wanted: TranslateRequest, field: str) -> str:
+def _read_locale(wanted: TranslateRequest, field: str) -> str:
     try:
         return locales.normalise(getattr(wanted, field))
     except ValueError as error:
-        words = f"{wanted.wire_names()[field]}: {error}"
+        words = f"{wanted.get_wire_names()[field]}: {error}"
         raise Refusal(HttpErrorCode.INVALID_REQUEST, words) from None
 
 
 async def _answer(request: web.Request, state: State, call: TranslationCall) -> web.Response:
     state.pools.slow.check_room(call.bill.key.key_hash)
-    async with reserved(state, call.bill) as reservation:
-        plan = await _plan(state, call)
-        said = await _translated(state, call.bill.key, call.request.texts, plan.routes)
+    async with reserve_price(state, call.bill) as reservation:
+        plan = await _plan_routes(state, call)
+        translations = await _translate_texts(state, call.bill.key, call.request.texts, plan.routes)
         await state.database.run(lambda c: quota.settle(c, reservation, call.bill.millis))
-    request[NOTE] = (
-        f"key {call.bill.key.fingerprint} texts {len(said)} characters {call.bill.millis // billing.CREDIT}"
+    request[LOG_NOTE_KEY] = (
+        f"key {call.bill.key.fingerprint} texts {len(translations)} characters {call.bill.millis // billing.MILLICREDITS_PER_CREDIT}"
     )
     answer = TranslateResponse(
         translations=[
             Translation(source_text=source, translated_text=words)
-            for source, words in zip(call.request.texts, said, strict=True)
+            for source, words in zip(call.request.texts, translations, strict=True)
         ],
         metadata=TranslateMetadata(
             target_language=plan.target,
-            credits_used=billing.to_credits(call.bill.millis),
+            credits_used=billing.convert_to_credits(call.bill.millis),
             character_count=CharacterCount(
                 total_source_text_length=sum(map(len, call.request.texts)),
-                total_translated_text_length=sum(map(len, said)),
+                total_translated_text_length=sum(map(len, translations)),
             ),
         ),
     )
     response = web.Response(
-        body=answer.model_dump_json().encode(), content_type=JSON, headers={"Cache-Control": "no-store"}
+        body=answer.model_dump_json().encode(), content_type=JSON_TYPE, headers={"Cache-Control": "no-store"}
     )
     add_warnings(response, (*call.warnings, *plan.warnings))
     return response
 
 
-async def _plan(state: State, call: TranslationCall) -> TranslationPlan:
+async def _plan_routes(state: State, call: TranslationCall) -> TranslationPlan:
     """Return the route of each text, by its given or detected language."""
     texts = call.request.texts
     if call.request.source_language is not None:
         languages = [call.request.source_language] * len(texts)
     else:
-        known = {locales.language_of(source) for source in state.routes.sources_of(call.target)}
-        asked = {"texts": texts, "languages": sorted(known | {locales.language_of(call.target)})}
-        languages = await _run_worker(state, call.bill.key, "tell_languages", asked, sum(map(len, texts)))
-    ways = {
+        known = {locales.get_language(source) for source in state.routes.list_sources(call.target)}
+        fields = {"texts": texts, "languages": sorted(known | {locales.get_language(call.target)})}
+        languages = await _run_worker(state, call.bill.key, "tell_languages", fields, sum(map(len, texts)))
+    routes_by_language = {
         language: None
         if is_same_language(language, call.target)
         else state.routes.route(language, call.target)
         for language in dict.fromkeys(languages)
     }
-    routes = tuple(ways[language] for language in languages)
+    routes = tuple(routes_by_language[language] for language in languages)
     target = next((route.target for route in routes if route is not None), call.target)
-    return TranslationPlan(routes, target, tuple(_warn(routes, call)))
+    return TranslationPlan(routes, target, tuple(_list_warnings(routes, call)))
 
 
-def _warn(routes: Sequence[Route | None], call: TranslationCall) -> list[str]:
+def _list_warnings(routes: Sequence[Route | None], call: TranslationCall) -> list[str]:
     source = call.request.source_language
     source = locales.normalise(source) if source is not None else None
     places: dict[Route | None, list[int]] = {}
     for place, route in enumerate(routes):
         places.setdefault(route, []).append(place)
-    said = []
-    for route, where in places.items():
+    warnings = []
+    for route, text_indexes in places.items():
         if route is None:
-            said.append(f"already in {call.target} and returned as they are: texts {chosen.ranges(where)}")
+            warnings.append(
+                f"already in {call.target} and returned as they are: texts {chosen.format_ranges(text_indexes)}"
+            )
             continue
-        said.append(chosen.route_warning(str(route), where))
-        said += region_warnings(source, call.target, route)
-    return list(dict.fromkeys(said))
+        warnings.append(chosen.make_route_warning(str(route), text_indexes))
+        warnings += build_region_warnings(source, call.target, route)
+    return list(dict.fromkeys(warnings))
 
 
 @dataclass
 class _Slice:
-    """Portions of texts with the same route. The places of each are pairs of text index and portion index."""
+    """A group of text portions with the same route.
+
+    `places` has, for each portion, all places where it stands: pairs of text index and portion index.
+    """
 
     route: Route
     portions: list[str]
@@ -214,56 +227,56 @@ class _Slice:
         self.characters += len(portion)
 
 
-def _slices(cut: Sequence[Sequence[str]], routes: Sequence[Route | None]) -> list[_Slice]:
-    """Collect the portions of texts into slices. Equal portions with the same route are translated once."""
+def _make_slices(text_portions: Sequence[Sequence[str]], routes: Sequence[Route | None]) -> list[_Slice]:
+    """Group the portions of texts into slices. Equal portions with the same route are translated once."""
     places: dict[tuple[Route, str], list[tuple[int, int]]] = {}
-    for text, (pieces, route) in enumerate(zip(cut, routes, strict=True)):
+    for text, (pieces, route) in enumerate(zip(text_portions, routes, strict=True)):
         if route is not None:
             for number, piece in enumerate(pieces):
                 places.setdefault((route, piece), []).append((text, number))
-    found: list[_Slice] = []
-    filling: dict[Route, _Slice] = {}
-    for (route, piece), where in places.items():
-        if route not in filling or not filling[route].has_room(piece):
-            filling[route] = _Slice(route, [], [])
-            found.append(filling[route])
-        filling[route].add(piece, where)
-    return found
+    slices: list[_Slice] = []
+    open_slices: dict[Route, _Slice] = {}
+    for (route, piece), portion_places in places.items():
+        if route not in open_slices or not open_slices[route].has_room(piece):
+            open_slices[route] = _Slice(route, [], [])
+            slices.append(open_slices[route])
+        open_slices[route].add(piece, portion_places)
+    return slices
 
 
-async def _translated(
+async def _translate_texts(
     state: State, key: Key, texts: Sequence[str], routes: Sequence[Route | None]
 ) -> list[str]:
-    # Splitting long texts takes some time, so a thread does it.
-    cut = await asyncio.to_thread(lambda: [portions(text) for text in texts])
-    slices = _slices(cut, routes)
+    # Split the texts in a thread, because long texts take some time.
+    text_portions = await asyncio.to_thread(lambda: [split_portions(text) for text in texts])
+    slices = _make_slices(text_portions, routes)
     todo = iter(slices)
 
-    async def work() -> None:
-        # Each task queues one slice at a time, so slices of other calls get their turn in between.
+    async def translate_slices() -> None:
+        # Each task queues one slice at a time, so that slices of other calls run in between.
         for part in todo:
-            steps = [fields_of(step) for step in part.route.steps]
+            steps = [encode_step(step) for step in part.route.steps]
             job = {"texts": part.portions, "steps": steps}
-            said = await _run_worker(state, key, "translate", job, part.characters * len(steps))
-            for where, words in zip(part.places, said, strict=True):
+            translations = await _run_worker(state, key, "translate", job, part.characters * len(steps))
+            for where, words in zip(part.places, translations, strict=True):
                 for text, number in where:
-                    cut[text][number] = words
+                    text_portions[text][number] = words
 
-    tasks = [asyncio.create_task(work()) for _ in range(min(state.pools.slow.count, len(slices)))]
+    tasks = [asyncio.create_task(translate_slices()) for _ in range(min(state.pools.slow.count, len(slices)))]
     try:
         await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return ["".join(pieces) for pieces in cut]
+    return ["".join(pieces) for pieces in text_portions]
 
 
 async def _run_worker(
     state: State, key: Key, kind: str, fields: Mapping[str, object], characters: int
 ) -> list[str]:
-    limit_s = state.config.limits.job_s(characters, 0.0)
-    # The call passed the check of room before, so a full queue must not refuse its later slices.
+    limit_s = state.config.limits.compute_job_limit_s(characters, 0.0)
+    # The call has already passed `check_room`, so a full queue must not refuse its slices.
     pool = state.pools.slow
     reply = await pool.run(WorkerJob(kind, fields), limit_s=limit_s, key_hash=key.key_hash, under_way=True)
     problem = reply.facts.refused or reply.facts.failed
@@ -271,5 +284,5 @@ async def _run_worker(
         raise Refusal(
             HttpErrorCode.INTERNAL_ERROR, f"the translation engine failed: {problem}; nothing was billed"
         )
-    said: list[str] = json.loads(reply.words)
-    return said
+    translations: list[str] = json.loads(reply.words)
+    return translations

@@ -1,10 +1,8 @@
-"""A worker's jobs ``measure``, ``change`` and ``probe``.
+"""The jobs ``measure_clip``, ``change_voice`` and ``probe`` of a worker process.
 
-The job ``measure`` decodes a clip, and ``change`` replaces its voice. These are
-two jobs, because a clip's length is its price, and the price is reserved before
-the work begins. The first job writes the samples into a file. Another worker may
-do the second job. The job ``probe`` checks a media file before it is queued for
-a dub.
+``measure_clip`` decodes a clip, and ``change_voice`` replaces its voice. These are two jobs, because the price depends
+on the length of the clip and is reserved before the voice is changed. ``measure_clip`` writes the samples into a
+file, so another worker may run ``change_voice``. ``probe`` checks a media file before a dubbing job is queued.
 """
 
 import json
@@ -23,19 +21,27 @@ from speechframe.engines import registry, streaming
 from speechframe.engines.base import Conversion, Recording, Speech, Transcript, Utterance
 from speechframe.errors import AudioError, EngineError
 from speechframe.local.service.workers.job import Facts, WorkerReply
-from speechframe.local.service.workers.speech import encoded, unused
+from speechframe.local.service.workers.speech import encode_speech, list_unused_words
 from speechframe.spec import chosen
 from speechframe.spec.speech import Pronunciation
 
-_PRONUNCIATIONS = TypeAdapter(dict[str, Pronunciation])
+_PRONUNCIATIONS_ADAPTER = TypeAdapter(dict[str, Pronunciation])
 
 
-def measure(job: dict[str, Any]) -> WorkerReply:
-    """Decode ``upload`` into the samples at ``path``. The reply's words contain their ``sample_rate_hz``."""
+def measure_clip(job: dict[str, Any]) -> WorkerReply:
+    """Decode the file ``upload`` and write its float32 samples to ``path``.
+
+    The `words` of the reply are a JSON object with ``sample_rate_hz``.
+
+    Raises
+    ------
+    EngineError
+        The file is not audio that can be decoded, or it is too long.
+    """
     started = time.process_time()
     frames = 0
     try:
-        with media.opened(Path(job["upload"]), max_seconds=job["max_seconds"]) as opened:
+        with media.open_media(Path(job["upload"]), max_seconds=job["max_seconds"]) as opened:
             file = os.open(job["path"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(file, "wb") as samples:
                 for block in opened.blocks:
@@ -43,50 +49,61 @@ def measure(job: dict[str, Any]) -> WorkerReply:
                     frames += len(block)
             rate_hz, warning = opened.sample_rate_hz, opened.warning
     except AudioError as error:
-        # Here the caller's file is not audio. Elsewhere such an error is our fault.
+        # An EngineError refuses the request. The caller's file is at fault here, unlike elsewhere.
         raise EngineError(str(error)) from None
     facts = Facts(audio_seconds=frames / rate_hz, engine_ms=(time.process_time() - started) * 1000)
     return WorkerReply(facts, json.dumps({"sample_rate_hz": rate_hz}).encode()).with_warning(warning)
 
 
 def probe(job: dict[str, Any]) -> WorkerReply:
-    """Check the whole media file ``upload``. The reply contains its length."""
-    from speechframe.local.dubbing.media import probe
+    """Check the whole media file ``upload``. The reply contains its length in seconds.
+
+    Raises
+    ------
+    EngineError
+        The file cannot be dubbed.
+    """
+    from speechframe.local.dubbing.media import probe_medium
 
     try:
-        seconds = probe(Path(job["upload"]), max_seconds=job["max_seconds"], locale=job["locale"])
+        seconds = probe_medium(Path(job["upload"]), max_seconds=job["max_seconds"], locale=job["locale"])
     except AudioError as error:
         raise EngineError(str(error)) from None
     return WorkerReply(Facts(audio_seconds=seconds))
 
 
-def change(job: dict[str, Any]) -> WorkerReply:
-    """Speak the clip at ``samples`` in another voice. The reply's words contain the ``transcription``."""
+def change_voice(job: dict[str, Any]) -> WorkerReply:
+    """Speak the clip in the file ``samples`` with another voice, and write the audio to ``path``.
+
+    The `words` of the reply are a JSON object with ``transcription``.
+    """
     started = time.process_time()
     recording = Recording(np.fromfile(job["samples"], np.float32), job["clip_rate_hz"])
-    conversion, warning = _bounded(Conversion(**job["conversion"]), recording)
-    transcript = _transcript(job, recording)
-    speak = _speak(job)
+    conversion, warning = _limit_length(Conversion(**job["conversion"]), recording)
+    transcript = _get_transcript(job, recording)
+    speak = _make_speak(job)
     unused_words: tuple[str, ...] = ()
     if job["retain_accent"]:
-        speech = registry.changers()[job["changer"]].change(recording, conversion, speak=speak)
+        speech = registry.load_changers()[job["changer"]].change(recording, conversion, speak=speak)
     else:
-        from speechframe.local.engines.respeak import respeak
+        from speechframe.local.engines.respeak import respeak_clip
 
-        # The text is spoken in parts, but the warnings are those of the whole text.
-        whole = _utterance(job, transcript.text)
-        told = streaming.check(registry.speaker(job["speaker"]), whole) if transcript.text.strip() else ()
-        unused_words = unused(whole)
-        speech = respeak(
+        # Check the whole text for warnings, because `respeak` speaks it in parts.
+        whole = _make_utterance(job, transcript.text)
+        whole_warnings = (
+            streaming.check(registry.find_speaker(job["speaker"]), whole) if transcript.text.strip() else ()
+        )
+        unused_words = list_unused_words(whole)
+        speech = respeak_clip(
             recording, conversion, speak=speak, text=transcript.text, language=transcript.language
         )
-        speech = replace(speech, warnings=tuple(dict.fromkeys((*told, *speech.warnings))))
-    reply = encoded(
-        # This answer has no words.
+        speech = replace(speech, warnings=tuple(dict.fromkeys((*whole_warnings, *speech.warnings))))
+    reply = encode_speech(
+        # Answers of the voice changer contain no word durations.
         replace(speech, words=()),
         job,
         asked_s=conversion.audio_duration_s,
-        started=started,
+        engine_start_s=started,
         shape_names=("channel_type", "sample_rate"),
     ).with_warning(warning)
     return replace(
@@ -96,32 +113,34 @@ def change(job: dict[str, Any]) -> WorkerReply:
     )
 
 
-def _bounded(conversion: Conversion, recording: Recording) -> tuple[Conversion, str | None]:
-    """Return a conversion within the longest allowed length, and a warning if the length was changed."""
-    seconds, warning = chosen.clamped_length(
+def _limit_length(conversion: Conversion, recording: Recording) -> tuple[Conversion, str | None]:
+    """Return a conversion with an allowed length, and a warning if its length was changed, else None."""
+    seconds, warning = chosen.clamp_duration(
         "audio_duration", conversion.audio_duration_s, recording.audio_seconds
     )
     return replace(conversion, audio_duration_s=seconds), warning
 
 
-def _transcript(job: dict[str, Any], recording: Recording) -> Transcript:
+def _get_transcript(job: dict[str, Any], recording: Recording) -> Transcript:
     if job["transcription"] is not None or job["recogniser"] is None:
         return Transcript(job["transcription"] or "", None)
-    return registry.recognisers()[job["recogniser"]].recognise(recording)
+    return registry.load_recognisers()[job["recogniser"]].recognise(recording)
 
 
-def _utterance(job: dict[str, Any], text: str) -> Utterance:
+def _make_utterance(job: dict[str, Any], text: str) -> Utterance:
     wanted = job["conversion"]
-    spoken = _PRONUNCIATIONS.validate_python(job["pronunciations"])
-    return Utterance(text, wanted["voice_id"], wanted["locale"], wanted["style"], pronunciations=spoken)
+    pronunciations = _PRONUNCIATIONS_ADAPTER.validate_python(job["pronunciations"])
+    return Utterance(
+        text, wanted["voice_id"], wanted["locale"], wanted["style"], pronunciations=pronunciations
+    )
 
 
-def _speak(job: dict[str, Any]) -> Callable[[Utterance], Speech]:
-    speaker = registry.speaker(job["speaker"])
-    spoken = _PRONUNCIATIONS.validate_python(job["pronunciations"])
+def _make_speak(job: dict[str, Any]) -> Callable[[Utterance], Speech]:
+    speaker = registry.find_speaker(job["speaker"])
+    pronunciations = _PRONUNCIATIONS_ADAPTER.validate_python(job["pronunciations"])
 
     def speak(utterance: Utterance) -> Speech:
-        asked = replace(utterance, pronunciations={**spoken, **utterance.pronunciations})
+        asked = replace(utterance, pronunciations={**pronunciations, **utterance.pronunciations})
         return streaming.speak(speaker, asked)
 
     return speak

@@ -1,9 +1,8 @@
 """Jobs for worker processes and their replies, as length-prefixed messages over pipes.
 
-A job is one JSON message. A reply has three parts, so that the service does not
-parse the parts that it passes on. The first part is facts as JSON. The second is
-words as JSON text, ready for the answer: for speech, the word durations. The
-third is the samples of a stream. Audio of any other kind goes to a file.
+A job is one JSON message. A reply has three parts: facts, words and samples. The facts are JSON that the
+service reads. The words are JSON text for the answer, such as word durations. In most answers the service
+copies them without parsing. The samples are the audio of a stream. All other audio goes to a file.
 """
 
 import json
@@ -13,7 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 JOB_HEAD = struct.Struct(">I")
+"""Head of a job, and of the first message of a worker: the number of bytes that follow."""
 REPLY_HEAD = struct.Struct(">III")
+"""Head of a reply: the numbers of bytes of facts, words and samples."""
 
 
 @dataclass(frozen=True)
@@ -25,18 +26,18 @@ class WorkerJob:
     kind
         A name of :data:`speechframe.local.service.workers.main.TASKS`.
     fields
-        The input of the task as JSON values. A task that makes audio has ``format``, ``channel_type`` and
+        The input of the task as JSON values. A task that writes audio needs ``format``, ``channel_type`` and
         ``sample_rate_hz``.
     path
-        The file for the audio; None if there is no audio, or if the reply contains it as samples.
+        The file for the audio. None if there is no audio, or if the reply contains it as samples.
     """
 
     kind: str
     fields: Mapping[str, Any]
     path: str | None = None
 
-    def encoded(self) -> bytes:
-        """Return the job as a message."""
+    def encode_message(self) -> bytes:
+        """Return the job as a message of bytes."""
         body = json.dumps({**self.fields, "kind": self.kind, "path": self.path}).encode()
         return JOB_HEAD.pack(len(body)) + body
 
@@ -48,19 +49,19 @@ class Facts:
     Parameters
     ----------
     audio_seconds, content_type, size_bytes, warnings
-        Facts of the new audio.
+        Length, Content-Type and file size of the new audio, and warnings about it.
     sample_rate_hz
-        The rate of samples in the reply; 0 if the audio is encoded.
+        Sample rate in Hz of the samples in the reply. 0 if the reply contains none.
     refused
-        The reason why the engine cannot speak this text, which is the caller's fault. It contains no path.
+        The reason, without paths, why the engine cannot do this job, if the caller's input is at fault.
     failed
-        The reason of any other failure, in words for the caller. It contains neither the text nor a path.
+        The reason of any other failure, for the caller. It contains neither the text nor a path.
     fault
-        The reason in words for the log, if the engine is at fault. It may contain paths.
+        The reason for the log, if the engine is at fault. It may contain paths.
     engine_ms, encode_ms
-        CPU time of the two steps.
+        CPU time of the engine and of the encoder, in milliseconds.
     memory_bytes
-        The worker's resident memory.
+        Resident memory of the worker after the job.
     unused_words
         Words of the pronunciation dictionary that the text does not contain.
     """
@@ -88,19 +89,19 @@ class WorkerReply:
     audio: bytes = b""
 
     def with_warning(self, words: str | None) -> "WorkerReply":
-        """Return the reply with a warning before its other warnings; None adds no warning."""
+        """Return the reply with one more warning, which is the first. None adds no warning."""
         if words is None:
             return self
         return replace(self, facts=replace(self.facts, warnings=(words, *self.facts.warnings)))
 
-    def encoded(self) -> tuple[bytes, bytes, bytes]:
-        """Return the reply as a message, in parts."""
+    def encode_message(self) -> tuple[bytes, bytes, bytes]:
+        """Return the reply as a message of bytes: head and facts, words, samples."""
         facts = json.dumps(vars(self.facts)).encode()
         return REPLY_HEAD.pack(len(facts), len(self.words), len(self.audio)) + facts, self.words, self.audio
 
 
 def read_facts(message: bytes) -> Facts:
-    """Return the facts of a reply."""
+    """Return the facts from their JSON in a reply."""
     fields = json.loads(message)
     lists = {name: tuple(fields[name]) for name in ("warnings", "unused_words")}
     return Facts(**{**fields, **lists})

@@ -1,9 +1,9 @@
-"""Run a worker process. It does one job at a time, and gets jobs and sends replies through its pipes.
+"""Run a worker process, ``python -m speechframe.local.service.workers.main PARENT_PID``.
 
-Run as ``python -m speechframe.local.service.workers.main PARENT_PID``. If a native library
-crashes, hangs or leaks, only this process fails, and one request. The process ends
-with its service. Between jobs, it ends at the end of its standard input. During a
-job, the kernel signals the death of the parent.
+The process reads jobs from its standard input, runs one at a time, and writes the replies to its standard
+output. If a native library crashes, hangs or leaks memory, only this process and one request fail. The
+process ends with its service. Between jobs, the end of standard input ends it. During a job, a signal from
+the kernel ends it when the parent dies.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from speechframe.engines import registry
-from speechframe.engines.faults import CALLER_WORDS, without_paths
+from speechframe.engines.faults import FAULT_WORDS_FOR_CALLERS, shorten_paths
 from speechframe.engines.kinds import KINDS
 from speechframe.errors import EngineError, EngineFault
 from speechframe.local.service.workers import changer as worker_changer
@@ -26,19 +26,21 @@ from speechframe.local.service.workers import speech as worker_speech
 from speechframe.local.service.workers import translation as worker_translate
 from speechframe.local.service.workers.job import JOB_HEAD, Facts, WorkerReply
 from speechframe.processes.allocator import tune_allocator
-from speechframe.processes.parent import die_with_parent
+from speechframe.processes.parent import end_with_parent
 
 _PIPE_BYTES = 1 << 20
+"""Size in bytes of the pipe for replies, and of the buffer before it."""
 _F_SETPIPE_SZ = 1031
+"""The fcntl command of Linux that sets the size of a pipe."""
 
 TASKS: Mapping[str, Callable[[dict[str, Any]], WorkerReply]] = MappingProxyType(
     {
         "speak": worker_speech.speak,
         "stream": worker_speech.speak_part,
-        "measure": worker_changer.measure,
-        "change": worker_changer.change,
+        "measure": worker_changer.measure_clip,
+        "change": worker_changer.change_voice,
         "translate": worker_translate.translate,
-        "tell_languages": worker_translate.tell_languages,
+        "tell_languages": worker_translate.answer_languages,
         "probe": worker_changer.probe,
     }
 )
@@ -47,35 +49,35 @@ TASKS: Mapping[str, Callable[[dict[str, Any]], WorkerReply]] = MappingProxyType(
 
 def main() -> None:
     """Serve jobs from standard input until it ends."""
-    # Without prctl, the end of standard input remains.
-    die_with_parent(int(sys.argv[1]))
+    # On systems without prctl, only the end of standard input ends this process.
+    end_with_parent(int(sys.argv[1]))
     tune_allocator()
-    # Ctrl-C in a terminal signals the whole group, but the service decides when its workers end.
+    # Ignore Ctrl-C, which a terminal sends to workers, too. The service decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    jobs, replies = _pipes()
-    # The service itself logs left-out engines once. Workers would repeat the log records.
+    jobs, replies = _open_pipes()
+    # The service logs once which engines are left out. Workers would repeat these log records.
     logging.getLogger("speechframe").setLevel(logging.ERROR)
-    _send_hello(replies, _hello())
+    _send_hello(replies, _make_hello())
     while (job := _read_job(jobs)) is not None:
-        for part in _answer(job):
+        for part in _run_job(job):
             replies.write(part)
         replies.flush()
 
 
-def _pipes() -> tuple[BinaryIO, BinaryIO]:
-    # A native library that prints must not print into the replies.
+def _open_pipes() -> tuple[BinaryIO, BinaryIO]:
+    # Redirect standard output to standard error, so that a native library cannot print into the replies.
     replies = os.fdopen(os.dup(1), "wb", buffering=_PIPE_BYTES)
     os.dup2(2, 1)
     with contextlib.suppress(OSError, ImportError):
         import fcntl
 
-        # A clip of usual length passes at once, without a context switch every 64 KB.
+        # With a large pipe, most replies are written at once, without a context switch every 64 KB.
         fcntl.fcntl(replies.fileno(), _F_SETPIPE_SZ, _PIPE_BYTES)
     return sys.stdin.buffer, replies
 
 
-def _hello() -> dict[str, Any]:
-    reports = registry.describe()
+def _make_hello() -> dict[str, Any]:
+    reports = registry.report_engines()
     engines: dict[str, dict[str, str | None]] = {kind.name: {} for kind in KINDS}
     for report in reports:
         if report.works:
@@ -101,29 +103,29 @@ def _read_job(jobs: BinaryIO) -> dict[str, Any] | None:
     return job
 
 
-def _answer(job: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
-    """Return the reply to a job as a message. An engine's fault costs one request, not the worker."""
+def _run_job(job: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
+    """Run a job and return the reply as a message. Errors of the job become facts of the reply."""
     try:
         reply = TASKS[job.pop("kind")](job)
-        return _with_memory(reply).encoded()
+        return _add_memory(reply).encode_message()
     except BaseException as error:  # noqa: BLE001 - of a plug-in even sys.exit and a panic of a native library
-        return _with_memory(WorkerReply(_facts_of(error))).encoded()
+        return _add_memory(WorkerReply(_describe_error(error))).encode_message()
 
 
-def _facts_of(error: BaseException) -> Facts:
+def _describe_error(error: BaseException) -> Facts:
     if isinstance(error, EngineFault):
-        return Facts(failed=CALLER_WORDS, fault=str(error))
+        return Facts(failed=FAULT_WORDS_FOR_CALLERS, fault=str(error))
     if isinstance(error, EngineError):
-        return Facts(refused=without_paths(str(error)))
+        return Facts(refused=shorten_paths(str(error)))
     named = type(error).__name__
     return Facts(failed=f"{error.strerror} ({named})" if isinstance(error, OSError) else named)
 
 
-def _with_memory(reply: WorkerReply) -> WorkerReply:
-    return replace(reply, facts=replace(reply.facts, memory_bytes=_memory_bytes()))
+def _add_memory(reply: WorkerReply) -> WorkerReply:
+    return replace(reply, facts=replace(reply.facts, memory_bytes=_measure_memory_bytes()))
 
 
-def _memory_bytes() -> int:
+def _measure_memory_bytes() -> int:
     try:
         with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - once a job, as cheap as it gets
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,8 +1,8 @@
 """Two pools of worker processes: one for fast engines, one for all other work.
 
-A text takes a formant engine some milliseconds and a neural engine many seconds.
-So fast calls have workers and a queue of their own. The workers for the other
-work start with the first job that needs them.
+A formant engine (speech computed from rules) speaks a text in milliseconds, a neural engine in many seconds.
+So fast calls have their own workers and their own queue. The workers of the slow pool start with its first
+job.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,11 +11,15 @@ from speechframe.local.service.config import ServiceConfig
 from speechframe.local.service.workers.pool import WorkerPool
 
 TRANSLATE, CHANGE_VOICE = "translate", "change_voice"
-"""Names of the slow work beside speech. Work of a speech engine has the engine's name."""
+"""Kinds of work in :meth:`Pools.list_paces`, beside the names of the speech engines."""
 
-_FORMANT_SPEED, _NEURAL_SPEED = 2000.0, 10.0
-_SPEEDS = {TRANSLATE: 300.0, CHANGE_VOICE: 30.0}
-"""Usual characters per second of one worker. Clients use their own ledger once it has calls of the voice."""
+_FORMANT_CHARACTERS_PER_S, _NEURAL_CHARACTERS_PER_S = 2000.0, 10.0
+"""Usual characters per second of one worker with a formant engine, and with a neural one.
+
+Clients use these figures for estimates, until they have measured calls of their own.
+"""
+_CHARACTERS_PER_S = {TRANSLATE: 300.0, CHANGE_VOICE: 30.0}
+"""Usual characters per second of one worker for work other than speech."""
 
 
 class Pools:
@@ -31,18 +35,18 @@ class Pools:
         self.fast = WorkerPool(config.worker_count, config.waiting_limit, config.limits)
         self.slow = WorkerPool(config.worker_count, config.waiting_limit, config.limits)
         self.fast_engines: Collection[str] = ()
-        """Names of the engines whose voices are all formant voices. Set once the voices are known."""
+        """Names of the engines that have only formant voices. Set at the start, once the voices are known."""
 
     async def start(self) -> None:
-        """Start the workers for fast engines. Raise SettingsError if none can be started."""
+        """Start the first worker of the fast pool. Raise SettingsError if it cannot be started."""
         await self.fast.start()
 
     async def close(self) -> None:
-        """End every worker."""
+        """End all workers of both pools."""
         await self.fast.close()
         await self.slow.close()
 
-    def of_engine(self, engine: str) -> WorkerPool:
+    def get_pool(self, engine: str) -> WorkerPool:
         """Return the pool whose workers speak with this engine."""
         return self.fast if engine in self.fast_engines else self.slow
 
@@ -58,22 +62,22 @@ class Pools:
 
     @property
     def mean_s(self) -> float:
-        """Seconds that a job takes on average in the slower of the pools that are at work."""
-        busy = [pool.mean_s for pool in (self.fast, self.slow) if pool.figures()["busy"]]
+        """Average seconds of a job in the slower of the busy pools. The fast pool's if none is busy."""
+        busy = [pool.mean_s for pool in (self.fast, self.slow) if pool.count_workers()["busy"]]
         return max(busy, default=self.fast.mean_s)
 
-    def figures(self) -> dict[str, int]:
-        """Return counts of workers and jobs for the health page."""
-        slow = self.slow.figures()
-        return {name: count + slow[name] for name, count in self.fast.figures().items()}
+    def count_workers(self) -> dict[str, int]:
+        """Return the numbers of workers and jobs in both pools for the health call."""
+        slow = self.slow.count_workers()
+        return {name: count + slow[name] for name, count in self.fast.count_workers().items()}
 
-    def paces(self, key_cap: int) -> dict[str, dict[str, float]]:
-        """Return how many calls the service takes at once for each kind of work, and its usual speed.
+    def list_paces(self, key_cap: int) -> dict[str, dict[str, float]]:
+        """Return for each kind of work how many calls to send at once, and the usual speed.
 
         Parameters
         ----------
         key_cap
-            Number of calls that the key may have in flight.
+            Largest number of calls that the key may have in flight.
 
         Returns
         -------
@@ -81,15 +85,19 @@ class Pools:
             For each speech engine, and for translation and voice change: ``calls_at_once``, and the usual
             ``characters_per_second`` (billed characters) of all workers together.
         """
-        # A call of a fast engine waits for the network more than for a worker, so all calls may be in flight.
-        fast = {"calls_at_once": key_cap, "characters_per_second": self.fast.count * _FORMANT_SPEED}
+        # A fast call waits longer for the network than for a worker, so all calls may be in flight.
+        fast = {
+            "calls_at_once": key_cap,
+            "characters_per_second": self.fast.count * _FORMANT_CHARACTERS_PER_S,
+        }
         at_once = min(key_cap, self.slow.count)
         return {
             work: fast
-            if self.of_engine(work) is self.fast
+            if self.get_pool(work) is self.fast
             else {
                 "calls_at_once": at_once,
-                "characters_per_second": self.slow.count * _SPEEDS.get(work, _NEURAL_SPEED),
+                "characters_per_second": self.slow.count
+                * _CHARACTERS_PER_S.get(work, _NEURAL_CHARACTERS_PER_S),
             }
             for work in (*self.engines, TRANSLATE, CHANGE_VOICE)
         }

@@ -12,26 +12,35 @@ from typing import Any
 import psutil
 
 from speechframe.errors import SettingsError
-from speechframe.local.service.config import MEBI
+from speechframe.local.service.config import MEBIBYTE
 from speechframe.local.service.workers.job import JOB_HEAD, REPLY_HEAD, WorkerReply, read_facts
-from speechframe.settings.hidden import environment_without_keys
+from speechframe.settings.hidden import copy_environment_without_keys
 
-END_S = 2.0
-"""Seconds to wait for the exit of a worker that closed its pipes. Its exit status explains the failure."""
+EXIT_TIMEOUT_S = 2.0
+"""Seconds to wait for the exit status of a worker that has closed its pipes. Messages contain the status."""
 
-# Each process uses one thread, because several processes run in parallel. Audio buffers stay on the heap.
-# Mapping and unmapping them for every job takes a seventh of the CPU time of a short line.
-_ENVIRONMENT = {
+# Environment of workers. Each process uses one thread, because several processes run in parallel. Audio
+# buffers stay on the heap, because to map and unmap memory for every job takes a seventh of the CPU time of a
+# short text.
+_WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(32 * MEBI),
-    "MALLOC_TRIM_THRESHOLD_": str(64 * MEBI),
+    "MALLOC_MMAP_THRESHOLD_": str(32 * MEBIBYTE),
+    "MALLOC_TRIM_THRESHOLD_": str(64 * MEBIBYTE),
     "PYTHONUNBUFFERED": "1",
 }
 
 
 class WorkerProcess:
-    """One worker process, ready for jobs."""
+    """One worker process that is ready for jobs.
+
+    Parameters
+    ----------
+    process
+        The process, with pipes as standard input and output.
+    hello
+        The first message of the process. It reports the engines that work, and those that do not.
+    """
 
     def __init__(
         self,
@@ -50,24 +59,24 @@ class WorkerProcess:
         self.exited = asyncio.ensure_future(process.wait())
 
     @classmethod
-    async def started(cls, limit_s: float) -> "WorkerProcess":
-        """Start a process, and wait until it has reported its engines.
+    async def start(cls, limit_s: float) -> "WorkerProcess":
+        """Start a process, wait until it has reported its engines, and return the worker.
 
         Raises
         ------
         SettingsError
-            The process does not start within `limit_s`, or no speech engine works.
+            The process does not start within `limit_s` seconds, or no speech engine works.
         """
-        process = await spawned("speechframe.local.service.workers.main", str(os.getpid()))
+        process = await spawn_module("speechframe.local.service.workers.main", str(os.getpid()))
         try:
             async with asyncio.timeout(limit_s):
-                hello = await _hello(process)
+                hello = await _read_hello(process)
         except BaseException as error:
             if isinstance(error, asyncio.IncompleteReadError):
                 # The process is about to exit. Wait for its exit status, which the message contains.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(process.wait(), END_S)
-            await killed(process)
+                    await asyncio.wait_for(process.wait(), EXIT_TIMEOUT_S)
+            await kill_process(process)
             if isinstance(error, TimeoutError | asyncio.IncompleteReadError):
                 raise SettingsError(
                     f"a worker process did not start (exit status {process.returncode})"
@@ -75,8 +84,8 @@ class WorkerProcess:
             raise
         return cls(process, hello)
 
-    async def ask(self, message: bytes) -> WorkerReply:
-        """Send a job to the process and return the reply."""
+    async def send_job(self, message: bytes) -> WorkerReply:
+        """Send a job, as a message of bytes, to the process and return the reply."""
         self.jobs += 1
         self._in.write(message)
         await self._in.drain()
@@ -86,27 +95,27 @@ class WorkerProcess:
 
     async def end(self) -> None:
         """Kill the process, even during a job."""
-        await killed(self.process)
+        await kill_process(self.process)
 
     def cpu_s(self) -> float:
-        """Return the CPU time in seconds that the process and its children used. This blocks a little."""
+        """Return the CPU time in seconds of the process and its children. Call this in a thread."""
         total = 0.0
         with contextlib.suppress(psutil.Error):
-            for process in (self._usage, *self._usage.children(recursive=True)):
+            for process in (self._usage, *self._usage.run_children(recursive=True)):
                 with contextlib.suppress(psutil.Error):
                     total += sum(process.cpu_times()[:4])  # with children that have ended
         return total
 
     def describe_end(self) -> str:
-        """Return a phrase for the log with the signal or exit status that ended the process."""
+        """Return a phrase for the log, such as "exited with status 1", with the signal or exit status."""
         code = self.process.returncode
         if code is None:
             return "does not answer"
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
 
 
-async def spawned(module: str, *arguments: str) -> asyncio.subprocess.Process:
-    """Start a module of speechframe as a process with pipes. Its environment does not contain keys."""
+async def spawn_module(module: str, *arguments: str) -> asyncio.subprocess.Process:
+    """Start a module as a Python process with pipes, and return it. Its environment contains no keys."""
     spawning = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             sys.executable,
@@ -116,23 +125,23 @@ async def spawned(module: str, *arguments: str) -> asyncio.subprocess.Process:
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            limit=4 * MEBI,
-            env={**environment_without_keys(), **_ENVIRONMENT},
+            limit=4 * MEBIBYTE,
+            env={**copy_environment_without_keys(), **_WORKER_ENVIRONMENT},
         )
     )
     try:
         return await asyncio.shield(spawning)
     except asyncio.CancelledError:
-        # If asyncio is cancelled while it connects the pipes, the process and the pipes are left behind.
-        await killed(await spawning)
+        # Wait for the start, then kill the process. A cancelled start would leave process and pipes behind.
+        await kill_process(await spawning)
         raise
 
 
-async def killed(process: asyncio.subprocess.Process) -> None:
+async def kill_process(process: asyncio.subprocess.Process) -> None:
     """Kill a process, even during a job, and close its pipes."""
     with contextlib.suppress(ProcessLookupError):
         process.kill()
-    # Read the pipes to their end and close them. A cancellation waits until this is done.
+    # Read the pipes to their end and close them, even if this function is cancelled.
     ending = asyncio.ensure_future(process.communicate())
     try:
         await asyncio.shield(ending)
@@ -141,7 +150,7 @@ async def killed(process: asyncio.subprocess.Process) -> None:
         raise
 
 
-async def _hello(process: asyncio.subprocess.Process) -> dict[str, Any]:
+async def _read_hello(process: asyncio.subprocess.Process) -> dict[str, Any]:
     assert process.stdout is not None  # noqa: S101 - asked for as a pipe
     size = JOB_HEAD.unpack(await process.stdout.readexactly(JOB_HEAD.size))[0]
     hello: dict[str, Any] = json.loads(await process.stdout.readexactly(size))

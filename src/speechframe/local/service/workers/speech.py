@@ -1,4 +1,7 @@
-"""A worker's jobs ``speak``, an utterance encoded, and ``stream``, a part of an utterance as samples."""
+"""The jobs ``speak`` and ``stream`` of a worker process.
+
+``speak`` writes an utterance as an audio file. ``stream`` returns a part of an utterance as samples.
+"""
 
 import os
 import time
@@ -11,56 +14,65 @@ from pydantic import TypeAdapter
 from speechframe.audio import codec
 from speechframe.engines import registry, streaming
 from speechframe.engines.base import Speaker, Speech, Utterance
-from speechframe.engines.faults import without_paths
+from speechframe.engines.faults import shorten_paths
 from speechframe.errors import EngineError, EngineFault
-from speechframe.local.engines.reading.text import unused_words
+from speechframe.local.engines.reading.text import find_unused_words
 from speechframe.local.service.workers.job import Facts, WorkerReply
 from speechframe.spec import chosen
 from speechframe.spec.speech import ChannelType, Format, Pronunciation, WordDuration
 
 _LOWEST_RATE_HZ = 8000
-_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+"""Lowest sample rate in Hz of engines and formats."""
+# Flags of os.open for a file that must not exist yet.
+_NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
-_WORDS = TypeAdapter(list[WordDuration])
+_WORDS_ADAPTER = TypeAdapter(list[WordDuration])
 
 
 def speak(job: dict[str, Any]) -> WorkerReply:
-    """Return an utterance as audio; the job names ``engine`` and ``utterance``."""
+    """Speak the job's ``make_utterance`` with its ``engine``, and write the audio to ``path``."""
     started = time.process_time()
-    speaker, said = registry.speaker(job["engine"]), utterance(job["utterance"])
-    told = streaming.check(speaker, said)
-    said, warning = _bounded(speaker, said)
+    speaker, said = registry.find_speaker(job["engine"]), make_utterance(job["utterance"])
+    whole_warnings = streaming.check(speaker, said)
+    said, warning = _limit_length(speaker, said)
     speech = streaming.speak(speaker, said)
-    speech = replace(speech, warnings=tuple(dict.fromkeys((*told, *speech.warnings))))
-    reply = encoded(speech, job, asked_s=said.audio_duration_s, started=started).with_warning(warning)
-    return replace(reply, facts=replace(reply.facts, unused_words=unused(said)))
+    speech = replace(speech, warnings=tuple(dict.fromkeys((*whole_warnings, *speech.warnings))))
+    reply = encode_speech(speech, job, asked_s=said.audio_duration_s, engine_start_s=started).with_warning(
+        warning
+    )
+    return replace(reply, facts=replace(reply.facts, unused_words=list_unused_words(said)))
 
 
-def _bounded(speaker: Speaker, said: Utterance) -> tuple[Utterance, str | None]:
-    """Return an utterance within the longest allowed length, and a warning if the length was changed."""
+def _limit_length(speaker: Speaker, said: Utterance) -> tuple[Utterance, str | None]:
+    """Return an utterance with an allowed length, and a warning if its length was changed, else None."""
     asked_s = said.audio_duration_s
-    if asked_s <= chosen.LONGEST_ANSWER_S:
+    if asked_s <= chosen.ALWAYS_ALLOWED_DURATION_S:
         return said, None
     natural_s = streaming.speak(speaker, replace(said, audio_duration_s=0.0)).audio_seconds
-    seconds, warning = chosen.clamped_length("audioDuration", asked_s, natural_s)
+    seconds, warning = chosen.clamp_duration("audioDuration", asked_s, natural_s)
     return replace(said, audio_duration_s=seconds), warning
 
 
 def speak_part(job: dict[str, Any]) -> WorkerReply:
-    """Return a part of a stream as samples, ready for its encoder.
+    """Return a part of a stream as float32 samples.
 
-    The job contains ``engine``, ``utterance`` and ``pause_s``, the silence before the part. The job of the
-    first part also contains the ``whole`` text. The reply then has the warnings for the whole text, and a
-    text that cannot be spoken is refused before its first part is spoken.
+    The job contains ``engine``, ``make_utterance`` and ``pause_s``, the silence in seconds before the part. The
+    job of the first part also contains the ``whole`` text. The worker then checks the whole text before it
+    speaks the part. The reply contains the warnings for the whole text.
+
+    Raises
+    ------
+    EngineError
+        The engine cannot speak the text.
     """
     started = time.process_time()
-    speaker, said = registry.speaker(job["engine"]), utterance(job["utterance"])
+    speaker, said = registry.find_speaker(job["engine"]), make_utterance(job["utterance"])
     warnings: list[str] = []
     whole = said
     if job["whole"] is not None:
         whole = replace(said, text=job["whole"])
         warnings += streaming.check(speaker, whole)
-    unused_here = unused(whole)
+    unused_here = list_unused_words(whole)
     try:
         pieces = list(streaming.stream(speaker, said))
     except EngineFault:
@@ -68,10 +80,10 @@ def speak_part(job: dict[str, Any]) -> WorkerReply:
     except EngineError as error:
         if not speaker.capabilities.streaming or job["whole"] == said.text:
             raise
-        # The text as a whole can be spoken, but this part contains no sound.
-        return WorkerReply(Facts(warnings=(*warnings, without_paths(str(error))), unused_words=unused_here))
+        # The whole text can be spoken, but this part of it cannot. So the part is silent, with a warning.
+        return WorkerReply(Facts(warnings=(*warnings, shorten_paths(str(error))), unused_words=unused_here))
     rate_hz = pieces[0].sample_rate_hz
-    pause = np.zeros(codec.seconds_to_frames(job["pause_s"], rate_hz), np.float32)
+    pause = np.zeros(codec.convert_seconds_to_frames(job["pause_s"], rate_hz), np.float32)
     samples = np.concatenate([pause, *(piece.samples for piece in pieces)])
     warnings += [words for piece in pieces for words in piece.warnings]
     facts = Facts(
@@ -84,38 +96,38 @@ def speak_part(job: dict[str, Any]) -> WorkerReply:
     return WorkerReply(facts, audio=samples.astype("<f4").tobytes())
 
 
-def encoded(
+def encode_speech(
     speech: Speech,
     job: dict[str, Any],
     *,
     asked_s: float,
-    started: float,
+    engine_start_s: float,
     shape_names: tuple[str, str] = ("channelType", "sampleRate"),
 ) -> WorkerReply:
-    """Write speech to the job's file, in its format.
+    """Encode speech, write it to the job's file, and return the reply with its facts and word durations.
 
     Parameters
     ----------
     speech
         Speech of an engine.
     job
-        Holds ``format``, ``channel_type``, ``sample_rate_hz`` and ``path``.
+        Contains ``format``, ``channel_type``, ``sample_rate_hz`` and ``path``.
     asked_s
-        The length that was asked for, 0 for none.
+        The requested length in seconds. 0 if the request names no length.
     started
-        `time.process_time` before the engine began.
+        Value of `time.process_time` before the engine began.
     shape_names
         The request's names of channel type and sample rate, for warnings.
     """
-    spoken = time.process_time()
+    engine_end_s = time.process_time()
     asked = ChannelType(job["channel_type"]), job["sample_rate_hz"]
     audio_format = Format(job["format"])
-    channel_type, rate_hz = codec.forced_shape(audio_format, *asked)
-    # A length is kept to the sample at the requested rate, not at the engine's rate.
+    channel_type, rate_hz = codec.get_forced_shape(audio_format, *asked)
+    # If the engine met the requested length, make it exact to the sample at the output rate.
     fits = asked_s > 0 and _is_close(asked_s, speech.audio_seconds, rate_hz)
     seconds = asked_s if fits else speech.audio_seconds
-    with os.fdopen(os.open(job["path"], _NEW_FILE, 0o600), "w+b") as file:
-        codec.write(
+    with os.fdopen(os.open(job["path"], _NEW_FILE_FLAGS, 0o600), "w+b") as file:
+        codec.write_encoded(
             file,
             speech.samples,
             speech.sample_rate_hz,
@@ -130,31 +142,31 @@ def encoded(
         names = " and ".join(shape_names)
         warnings.append(f"{audio_format} is always {channel_type} at {rate_hz} Hz; {names} were set so")
     facts = Facts(
-        audio_seconds=max(1, codec.seconds_to_frames(seconds, rate_hz)) / rate_hz,
-        content_type=chosen.content_type(audio_format, rate_hz, channel_type.channels),
+        audio_seconds=max(1, codec.convert_seconds_to_frames(seconds, rate_hz)) / rate_hz,
+        content_type=chosen.make_content_type(audio_format, rate_hz, channel_type.channels),
         size_bytes=size_bytes,
         warnings=tuple(warnings),
-        engine_ms=(spoken - started) * 1000,
-        encode_ms=(time.process_time() - spoken) * 1000,
+        engine_ms=(engine_end_s - engine_start_s) * 1000,
+        encode_ms=(time.process_time() - engine_end_s) * 1000,
     )
     words = [
         WordDuration.model_construct(word=word.word, start_ms=word.start_ms, end_ms=word.end_ms)
         for word in speech.words
     ]
-    return WorkerReply(facts, _WORDS.dump_json(words, by_alias=True, exclude_none=True))
+    return WorkerReply(facts, _WORDS_ADAPTER.dump_json(words, by_alias=True, exclude_none=True))
 
 
-def utterance(fields: dict[str, Any]) -> Utterance:
-    """Return the utterance of a message's fields."""
-    spoken = {word: Pronunciation(**how) for word, how in fields.pop("pronunciations").items()}
-    return Utterance(**fields, pronunciations=spoken)
+def make_utterance(fields: dict[str, Any]) -> Utterance:
+    """Return the utterance that the fields of a job describe. Remove ``pronunciations`` from `fields`."""
+    pronunciations = {word: Pronunciation(**how) for word, how in fields.pop("pronunciations").items()}
+    return Utterance(**fields, pronunciations=pronunciations)
 
 
-def unused(said: Utterance) -> tuple[str, ...]:
-    """Return the words of an utterance's dictionary that are nowhere in its text."""
-    return unused_words(said.text, said.pronunciations) if said.pronunciations else ()
+def list_unused_words(said: Utterance) -> tuple[str, ...]:
+    """Return the words of an utterance's pronunciation dictionary that its text does not contain."""
+    return find_unused_words(said.text, said.pronunciations) if said.pronunciations else ()
 
 
 def _is_close(asked_s: float, made_s: float, rate_hz: int) -> bool:
-    # Allow for rounding at two rates. An engine that missed the length by more keeps its own length.
+    # Allow two samples for rounding at two rates. If the engine missed the length by more, keep its length.
     return abs(asked_s - made_s) < 2 / min(rate_hz, _LOWEST_RATE_HZ)

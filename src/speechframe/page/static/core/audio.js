@@ -1,7 +1,7 @@
 // Load and play audio. A clip is loaded once, on first use, and only one clip plays at a time.
 
 /**
- * Request clips by message, and keep their audio.
+ * Make a loader, which requests clips by message and keeps their audio.
  *
  * load(id)   returns a promise of the clip's address. After an error, the next call tries again
  * forget()   frees the memory
@@ -36,9 +36,9 @@ export function loader({ send, hear }) {
   };
 }
 
-const SLACK_S = 0.25; // the clock of a clip may be this far ahead of the clock of the page
+const SLACK_S = 0.25; // tolerance between the clock of a clip and the clock of the page
 
-/** Let only one audio play at a time. An audio that begins pauses the other one. */
+/** Make an object that lets only one audio element play. `begins(audio)` pauses the element that played before. */
 export function soloist() {
   let now = null;
   return {
@@ -50,12 +50,13 @@ export function soloist() {
 }
 
 /**
- * Make an audio element that loads on first use. The first argument has clips, solo and signal of a shell.
+ * Make a sound, which loads on first use. The first argument has clips, solo and signal of a shell of `makeWidget`.
  *
  * on.change()       is called after every visible change: time, playing, loading or error
- * methods           play, pause, toggle, seek(s), dispose
- * values            playing, seconds, loading, started, problem, plays
- * heardSeconds      seconds that were played, for tests that require listening before a vote
+ * on.play()         is called after each start, and on.ended() after the end. Both are optional
+ * methods           play, pause, toggle, seek(seconds), dispose
+ * values            playing, seconds (position), loading, started, problem, plays (number of starts)
+ * heardSeconds      total of seconds that were played, for tests that require listening before a vote
  */
 export function sound({ clips, solo, signal }, { id, audioSeconds, on }) {
   const audio = document.createElement("audio");
@@ -69,7 +70,7 @@ export function sound({ clips, solo, signal }, { id, audioSeconds, on }) {
     const now = audio.currentTime;
     const before = ms;
     ms = performance.now();
-    // A clip keeps playing while the page is blocked. Only a step that is longer than the elapsed time is a seek.
+    // If the position moved further than the elapsed time, the user moved it. This part does not count as played.
     const most = (ms - before) / 1000 + SLACK_S;
     if (last != null && now > last && now - last < most) state.heardSeconds += now - last;
     last = audio.paused ? null : now;
@@ -108,7 +109,7 @@ export function sound({ clips, solo, signal }, { id, audioSeconds, on }) {
       try {
         await load();
         solo.begins(audio);
-        // The position is read here, because some audio has already played when the event "play" arrives.
+        // The start position is read here, because some audio has already played when the event "play" arrives.
         from = audio.ended ? 0 : audio.currentTime;
         ms = performance.now();
         await audio.play();

@@ -5,17 +5,17 @@ import { inWords, wordAt, wordBeside } from "./words.js";
 import { paint, view } from "./wave.js";
 import { sound } from "./audio.js";
 
-const STEP_S = 0.5;
+const STEP_S = 0.5; // seconds by which arrow keys move in a clip without words
 
 /**
  * Make the view of a clip.
  *
  * shell     the shell from `makeWidget`
  * clip      data of the clip: { id, label, words, seconds, problem }
- * outline   outline of the waveform, in a format for `view`
+ * outline   outline of the waveform, in a format that `view` of wave.js accepts
  * name      name of the clip on the page (by default its label)
- * hint      further text on keys for screen readers
- * keys      functions of further keys, by key
+ * hint      further text about keys, for screen readers
+ * keys      handlers of further keys, by key
  * extra     elements at the end of the head, such as buttons and badges
  * on        handlers { play(), ended() }, both optional
  * make      `sound`, or a function that returns an object with the same methods
@@ -58,7 +58,7 @@ export function clipView(shell, clip, outline, { name = clip.label, hint = "", k
         span.ariaCurrent = span.classList.toggle("spf-lit") || null;
       }
       lit = now;
-      // Only the text scrolls to the current word. The page does not scroll.
+      // Only the text scrolls to the current word, because the page must not move.
       if (spans[now]) line.scrollTop = spans[now].offsetTop - line.clientHeight / 2;
     }
     sign.textContent = player.playing ? "❚❚" : "▶";
@@ -109,7 +109,7 @@ export function clipView(shell, clip, outline, { name = clip.label, hint = "", k
   };
 }
 
-/** Replace the old views of clips in `list` by new ones, and return the new ones. */
+/** Replace the old views of clips in the element `list` by new views, and return the new views. */
 export function shelve(list, old, views) {
   old.forEach((view) => view.dispose());
   list.replaceChildren(...views.map((view) => view.node));

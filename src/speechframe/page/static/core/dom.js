@@ -1,7 +1,7 @@
 // Make elements, set their texts and handle keys.
 
-// Elements with texts of the user. Each gets its own writing direction. Spans are not in the list, because a span
-// with its own direction would not count for the direction of the text around it.
+// Elements that contain texts of users. The writing direction of each is found from its text. Spans are left out,
+// because the text around a span should take its direction into account.
 const TEXTS = ["p", "h2", "strong", "dd", "textarea", "option", "legend", "label"];
 
 /**
@@ -38,18 +38,18 @@ export function choice(label, options, current, onChange) {
 /** Make a line for errors. Screen readers read a text that `tell` writes into this line. */
 export const alertLine = (name = "error") => el(`p.${name}`, { role: "alert", hidden: true });
 
-/** Set a text if it changes. Screen readers would read the same text again if it were set again. */
+/** Set the text of an element if it differs. Screen readers would read an equal text again. */
 export function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Set a text, and hide the element if the text is empty. */
+/** Set the text of an element, and hide the element if the text is empty. */
 export function tell(node, text) {
   node.hidden = !text;
   write(node, text || "");
 }
 
-/** Handle keys in an element. `actOf(event)` returns the handler. Keys with Ctrl, Alt or Meta are ignored. */
+/** Handle keys in an element. `actOf(event)` returns the handler of a key, or nothing. Ctrl, Alt and Meta are ignored. */
 export function onKeys(node, actOf, options) {
   node.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;

@@ -1,20 +1,20 @@
-// Play audio while it arrives. It comes in pieces of samples, which are played without gaps.
+// Play audio while it arrives in pieces of samples. The pieces are played without gaps.
 
-const LEAD_S = 0.08;
+const LEAD_S = 0.08; // time between a start of playing and the first sample, so that the first piece is not cut
 
 /**
- * Make a sound from the pieces of a stream, with the methods of `sound` of audio.js.
+ * Make a sound from the pieces of a stream. It has the methods and values of `sound` in audio.js, and
  *
- * take(message, samples)   adds a piece: { at, rate_hz, channels }, and 16 bit samples of all channels
+ * take(message, samples)   adds a piece: { at (first frame), rate_hz, channels }, and 16 bit samples of all channels
  * finish()                 marks the end of the stream
  * on                       handlers { change(), ended() }
  */
 export function liveSound({ on }) {
-  let context = null; // uses the sample rate of the stream, so that pieces meet without gaps
+  let context = null; // AudioContext with the sample rate of the stream, so that pieces meet without gaps
   let rate = 0;
   let have = 0; // frames that have arrived
   let origin = 0; // time of the first frame, on the clock of the context
-  let from = -1; // position of the last seek, which is the lowest position to show despite the output latency
+  let from = -1; // position of the last seek in seconds. With output latency, the position would start below it
   let frame = 0;
   let complete = false;
   let started = false;
@@ -69,7 +69,7 @@ export function liveSound({ on }) {
       have += frames - known;
       pieces.push(piece);
       if (!started) return;
-      // A late piece moves the clock, so that the silence lasts until the piece is here.
+      // If a piece arrives late, the time of all later pieces moves. So the silence does not skip any audio.
       if (origin + piece.at < context.currentTime) origin = exact(context.currentTime + LEAD_S - piece.at);
       begin(piece);
       tick();
@@ -81,7 +81,7 @@ export function liveSound({ on }) {
     async play() {
       if (!open()) return;
       if (!started) goTo(-LEAD_S);
-      // Browsers delay this until the user has clicked on the page.
+      // Some browsers delay this until the user has clicked on the page.
       await context.resume();
       tick();
     },

@@ -1,11 +1,11 @@
-// Run a listening test from one file. Votes stay in this browser until the listener saves them as a file.
+// Run a listening test in an offline page. Votes stay in the browser until the listener saves them as a file.
 
 import { button, el } from "./dom.js";
 import { heldClip, heldState, madeModel, stored } from "./page.js";
 
-const FORMAT = "speechframe listening votes 1";
+const FORMAT = "speechframe listening votes 1"; // must equal the value in listening/offline.py
 
-/** Return the seal of a text. A file that was changed by hand does not fit its seal. */
+/** Return the seal (keyed hash, HMAC-SHA-256) of a text. A file that was changed by hand does not fit its seal. */
 async function sealed(text, keyHex) {
   const bytes = Uint8Array.from(keyHex.match(/../g), (pair) => parseInt(pair, 16));
   const key = await crypto.subtle.importKey("raw", bytes, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
@@ -18,7 +18,7 @@ export function offlineModel() {
   const { plan, listener, seal_key: key } = heldState();
   const store = stored(`speechframe:${plan.test_id}:${listener}`);
   let mine = [];
-  // The messages are read again each time, because other tabs may add some.
+  // The stored messages are read again each time, because other tabs may add messages.
   const said = () => {
     mine = (store.lasting && store.read()) || mine;
     return mine;

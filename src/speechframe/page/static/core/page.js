@@ -1,4 +1,4 @@
-// Support pages without a notebook. The page contains the data that Python would send.
+// Make models for pages without a notebook. The page contains the data that Python would send.
 
 export function heldState() {
   return JSON.parse(document.getElementById("spf-state").textContent);
@@ -11,7 +11,7 @@ export function heldClip(clip) {
   return [{ kind: "audio", clip, mime: held.dataset.mime }, [bytes]];
 }
 
-/** Keep a value under a name across reloads. `lasting` is false if the browser forbids this, as in private windows. */
+/** Make a store that keeps a value across reloads. `lasting` is false if the browser forbids this (private windows). */
 export function stored(name) {
   const safely = (act) => {
     try {
@@ -31,8 +31,8 @@ export function stored(name) {
 }
 
 /**
- * Make a widget's model from a state. `answer(content)` handles a message of the widget. It returns a reply and its
- * buffers, or a promise of these. Without a reply, nothing is sent back.
+ * Make a widget's model from a state (its traits by name). `answer(content)` handles a message of the widget. It
+ * returns a list of a reply and its buffers, or a promise of this list. Without a reply, nothing is sent back.
  */
 export function madeModel(state, answer) {
   const handlers = new Map();
@@ -57,8 +57,8 @@ export function madeModel(state, answer) {
 }
 
 /**
- * Make the model of a saved page, from the state and the audio in the page.
- * `receive(content)` may handle other messages of the widget. It returns a reply or nothing.
+ * Make the model of a saved page, from the state and the audio in the page. The optional `receive(content)` handles
+ * messages other than requests for audio. It returns a reply or nothing.
  */
 export function pageModel(receive) {
   return madeModel(heldState(), async (content) =>

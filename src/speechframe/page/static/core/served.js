@@ -1,19 +1,19 @@
-// Run a listening test from its server. Messages are sent again until the server has accepted them.
+// Run a listening test in a page of its server. Messages are sent again until the server has replied.
 
 import { tell } from "./dom.js";
 import { heldState, madeModel, stored } from "./page.js";
 
-const WAITS_MS = [300, 1000, 2000, 4000, 8000];
+const WAITS_MS = [300, 1000, 2000, 4000, 8000]; // waits before repeated requests. The last one repeats
 
 /**
- * Make the model of a served page. A message that was not sent before a reload is sent first. Then the page is
- * loaded again, because its plan is older than this message.
+ * Make the model of a served page. If a message was not accepted before a reload, it is sent first. Then the page is
+ * loaded again, because its plan does not include this message.
  */
 export async function servedModel() {
   const state = heldState();
-  // This line is above the test, because it does not belong to a trial.
+  // Texts about the connection are above the test, because they do not belong to a trial.
   const net = (text) => tell(document.getElementById("spf-net"), text);
-  // The message that the server has not accepted yet.
+  // The store keeps a message that the server has not accepted yet.
   const box = stored(`speechframe:${state.plan.test_id}:${state.plan.listener}`);
   const unsent = new Set();
 
@@ -48,7 +48,7 @@ export async function servedModel() {
     box.drop();
     if (!taken) return { kind: "refused", trial, message: "This link does not work any more. Please inform the person who sent it to you." };
     const said = await taken.answer.json();
-    // The first attempt may have succeeded although its reply was lost. The reloaded page shows this.
+    // If the reply to the first attempt was lost, its vote may be stored. The reloaded page shows whether it is.
     if (said.kind === "refused" && taken.tries) location.reload();
     return said;
   };

@@ -1,6 +1,7 @@
-// Paint the waveform of a clip from its outline, which has int8 pairs of lowest and highest value.
+// Paint the waveform of a clip from its outline. An outline has pairs of int8, the lowest and the highest value of
+// each part of the clip.
 
-/** Return a message's buffer or a Base64 text as a DataView, or null if it is empty. */
+/** Return a buffer or a Base64 text as a DataView, or null if it is empty. */
 export function view(data) {
   if (data == null || data === "") return null;
   if (data instanceof DataView) return data.byteLength ? data : null;
@@ -11,7 +12,7 @@ export function view(data) {
   return new DataView(data.buffer ?? data, data.byteOffset ?? 0, data.byteLength);
 }
 
-/** Return the lowest and highest value of the outline between two positions from 0 to 1. */
+/** Return the lowest and highest value between two positions. Positions are 0 to 1, and values are -1 to 1. */
 export function extremes(outline, from, to) {
   const pairs = outline ? outline.byteLength / 2 : 0;
   if (!pairs) return [0, 0];
@@ -26,7 +27,7 @@ export function extremes(outline, from, to) {
   return [low / 127, high / 127];
 }
 
-/** Paint the waveform. The played part has the accent colour. */
+/** Paint the waveform. `played` is the share that was played, from 0 to 1, and has the accent colour. */
 export function paint(canvas, outline, played) {
   const width = canvas.clientWidth;
   const height = canvas.clientHeight;
@@ -34,7 +35,7 @@ export function paint(canvas, outline, played) {
   const dense = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * dense);
   canvas.height = Math.round(height * dense);
-  // The colours are read as computed values, because a canvas cannot use "light-dark(...)" of a custom property.
+  // A canvas cannot use colours such as "light-dark(...)", so computed colours of its own style are used.
   const style = getComputedStyle(canvas);
   const pen = canvas.getContext("2d");
   pen.scale(dense, dense);

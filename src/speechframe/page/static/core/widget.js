@@ -1,4 +1,4 @@
-// The frame that all widgets share. It connects the page to the model, and lets one sound play at a time.
+// Make the frame that all widgets share. It connects the page to the model, and lets one sound play at a time.
 
 import { el } from "./dom.js";
 import { loader, soloist } from "./audio.js";
@@ -8,8 +8,8 @@ import { loader, soloist } from "./audio.js";
  *
  * root, status        element of the widget, and its status line
  * say(text, isError)  writes the status line, which screen readers read
- * signal              signal that ends event listeners when the widget is removed
- * onTheme(paint)      calls `paint` after a change between light and dark. It returns a function that stops this
+ * signal              AbortSignal that removes event listeners when the widget is removed
+ * onTheme(paint)      calls `paint` after a change between light and dark. It returns a function that ends these calls
  * onEnd(finish)       calls `finish` when the widget is removed
  * get(name)           returns a trait of the model
  * put(values)         sets traits and sends them to Python
@@ -24,7 +24,7 @@ export function makeWidget(label, build) {
 
 function begin(model, host, label, build) {
   const status = el("p.status", { role: "status" });
-  // Notebooks have shortcuts on single letters. They must not act while the focus is in the widget.
+  // Shortcuts of the notebook, such as single letters, must not act while the focus is in the widget.
   const root = el("section", { class: "spf", label, "data-lm-suppress-shortcuts": "true" });
   root.addEventListener("keydown", (event) => event.stopPropagation());
   host.append(root);

@@ -12,7 +12,7 @@ export function wordAt(words, ms) {
   return ms < words[place]?.[2] ? place : -1;
 }
 
-/** Return the index of the word one step from a time, for the arrow keys. It is -1 if there are no words. */
+/** Return the index of the word that is `step` words after a time. It is -1 if there are no words. */
 export function wordBeside(words, ms, step) {
   return Math.min(words.length - 1, Math.max(0, begun(words, ms) + step));
 }

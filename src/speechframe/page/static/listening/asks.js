@@ -1,4 +1,12 @@
-// Make the question of a trial, by method: { node, keys, help, isDone(), missing(), vote(), enable(can), played(slot) }.
+// Make the question of a trial, by method of the test. Each question is an object:
+//
+// node           element with the controls
+// keys, help     key handlers by key, and a text about the keys
+// isDone()       returns whether the listener has answered
+// missing()      returns the next step as text, such as "choose one"
+// vote()         returns the answer as fields of the message
+// enable(can)    allows or forbids answers
+// played(slot)   is called after a sound was started (optional)
 
 import { el } from "../core/dom.js";
 
@@ -6,7 +14,10 @@ const FIFTHS = [10, 30, 50, 70, 90];
 
 export const listed = (names) => (names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`);
 
-/** Make a choice between options [value, text]. `keys(choose, step)` returns the keys, `vote(value)` the vote. */
+/**
+ * Make a question with one choice. `options` are pairs [value, text]. `keys(choose, step)` returns the key handlers.
+ * `vote(value)` returns the answer as fields of the message.
+ */
 function choices({ prompt }, changed, { options, keys, vote, help }) {
   // The random name separates these radio buttons from those of other tests on the same page.
   const name = `spf-lt-${Math.random().toString(36).slice(2)}`;
@@ -63,7 +74,7 @@ function mos(trial, { scale: { low, labels } }, changed) {
   });
 }
 
-/** Make a scale for each sound of a page. An untouched scale has no score. */
+/** Make a question with a scale for each sound. A scale that the listener has not touched does not have a score. */
 function page(trial, { scale }, changed, plays, heard) {
   const { low, high, labels } = scale;
   const scales = new Map();

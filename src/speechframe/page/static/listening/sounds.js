@@ -1,13 +1,14 @@
-// The sounds of a trial, and the buttons that play them.
+// Make the sounds of a trial, and the buttons that play them.
 
 import { button, el, write } from "../core/dom.js";
 import { sound } from "../core/audio.js";
 
+/** Slot (place of a sound on a page) of the reference that the listener can identify. */
 export const OPEN = "R";
 
 export const called = (slot) => (slot === OPEN ? "the reference" : slot);
 
-/** Make the sounds of a trial. One plays at a time, and switching keeps the position. */
+/** Make the sounds of a trial. Only one sound plays at a time. Switching to another sound keeps the position. */
 export function trialSounds(trial, shell, changed) {
   const { clips } = shell;
   const ending = new AbortController();

@@ -1,10 +1,10 @@
-// Show a trial with its sounds and its question. A vote is possible after all sounds were heard.
+// Show a trial with its sounds and its question. The listener can vote after playing all sounds.
 
 import { alertLine, button, el, onKeys, tell, write } from "../core/dom.js";
 import { ASKS, listed } from "./asks.js";
 import { called, OPEN, playButton, trialSounds } from "./sounds.js";
 
-const PATIENCE_MS = 10000;
+const PATIENCE_MS = 10000; // time to wait for the reply to a vote
 
 export function trialView(trial, plan, shell, { place, total }) {
   let ask = null;
