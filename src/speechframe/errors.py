@@ -327,7 +327,9 @@ class ExportError(_UserError):
         self.problems = list(problems)
         self.total = total if total is not None else len(self.problems)
         lines = [message + (f" ({format_count(self.total, 'problem')}):" if self.problems else "")]
-        lines += [f"  row {p.get('row_id')!r} {p.get('problem')}" for p in self.problems[: self.MAX_SHOWN_PROBLEMS]]
+        lines += [
+            f"  row {p.get('row_id')!r} {p.get('problem')}" for p in self.problems[: self.MAX_SHOWN_PROBLEMS]
+        ]
         if self.total > self.MAX_SHOWN_PROBLEMS:
             more = self.total - self.MAX_SHOWN_PROBLEMS
             lines.append(f"  ... and {more:,} more; .problems lists {len(self.problems):,}")

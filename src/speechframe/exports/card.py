@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from speechframe.exports.clips import ExportedClip
 from speechframe.exports.tree import ExportTree
-from speechframe.spec.locales import display_name, language_of
-from speechframe.writing.words import counted
+from speechframe.spec.locales import get_display_name, get_language
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     from speechframe.exports.report import ExportReport
@@ -102,14 +102,14 @@ def write_card(tree: ExportTree, card: Card, report: "ExportReport") -> None:
 
 
 def _write_sizes(card: Card, report: "ExportReport") -> Iterator[str]:
-    yield counted(report.clips, "clip")
+    yield format_count(report.clips, "clip")
     yield f"{card.audio_seconds / 3600:,.3f} hours"
-    yield counted(len(card.speakers), "speaker")
-    yield counted(len(card.sum_by(2)), "voice")
+    yield format_count(len(card.speakers), "speaker")
+    yield format_count(len(card.sum_by(2)), "voice")
 
 
 def _write_header(card: Card, report: "ExportReport") -> list[str]:
-    languages = sorted({language_of(locale) for locale in card.sum_by(1) if locale})
+    languages = sorted({get_language(locale) for locale in card.sum_by(1) if locale})
     header = [f"language: {json.dumps(languages)}", 'tags: ["synthetic", "speech"]']
     if card.licence:
         header.append(f"license: {json.dumps(card.licence)}")
@@ -120,7 +120,7 @@ def _write_header(card: Card, report: "ExportReport") -> list[str]:
 
 
 def _name_locale(locale: str) -> str:
-    return f"{display_name(locale)} ({locale})" if locale else UNKNOWN
+    return f"{get_display_name(locale)} ({locale})" if locale else UNKNOWN
 
 
 def _write_sums(title: str, name: str, sums: Mapping[str, _Sum]) -> list[str]:
@@ -171,7 +171,7 @@ def _write_remarks(card: Card, report: "ExportReport") -> list[str]:
     lines += [f"- {number:,} {explanation}" for explanation, number in report.notes.items()]
     lines += [f"- {sentence}" for sentence in report.remarks]
     if len(report.left_out):
-        number = counted(len(report.left_out), "row")
+        number = format_count(len(report.left_out), "row")
         lines.append(f"- {number} of the runs were left out; `left_out.csv` gives the reasons")
     return [*lines, ""]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from speechframe.errors import ExportError
 from speechframe.store.reader import StoredRun
-from speechframe.store.rows import OUR_ROW_ID
-from speechframe.store.schema import AUDIO, BOOKKEEPING, CACHED, DONE, SUSPECT
+from speechframe.store.rows import ROW_ID_COLUMN
+from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING_COLUMNS, CACHED, DONE, SUSPECT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +21,7 @@ Grades = Mapping[tuple[str, str], tuple[str, Sequence[str]]]
 WHOLE = "train"
 """Name of the only split of an export without splits."""
 
-_FACTS = (OUR_ROW_ID, "status", "error_message", "audio_seconds", "sha256")
+_FACTS = (ROW_ID_COLUMN, "status", "error_message", "audio_seconds", "sha256")
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ def _choose_rows_of(
 ) -> ChosenRows:
     chosen, verdicts = ChosenRows(run), read_verdicts(run)
     for place, row in enumerate(read_rows(run, _FACTS)):
-        row_id = row[OUR_ROW_ID]
+        row_id = row[ROW_ID_COLUMN]
         split = WHOLE if splits is None else splits.get((run.run_id, row_id))
         reason = _explain_exclusion(row, verdicts.get(row_id))
         if not reason and grades is not None:
@@ -141,7 +141,7 @@ def open_runs(runs: Any) -> list[StoredRun]:
             raise ExportError(
                 f"{kind} is not a run: give a run, or a list of runs, such as open_run('runs/a')"
             )
-        if AUDIO not in run.record_schema.names:
+        if AUDIO_COLUMN not in run.record_schema.names:
             raise ExportError(f"the run {run.short_path} ({run.operation}) has no audio: give a spoken run")
         if any(run.run_id == other.run_id for other in opened):
             raise ExportError(f"the run {run.short_path} was given twice: give each run once")
@@ -166,7 +166,9 @@ def list_published_columns(run: StoredRun) -> list[str]:
     Columns about calls stay in the run, because a balance or a trace id concerns no reader of a dataset. So
     does the format of the stored clip, because the exported clip may have another.
     """
-    private = {run.name_of(name) for name in (*BOOKKEEPING - {"voice_id", "model"}, AUDIO, "format")}
+    private = {
+        run.name_of(name) for name in (*BOOKKEEPING_COLUMNS - {"voice_id", "model"}, AUDIO_COLUMN, "format")
+    }
     return [name for name in run.columns if name not in private]
 
 

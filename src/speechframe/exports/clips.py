@@ -15,15 +15,25 @@ from speechframe.errors import ExportError
 from speechframe.exports.chosen_rows import ChosenRows, list_published_columns
 from speechframe.spec.speech import Format
 from speechframe.spec.texts import strip_pauses
-from speechframe.store.rows import OUR_ROW_ID, Selection
-from speechframe.store.schema import AUDIO, WORDS
+from speechframe.store.rows import ROW_ID_COLUMN, Selection
+from speechframe.store.schema import AUDIO_COLUMN, WORDS_COLUMN
 
 A = TypeVar("A")
 B = TypeVar("B")
 
 Word = tuple[str, int, int]
 
-_FACTS = ("format", "sample_rate", "channels", "voice_id", "locale", "text", "transcription", WORDS, "sha256")
+_FACTS = (
+    "format",
+    "sample_rate",
+    "channels",
+    "voice_id",
+    "locale",
+    "text",
+    "transcription",
+    WORDS_COLUMN,
+    "sha256",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +135,8 @@ def read_clips(chosen: Sequence[ChosenRows], shape: AudioShape, folder: str) -> 
 def _read_sources(rows: ChosenRows, shape: AudioShape, folder: str) -> Iterator[_Source]:
     run = rows.run
     # The sent text is not among the run's columns if it is only a copy of the caller's.
-    stored = {*run.record_schema.names, OUR_ROW_ID}
-    known = {name: run.name_of(name) for name in (*_FACTS, AUDIO, OUR_ROW_ID) if name in stored}
+    stored = {*run.record_schema.names, ROW_ID_COLUMN}
+    known = {name: run.name_of(name) for name in (*_FACTS, AUDIO_COLUMN, ROW_ID_COLUMN) if name in stored}
     others = list_published_columns(run)
     place = 0
     for batch in Selection(run, rows.places).batches(list(dict.fromkeys([*others, *known.values()]))):
@@ -144,17 +154,17 @@ def _read_sources(rows: ChosenRows, shape: AudioShape, folder: str) -> Iterator[
 def _convert(source: _Source, shape: AudioShape) -> ExportedClip:
     """Return the row with its clip in the requested format."""
     facts = source.facts
-    stored = (facts[AUDIO] or {}).get("bytes")
+    stored = (facts[AUDIO_COLUMN] or {}).get("bytes")
     if not stored:
         raise ExportError(
-            f"row {facts[OUR_ROW_ID]!r} has no audio any more: a run changed meanwhile. Export again"
+            f"row {facts[ROW_ID_COLUMN]!r} has no audio any more: a run changed meanwhile. Export again"
         )
     audio, seconds, rate, channels = convert_audio(stored, facts, shape)
-    words = facts.get(WORDS)
+    words = facts.get(WORDS_COLUMN)
     voice = facts.get("voice_id") or ""
     return ExportedClip(
         run_id=source.run_id,
-        row_id=facts[OUR_ROW_ID],
+        row_id=facts[ROW_ID_COLUMN],
         split=source.split,
         path=source.path,
         audio=audio,
@@ -183,7 +193,7 @@ def convert_audio(
         "sample_rate_hz": facts["sample_rate"],
         "channels": facts.get("channels") or 1,
     }
-    info = codec.inspect(stored, **kind)
+    info = codec.inspect_audio(stored, **kind)
     rate = shape.sample_rate or info.sample_rate_hz
     if info.format is shape.format and rate == info.sample_rate_hz:
         return stored, info.audio_seconds, rate, info.channels

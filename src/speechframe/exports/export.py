@@ -142,7 +142,9 @@ def _explain_odd_length(clip: ExportedClip) -> list[str]:
 
 def unify_columns(runs: Sequence[StoredRun]) -> pa.Schema:
     """Return the published columns of all runs. Raise ExportError if a column has two types."""
-    schemas = [run.joined(list_published_columns(run), audio=False).schema.remove_metadata() for run in runs]
+    schemas = [
+        run.join_records(list_published_columns(run), audio=False).schema.remove_metadata() for run in runs
+    ]
     try:
         return pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowTypeError as error:

@@ -8,9 +8,9 @@ from typing import Any
 
 from speechframe.errors import ExportError
 from speechframe.exports.chosen_rows import ChosenRows
-from speechframe.store.rows import OUR_ROW_ID, Selection
-from speechframe.tables.table import problem
-from speechframe.writing.words import counted
+from speechframe.store.rows import ROW_ID_COLUMN, Selection
+from speechframe.tables.table import make_problem
+from speechframe.writing.words import format_count
 
 _UNSAFE = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f\u2028-\u202e\u2066-\u2069\ud800-\udfff]')
 """Characters that a file name cannot contain on one of the usual systems, or that reorder text."""
@@ -53,7 +53,10 @@ def name_clips(chosen: Sequence[ChosenRows], template: str) -> int:
                 fault = f"has the path of row {first_with[plain]!r}, {path!r}"
             if fault:
                 problems.append(
-                    {**problem("name", fault, allowed="a path of its own for each row"), "row_id": row_id}
+                    {
+                        **make_problem("name", fault, allowed="a path of its own for each row"),
+                        "row_id": row_id,
+                    }
                 )
             first_with.setdefault(plain, row_id)
             rows.paths.append(path)
@@ -85,14 +88,14 @@ def _parse_template(template: str) -> list[tuple[str, str | None, str]]:
 
 def _read_values(rows: ChosenRows, columns: Sequence[str]) -> tuple[list[str], list[dict[str, Any]]]:
     """Return the row ids, and the values of some columns, of the rows of a run."""
-    run, row_id = rows.run, rows.run.name_of(OUR_ROW_ID)
-    known = {*run.columns, OUR_ROW_ID}
+    run, row_id = rows.run, rows.run.name_of(ROW_ID_COLUMN)
+    known = {*run.columns, ROW_ID_COLUMN}
     if unknown := [name for name in columns if name not in known]:
         allowed = ", ".join(sorted(known))
         raise ExportError(
             f"the run {run.short_path} has no column {unknown[0]!r} for name=; it has {allowed}"
         )
-    wanted = {name: row_id if name == OUR_ROW_ID else name for name in columns}
+    wanted = {name: row_id if name == ROW_ID_COLUMN else name for name in columns}
     table = Selection(run, rows.places).to_arrow(list(dict.fromkeys([row_id, *wanted.values()])))
     values = [table.column(name).to_pylist() for name in wanted.values()]
     rows_of = [dict(zip(wanted, row, strict=True)) for row in zip(*values, strict=True)]
@@ -124,7 +127,7 @@ def _fill_template(
     path = "/".join(steps)
     if max(len(step.encode()) for step in steps) > _MAX_PART_BYTES or len(path.encode()) > _MAX_PATH_BYTES:
         limit = f"at most {_MAX_PART_BYTES} bytes a part and {_MAX_PATH_BYTES} in all"
-        return "", is_changed, f"has a path of {counted(len(path.encode()), 'byte')}; {limit}"
+        return "", is_changed, f"has a path of {format_count(len(path.encode()), 'byte')}; {limit}"
     return path, is_changed, ""
 
 

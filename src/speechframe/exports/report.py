@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from speechframe.writing.words import counted, printable
+from speechframe.writing.words import format_count, replace_unprintable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,18 +51,20 @@ class ExportReport:
         hours = f"{self.audio_seconds / 3600:,.3f} hours"
         splits = ", ".join(f"{name} {number:,}" for name, number in self.splits.items())
         lines = [
-            f"{counted(self.clips, 'clip')} ({hours}) in {self.path}: {splits}",
+            f"{format_count(self.clips, 'clip')} ({hours}) in {self.path}: {splits}",
             f"read back: {', '.join(f'{name} {number:,}' for name, number in self.formats.items())}",
         ]
         if self.kept_clips:
-            lines.append(f"{counted(self.kept_clips, 'clip file')} unchanged since the earlier export")
+            lines.append(f"{format_count(self.kept_clips, 'clip file')} unchanged since the earlier export")
         reasons = self.left_out["reason"].str.split(":").str[0].value_counts()
-        lines += [f"left out: {counted(int(number), 'row')}, {reason}" for reason, number in reasons.items()]
+        lines += [
+            f"left out: {format_count(int(number), 'row')}, {reason}" for reason, number in reasons.items()
+        ]
         lines += [f"{number:,} {explanation}" for explanation, number in self.notes.items()]
         lines += self.remarks
         if len(self.left_out):
             lines.append("report.left_out shows these rows; left_out.csv has them, too")
-        return printable("\n".join(lines))
+        return replace_unprintable("\n".join(lines))
 
     def __str__(self) -> str:
         return self.summary()

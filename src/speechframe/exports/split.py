@@ -9,8 +9,8 @@ from speechframe.errors import ExportError
 from speechframe.exports.chosen_rows import choose_rows, index_rows, open_runs
 from speechframe.spec.texts import strip_pauses
 from speechframe.store.reader import StoredRun
-from speechframe.store.rows import OUR_ROW_ID, Selection
-from speechframe.writing.words import counted
+from speechframe.store.rows import ROW_ID_COLUMN, Selection
+from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,7 +114,7 @@ def _read_rows(run: StoredRun, groups: Sequence[str], strata: Sequence[str]) -> 
             )
     (chosen,) = choose_rows([run])
     texts = [run.name_of(name) for name in _TEXTS if name in run.record_schema.names]
-    names = list(dict.fromkeys([run.name_of(OUR_ROW_ID), *texts, *groups, *strata]))
+    names = list(dict.fromkeys([run.name_of(ROW_ID_COLUMN), *texts, *groups, *strata]))
     table = Selection(run, chosen.places).to_arrow(names)
     columns = {name: table.column(name).to_pylist() for name in names}
     found = []
@@ -259,7 +259,7 @@ def _check_strata(
                 groups_with[rows[place]["stratum"][number]].add(group)
         stuck = [value for value, groups in groups_with.items() if len(groups) == 1]
         if stuck and len(stuck) == len(groups_with) and len(set(by_group.values())) > 1:
-            values = counted(len(stuck), "value")
+            values = format_count(len(stuck), "value")
             raise ExportError(
                 f"the column {column!r} cannot be spread: each of its {values} is in one group only. "
                 "Leave it out of strata=, or leave the column that makes these groups out of groups="

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe.batch.progress import open_bar
-from speechframe.batch.run import in_thread
+from speechframe.batch.run import run_in_thread
 from speechframe.client import Client
 from speechframe.errors import ExportError, SpeechframeError
 from speechframe.exports.card import UNKNOWN, Card
@@ -18,7 +18,7 @@ from speechframe.exports.export import export_runs
 from speechframe.exports.quality import describe_quality, measure_runs
 from speechframe.exports.report import ExportReport
 from speechframe.exports.split import as_splits
-from speechframe.settings import default_cache_folder
+from speechframe.settings import find_default_cache_folder
 from speechframe.spec.speech import Format, Model
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ async def export(
             is_cancelled=is_cancelled,
         )
 
-    return await in_thread(write)
+    return await run_in_thread(write)
 
 
 def _check_audio_format(name: str) -> Format:
@@ -187,7 +187,7 @@ async def to_datasets(
         raise ExportError("to_datasets() needs the library datasets: pip install datasets") from None
     if out is None:
         ids = hashlib.sha256(" ".join(run.run_id for run in open_runs(runs)).encode()).hexdigest()[:16]
-        out = default_cache_folder().parent / "datasets" / ids
+        out = find_default_cache_folder().parent / "datasets" / ids
     options: dict[str, Any] = {"only": only, "sample_rate": sample_rate, "quality": quality}
     report = await export(
         runs, out, split=split, formats=["huggingface"], progress=progress, service=service, **options

@@ -104,12 +104,12 @@ def run(options: argparse.Namespace) -> int:
         audio_format=options.audio_format,
         card=dict(options.card),
         progress=not options.json and sys.stderr.isatty(),
-        service=selection.service(options),
+        service=selection.choose_service(options),
     )
     if options.json:
         left_out = report.left_out.to_dict(orient="records")
         facts = {name: value for name, value in asdict(report).items() if name != "left_out"}
         show.print_json({**facts, "path": str(report.path), "left_out": left_out, "exit_code": exits.OK})
     else:
-        show.write(report.summary())
+        show.write_line(report.summary())
     return exits.OK

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from speechframe.exports.clips import ExportedClip
 from speechframe.exports.formats.base import ExportFormat
 from speechframe.exports.tree import ExportTree
-from speechframe.store.schema import AUDIO, AUDIO_TYPE, columns
+from speechframe.store.schema import AUDIO_COLUMN, AUDIO_TYPE, columns
 
 _MAX_GROUP_BYTES = 100_000_000
 """Size of the rows of a row group. Viewers refuse groups above 286 MiB."""
@@ -28,11 +28,12 @@ class HuggingFaceFormat(ExportFormat):
 
     def __init__(self, tree: ExportTree, schema: pa.Schema) -> None:
         super().__init__(tree, schema)
-        others = [field for field in schema if field.name not in {*_OURS.names, AUDIO}]
+        others = [field for field in schema if field.name not in {*_OURS.names, AUDIO_COLUMN}]
         # Readers that decode audio need torchcodec, so the features ask for the bytes.
-        features = {"info": {"features": {AUDIO: {"decode": False, "_type": "Audio"}}}}
+        features = {"info": {"features": {AUDIO_COLUMN: {"decode": False, "_type": "Audio"}}}}
         self._schema = pa.schema(
-            [pa.field(AUDIO, AUDIO_TYPE), *_OURS, *others], {b"huggingface": json.dumps(features).encode()}
+            [pa.field(AUDIO_COLUMN, AUDIO_TYPE), *_OURS, *others],
+            {b"huggingface": json.dumps(features).encode()},
         )
         self._others = [field.name for field in others]
         self._waiting: dict[str, list[ExportedClip]] = {}
@@ -95,7 +96,7 @@ class HuggingFaceFormat(ExportFormat):
         for path in self.tree.folder.glob("data/*.parquet"):
             with pq.ParquetFile(path) as file:
                 for group in range(file.num_row_groups):
-                    lengths = file.read_row_group(group, columns=[f"{AUDIO}.path"]).column(0)
+                    lengths = file.read_row_group(group, columns=[f"{AUDIO_COLUMN}.path"]).column(0)
                     found += len(lengths) - lengths.null_count
         return found
 
