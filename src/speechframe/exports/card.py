@@ -172,7 +172,8 @@ def _write_remarks(card: Card, report: "ExportReport") -> list[str]:
     lines += [f"- {sentence}" for sentence in report.remarks]
     if len(report.left_out):
         number = format_count(len(report.left_out), "row")
-        lines.append(f"- {number} of the runs were left out; `left_out.csv` gives the reasons")
+        verb = "was" if len(report.left_out) == 1 else "were"
+        lines.append(f"- {number} of the runs {verb} left out; `left_out.csv` gives the reasons")
     return [*lines, ""]
 
 

@@ -103,6 +103,8 @@ def export_runs(
             raise ExportError(f"a stored clip cannot be read: {error}. verify() names its row") from error
         finally:
             bar.close()
+            for writer in writers.values():
+                writer.close_files()
         counts = _check_counts(writers, total)
         for writer in writers.values():
             notes.update(writer.notes)

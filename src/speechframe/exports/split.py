@@ -72,15 +72,15 @@ def split(
     _check_shares(shares)
     opened = open_runs(runs)
     rows = [row for run in opened for row in _read_rows(run, groups, strata)]
-    group_of = _connect([(row["text"], *row["groups"]) for row in rows])
+    group_of = connect_rows([(row["text"], *row["groups"]) for row in rows])
     members: dict[int, list[int]] = defaultdict(list)
     for place, group in enumerate(group_of):
         members[group].append(place)
     earlier = {} if previous is None else as_splits(previous, opened)
     fixed, left_out = _keep_previous(rows, members, earlier, shares)
-    by_group = fixed | _draw(rows, members, shares, fixed, seed)
+    by_group = fixed | draw_splits(rows, members, shares, fixed, seed)
     if strata:
-        _check_strata(rows, members, strata, by_group)
+        _check_strata(rows, members, strata)
     chosen: list[tuple[str, str, str]] = []
     for group, places in members.items():
         for place in places:
@@ -134,7 +134,7 @@ def _read_rows(run: StoredRun, groups: Sequence[str], strata: Sequence[str]) -> 
     return found
 
 
-def _connect(links: Iterable[Sequence[Any]]) -> list[int]:
+def connect_rows(links: Iterable[Sequence[Any]]) -> list[int]:
     """Return the group of each row. Rows with an equal link are in one group, directly or through others."""
     parent: list[int] = []
     first_with: dict[Any, int] = {}
@@ -202,7 +202,7 @@ def _keep_previous(
     return fixed, left_out
 
 
-def _draw(
+def draw_splits(
     rows: Sequence[Mapping[str, Any]],
     members: Mapping[int, Sequence[int]],
     shares: Mapping[str, float],
@@ -249,7 +249,6 @@ def _check_strata(
     rows: Sequence[Mapping[str, Any]],
     members: Mapping[int, Sequence[int]],
     strata: Sequence[str],
-    by_group: Mapping[int, str],
 ) -> None:
     """Raise ExportError for a column that has one value in each group, so that it cannot be spread."""
     for number, column in enumerate(strata):
@@ -258,7 +257,7 @@ def _check_strata(
             for place in places:
                 groups_with[rows[place]["stratum"][number]].add(group)
         stuck = [value for value, groups in groups_with.items() if len(groups) == 1]
-        if stuck and len(stuck) == len(groups_with) and len(set(by_group.values())) > 1:
+        if len(stuck) == len(groups_with):
             values = format_count(len(stuck), "value")
             raise ExportError(
                 f"the column {column!r} cannot be spread: each of its {values} is in one group only. "

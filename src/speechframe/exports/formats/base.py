@@ -57,6 +57,10 @@ class ExportFormat(ABC):
 
     def finish(self) -> None:
         """Finish the files, after the last row. A subclass calls this method of its base class."""
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Close all files, also those of an export that failed."""
         self._open_files.close()
 
     @abstractmethod
