@@ -52,7 +52,7 @@ async def _change_through_service(clock, to, contents, rows, pid):
 def read_service_cpu_s(pid: int) -> float:
     """Return the processor time of a service and its workers so far, in seconds."""
     root = psutil.Process(pid)
-    times = [process.cpu_times() for process in (root, *root.run_children(recursive=True))]
+    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
     return sum(time.user + time.system for time in times)
 
 
@@ -62,7 +62,7 @@ def measure_v1(lab: Lab) -> Iterator[Figure]:
     with local_service(workers=1, quota=10**9) as service, lab.folder() as folder:
         clips = _make_clips(service, Path(folder))
         found = [
-            lab.run_child("changing.through_the_service", service, clips=clips, rows=rows, pid=service.pid)
+            lab.run_child("changing.change_through_service", service, clips=clips, rows=rows, pid=service.pid)
             for _ in range(lab.rounds)
         ]
     costs = [(one.cpu_s + one.more["service_cpu_s"]) / one.more["audio_s"] for one in found]

@@ -42,11 +42,11 @@ def _measure_format(
     loops, notebooks, ours, tuned, trusting = [], [], [], [], []
     with lab.run_service(quota=10**9) as service:
         for _ in range(lab.rounds):
-            loops.append(lab.run_child("references.bare_loop", service, **loop))
+            loops.append(lab.run_child("references.run_bare_loop", service, **loop))
             with lab.folder() as folder:
                 ours.append(lab.run_child("jobs.generate", service, folder=folder, **whole))
             with lab.folder() as folder:
-                notebooks.append(lab.run_child("notebook.naive_notebook", service, folder=folder, **loop))
+                notebooks.append(lab.run_child("notebook.run_naive_notebook", service, folder=folder, **loop))
             with lab.folder() as folder:
                 tuned.append(lab.run_child("jobs.generate", service, tuned=True, folder=folder, **whole))
             with lab.folder() as folder:

@@ -68,8 +68,8 @@ def measure_d1(lab: Lab) -> Iterator[Figure]:
     shares, works = [], []
     for _ in range(lab.rounds):
         with lab.folder() as folder:
-            ours = lab.run_child("dubbing.whole", folder=str(folder), script=given)
-        alone = lab.run_child("dubbing.engines", dubbed=ours.more["lines"], recognise=given is None)
+            ours = lab.run_child("dubbing.dub_sample", folder=str(folder), script=given)
+        alone = lab.run_child("dubbing.run_engines", dubbed=ours.more["lines"], recognise=given is None)
         shares.append(ours.cpu_s / alone.cpu_s)
         works.append(ours.cpu_s / SAMPLE_S)
     what = f"processor time of a dub ({TARGET_LOCALE}, {SAMPLE_S:g} s)"

@@ -53,8 +53,8 @@ def measure_r1(lab: Lab) -> Iterator[Figure]:
         table = lab.table(rows, 8, folder)
         path = lab.run_child("stored.build_finished", service, table=table, folder=folder).more["path"]
         for _ in range(lab.rounds):
-            scans.append(lab.run_child("stored.scan", path=path))
-            raws.append(lab.run_child("references.raw_keys", path=path))
+            scans.append(lab.run_child("stored.scan_keys", path=path))
+            raws.append(lab.run_child("references.read_raw_keys", path=path))
             wholes.append(lab.run_child("stored.resume", service, path=path))
         paid = service.books().requests
     if paid or any(one.rows != rows for one in (*scans, *raws, *wholes)):

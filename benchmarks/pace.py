@@ -104,7 +104,7 @@ def _measure_utilisation(
     ours, bare = [], []
     for _ in range(lab.rounds if latencies <= 100 else lab.limit_rounds(2)):
         ours.append(_run_observed(lab, "jobs.generate", knobs, {"rows": rows, "max_concurrency": cap}))
-        bare.append(_run_observed(lab, "references.bare_loop", knobs, {"rows": rows, "workers": cap}))
+        bare.append(_run_observed(lab, "references.run_bare_loop", knobs, {"rows": rows, "workers": cap}))
     reference = f"bare loop of {cap} workers, {statistics.median(seen.utilisation for seen in bare):.3f}"
     what = f"utilisation of a cap of {cap}, {rows:,} rows of {MEAN_LATENCY_S * 1000:.0f} ms{name}"
     shares = _list_service_shares(ours)
@@ -142,7 +142,9 @@ def measure_w1(lab: Lab) -> Iterator[Figure]:
         )
         known.append(_run_observed(lab, "jobs.generate", knobs, {"rows": rows, "max_concurrency": TRUE_CAP}))
         alone.append(
-            _run_observed(lab, "references.tenacity_alone", knobs, {"rows": rows, "workers": ALLOWED_CALLS})
+            _run_observed(
+                lab, "references.run_tenacity_alone", knobs, {"rows": rows, "workers": ALLOWED_CALLS}
+            )
         )
     refused, shares = [seen.refused_percent for seen in ours], _list_service_shares(ours)
     what = f"cap unknown ({ALLOWED_CALLS} allowed, true {TRUE_CAP}), {rows:,} rows: refused"

@@ -189,8 +189,8 @@ def _compare_first_audio(lab: Lab, id: str, way: str, name: str) -> Iterator[Fig
     own, ours = [], []
     with local_service(workers=1, quota=10**9) as service:
         for _ in range(lab.rounds):
-            own.append(lab.run_child("streaming.engine_first", **job))
-            ours.append(lab.run_child("streaming.first_audio", service, way=way, **job))
+            own.append(lab.run_child("streaming.measure_engine_first_audio", **job))
+            ours.append(lab.run_child("streaming.measure_first_audio", service, way=way, **job))
     allowed = [_ALLOWED_FACTOR * one.more["first_ms"] + _ALLOWED_MS for one in own]
     shares = [one.more["first_ms"] / most for one, most in zip(ours, allowed, strict=True)]
     what = f"first audio byte of the {name}, {_compute_median_ms(ours):.1f} ms, against what is allowed"
@@ -238,7 +238,12 @@ def measure_s3(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row S3, with concurrent contexts on one WebSocket."""
     with local_service(concurrency=CONTEXT_COUNT, quota=10**9) as service:
         found = [
-            lab.run_child("streaming.together", service, rows=CONTEXT_COUNT, sentences=2 if lab.tiny else 6)
+            lab.run_child(
+                "streaming.compare_concurrent_audio",
+                service,
+                rows=CONTEXT_COUNT,
+                sentences=2 if lab.tiny else 6,
+            )
             for _ in range(lab.rounds)
         ]
     what = f"number of {CONTEXT_COUNT} concurrent contexts with the same bytes as alone"
@@ -262,7 +267,9 @@ def measure_s4(lab: Lab) -> Iterator[Figure]:
     with local_service(workers=1, quota=10**9) as service:
         for _ in range(lab.rounds):
             for way, found in (("http", peer), ("socket", ours)):
-                found.append(lab.run_child("streaming.spoken", service, way=way, pid=service.pid, **job))
+                found.append(
+                    lab.run_child("streaming.measure_stream_cost", service, way=way, pid=service.pid, **job)
+                )
     ratios = [_compute_cost_ms(one) / _compute_cost_ms(other) for one, other in zip(ours, peer, strict=True)]
     own_ms, peer_ms = (statistics.median(map(_compute_cost_ms, found)) for found in (ours, peer))
     what = f"CPU of service, worker and reader for a second of audio over the socket, {own_ms:.2f} ms"
@@ -300,7 +307,7 @@ def _read_service_mb(pid: int) -> float:
 
 def _list_processes(pid: int) -> list[psutil.Process]:
     root = psutil.Process(pid)
-    return [root, *root.run_children(recursive=True)]
+    return [root, *root.children(recursive=True)]
 
 
 def measure_s5(lab: Lab) -> Iterator[Figure]:
@@ -308,7 +315,7 @@ def measure_s5(lab: Lab) -> Iterator[Figure]:
     rows, warm = lab.size(1000, tiny=10), lab.size(300, tiny=5)
     with local_service(workers=1, quota=10**9) as service:
         found = [
-            lab.run_child("streaming.contexts", service, rows=rows, warm=warm, pid=service.pid)
+            lab.run_child("streaming.open_contexts", service, rows=rows, warm=warm, pid=service.pid)
             for _ in range(lab.limit_rounds(2))
         ]
     mb = statistics.median(one.more["service_mb"] for one in found)

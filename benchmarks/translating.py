@@ -72,8 +72,8 @@ def measure_t1(lab: Lab) -> Iterator[Figure]:
     # The service has one worker, because the engine alone uses one thread.
     with local_service(workers=1, quota=10**9) as service:
         for _ in range(lab.rounds):
-            alone.append(lab.run_child("translating.direct", rows=rows))
-            ours.append(lab.run_child("translating.through_the_service", service, rows=rows))
+            alone.append(lab.run_child("translating.translate_directly", rows=rows))
+            ours.append(lab.run_child("translating.translate_through_service", service, rows=rows))
     speeds = [one.wall_s / other.wall_s for one, other in zip(alone, ours, strict=True)]
     pace = statistics.median(one.rows / one.wall_s for one in alone)
     shares = [one.service_share for one in ours]

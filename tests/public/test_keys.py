@@ -237,7 +237,7 @@ def test_processes_of_the_local_service_get_no_key(place):
     place.set(API_KEY=key())
     with spf.local_service(workers=1, data=place.folder) as service:
         started = psutil.Process(service.pid)
-        processes = [started, *started.run_children(recursive=True)]
+        processes = [started, *started.children(recursive=True)]
         assert len(processes) > 1
         assert [one.cmdline() for one in processes if key() in one.environ().values()] == []
 

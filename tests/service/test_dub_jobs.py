@@ -242,7 +242,7 @@ def later(monkeypatch, seconds):
 
 
 def test_of_the_failed_jobs_of_a_key_the_newest_are_kept(rows, add, monkeypatch):
-    monkeypatch.setattr(chosen, "DUB_FAILED_JOBS", 2)
+    monkeypatch.setattr(chosen, "MAX_KEPT_FAILED_DUB_JOBS", 2)
     for number in range(4):
         add(f"poor{number}", targets=("pt-BR",) * 4)
         assert dub_jobs.take_job(rows, "me", Turns().next).status == "FAILED"
@@ -270,7 +270,7 @@ def test_keys_take_turns_inside_a_priority_in_every_process_and_after_a_restart(
 
 
 def test_a_key_has_a_bound_of_waiting_jobs_that_holds_for_corrections_too(rows, add, monkeypatch):
-    monkeypatch.setattr(chosen, "DUB_WAITING_JOBS", 2)
+    monkeypatch.setattr(chosen, "MAX_UNFINISHED_DUB_JOBS", 2)
     reviewed = add("qa", kind="QA", project_id="p", targets=("pt-BR",))
     dub_jobs.take_job(rows, "me", Turns().next)
     dub_jobs.end_job(rows, "qa", {"pt-BR": DONE})
@@ -293,7 +293,7 @@ def test_a_key_has_a_bound_of_waiting_jobs_that_holds_for_corrections_too(rows, 
 
 
 def test_a_job_is_corrected_a_hundred_times_for_each_locale(rows, add, monkeypatch):
-    monkeypatch.setattr(chosen, "DUB_CORRECTIONS", 1)
+    monkeypatch.setattr(chosen, "MAX_CORRECTIONS_PER_LOCALE", 1)
     job = add("qa", kind="QA", project_id="p")
     dub_jobs.take_job(rows, "me", Turns().next)
     dub_jobs.end_job(rows, "qa", {"pt-BR": DONE, "en-GB": DONE})

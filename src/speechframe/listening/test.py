@@ -183,7 +183,7 @@ class Test:
         listener
             Number or name of the listener.
         message
-            The page's message, with the kind ``begin`` or ``store_vote``.
+            The page's message, with the kind ``begin`` or ``vote``.
 
         Returns
         -------

@@ -89,7 +89,7 @@ def make_refusal(
 ) -> SettingsError:
     """Return a SettingsError for an error of pydantic.
 
-    `what` is a word for the kind of value, such as ``build_setting``. `known` are the allowed names. `set_in`
+    `what` is a word for the kind of value, such as ``setting``. `known` are the allowed names. `set_in`
     contains the place where a name was set. `hint` is added if the name is unknown.
     """
     first = _find_first_error(error)

@@ -257,7 +257,8 @@ def _read_records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> 
 
 
 def _collect_lines(record_lines: list[str], lines: Iterator[str]) -> Iterator[str]:
-    """Yield the first line of a record, `taken[0]`, and then further lines, which are appended to `hold_slot`."""
+    """Yield the first line of a record, `record_lines[0]`, and then further lines, which are appended to
+    `record_lines`."""
     yield record_lines[0]
     for line in lines:
         record_lines.append(line)

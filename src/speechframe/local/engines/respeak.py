@@ -75,7 +75,7 @@ def respeak_clip(
 ) -> Speech:
     """Return the text of a clip, spoken by another voice in the timing of the clip.
 
-    The result is exactly as long as the clip, unless ``rate`` or ``audio_duration_s`` of `make_conversion` change
+    The result is exactly as long as the clip, unless ``rate`` or ``audio_duration_s`` of `conversion` change
     the length. The silence before and after the speech is kept. With ``retain_prosody``, a pause of 0.3 s
     or more is also kept if a clause of the text ends near it. The speech between kept pauses then takes about
     as long as in the clip. Without ``retain_prosody`` the text is spoken as a whole. The intonation of the
