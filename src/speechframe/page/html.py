@@ -43,7 +43,8 @@ LINKED_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; media-src blob:; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Content-Security-Policy for pages of :func:`make_linked_page`. Such a page may only connect to its server."""
+"""Content-Security-Policy for pages of :func:`make_linked_page`. Such a page may only connect to its
+server."""
 
 _LINKED_TEMPLATE = """<!doctype html>
 <html lang="{lang}">

@@ -20,8 +20,8 @@ if sys.platform == "linux":
 CAN_SHARE_SLOTS = sys.platform == "linux"
 
 SLOT_BYTES_RANGE, USER_BYTES_RANGE = (0, 1 << 33), (1 << 33, 1 << 34)
-"""First byte of two ranges of the file, and the byte after their last. The bytes of `SLOT_BYTES_RANGE` are slots. Each
-user, which is one :class:`Slots` object, locks one byte of `USER_BYTES_RANGE`."""
+"""First byte of two ranges of the file, and the byte after their last. The bytes of `SLOT_BYTES_RANGE` are
+slots. Each user, which is one :class:`Slots` object, locks one byte of `USER_BYTES_RANGE`."""
 _MAX_PROCESS_IDS = 1 << 22
 """A number above all process ids of Linux. If processes in different containers have the same id, the bytes
 of their users are a multiple of this number apart."""

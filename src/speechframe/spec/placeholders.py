@@ -1,8 +1,8 @@
 r"""Find code in texts for people, such as placeholders, tags and URLs. Translations must not change code.
 
-:func:`find_code` returns everything that is certainly code. :func:`count_signs` counts everything else that looks like
-code, so that a translation with changed code of an unknown form can be refused. The forms belong to these
-frameworks:
+:func:`find_code` returns everything that is certainly code. :func:`count_signs` counts everything else that
+looks like code, so that a translation with changed code of an unknown form can be refused. The forms belong
+to these frameworks:
 
 ======================= ==================================================================================
 braces                  Python, .NET, Java and ICU messages, Rust, Fluent, Vue, Angular, i18next,

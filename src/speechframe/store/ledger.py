@@ -2,8 +2,8 @@
 
 A run writes its attempts to numbered segments of its journal. ``attempts/<run id>-<segment>.parquet``
 contains the attempts of one segment, equal to ``attempts/<segment>.parquet`` in the run's folder (columns:
-:data:`speechframe.store.schema.LEDGER_SCHEMA`). ``open/<run id>.json`` names the folder of a run, from the start of
-the run until all of its attempts are in the ledger.
+:data:`speechframe.store.schema.LEDGER_SCHEMA`). ``open/<run id>.json`` names the folder of a run, from the
+start of the run until all of its attempts are in the ledger.
 """
 
 import json

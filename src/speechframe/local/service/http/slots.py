@@ -109,8 +109,8 @@ class RequestSlots:
         Raises
         ------
         NoSlot
-            No slot became free within :data:`chosen.MAX_QUEUE_SECONDS`, or as many requests already wait as the
-            key has slots.
+            No slot became free within :data:`chosen.MAX_QUEUE_SECONDS`, or as many requests already wait as
+            the key has slots.
         """
         try:
             slot_key = self._take_or_raise(key, pool)
