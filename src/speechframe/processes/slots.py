@@ -115,7 +115,10 @@ class Slots:
         return _FLOCK_LAYOUT.unpack(fcntl.fcntl(self._file, command, order))[:4]
 
     def count_others(self, what: tuple[int, int]) -> int:
-        """Return the number of slots that other users hold (for `SLOT_BYTES_RANGE`), or of other users (for `USER_BYTES_RANGE`)."""
+        """Return the number of slots that other users hold, or the number of other users.
+
+        `what` is `SLOT_BYTES_RANGE` to count slots, or `USER_BYTES_RANGE` to count users.
+        """
         count, gaps = 0, [what]
         while self._file >= 0 and gaps:
             start, stop = gaps.pop()

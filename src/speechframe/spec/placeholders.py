@@ -135,9 +135,10 @@ def find_code(text: str, kinds: frozenset[str] = frozenset()) -> list[tuple[int,
 
 
 def count_signs(text: str) -> Counter[str]:
-    """Count the signs of code in a text. The pieces of :func:`find_code` must be removed from the text before.
+    """Count the signs of code in a text.
 
-    If the counts of a text and of its translation differ, the translation changed code of an unknown form.
+    The pieces of :func:`find_code` must be removed from the text before. If the counts of a text and of its
+    translation differ, the translation changed code of an unknown form.
 
     Examples
     --------

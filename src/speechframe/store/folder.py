@@ -329,8 +329,8 @@ def read_manifest(folder: Folder) -> Manifest:
     except (ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise StoreError(f"{folder.path}: {RUN_FILE} is damaged ({error}); restore it from a copy") from None
     raise RunMismatch(
-        f"{folder.path} has layout {layout!r}, this version reads layout {RUN_LAYOUT}: open it with the version "
-        "that made it, or make the run anew in another folder"
+        f"{folder.path} has layout {layout!r}, this version reads layout {RUN_LAYOUT}: open it with the "
+        "version that made it, or make the run anew in another folder"
     )
 
 

@@ -146,8 +146,8 @@ class _Quotes:
         """Return remarks for the user on the use of quotes."""
         breaks, broken = self.breaks, self.broken
         inside = (
-            f"{format_count(breaks, 'line')} of {name} inside a quoted field that begins on an earlier line, so "
-            'not rows (quoting="none" makes a row of each)'
+            f"{format_count(breaks, 'line')} of {name} inside a quoted field that begins on an earlier line, "
+            'so not rows (quoting="none" makes a row of each)'
         )
         unclosed = f"quotes of {name} are part of its texts, because a quote on line {broken} is not closed"
         return [*([inside] if breaks else []), *([unclosed] if broken else [])]
@@ -257,8 +257,10 @@ def _read_records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> 
 
 
 def _collect_lines(record_lines: list[str], lines: Iterator[str]) -> Iterator[str]:
-    """Yield the first line of a record, `record_lines[0]`, and then further lines, which are appended to
-    `record_lines`."""
+    """Yield the first line of a record, `record_lines[0]`, and then further lines.
+
+    The further lines are appended to `record_lines`.
+    """
     yield record_lines[0]
     for line in lines:
         record_lines.append(line)

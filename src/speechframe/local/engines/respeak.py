@@ -126,7 +126,8 @@ def respeak_clip(
     places = _compute_starts_s(spans, [len(part.samples) / rate_hz for part in said], frames / rate_hz)
     if language and get_language(language) != get_language(conversion.locale):
         warnings.append(
-            f"the text is in {get_display_name(language)} and was read as {get_display_name(conversion.locale)}"
+            f"the text is in {get_display_name(language)} and was read as "
+            f"{get_display_name(conversion.locale)}"
         )
     return _join_parts(said, places, frames, rate_hz, warnings)
 
