@@ -68,7 +68,7 @@ def measure_v1(lab: Lab) -> Iterator[Figure]:
     costs = [(one.cpu_s + one.more["service_cpu_s"]) / one.more["audio_s"] for one in found]
     what = "CPU-seconds of caller, service and worker for a second of changed audio, clips of 5 s"
     shares = [one.service_share for one in found]
-    yield Figure.of("V1", what, costs, "s", at_most(0.15), "a second of audio", shares)
+    yield Figure.from_rounds("V1", what, costs, "s", at_most(0.15), "a second of audio", shares)
 
 
 def _make_clips(service, folder: Path) -> list[str]:

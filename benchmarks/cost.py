@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from benchmarks.lab import JobResult, Lab
 from benchmarks.report import Figure, at_most
-from benchmarks.texts import CHARACTERS
+from benchmarks.texts import TEXT_CHARACTERS
 
 CALLS_IN_FLIGHT = 15
 """Number of calls in flight."""
@@ -33,7 +33,7 @@ def _measure_format(
     """
     job = {
         "rows": rows,
-        "characters": CHARACTERS[format, 60_000],
+        "characters": TEXT_CHARACTERS[format, 60_000],
         "format": format,
         "warm": lab.size(100, 10),
     }
@@ -60,7 +60,7 @@ def _measure_format(
     for name, peer in (("bare loop", loops), ("naive notebook", notebooks)):
         ratios = [one.wall_s / other.wall_s for one, other in zip(ours, peer, strict=True)]
         what = f"wall time of the whole job, {format}"
-        yield Figure.of("E60", what, ratios, "x", None, name, _list_service_shares(ours))
+        yield Figure.from_rounds("E60", what, ratios, "x", None, name, _list_service_shares(ours))
 
 
 def _make_cpu_ratio(
@@ -70,7 +70,7 @@ def _make_cpu_ratio(
     if ran:
         what = f"{what}: {_compute_us_per_row(ran):.0f} us a row"
     target = None if bound is None else at_most(bound)
-    return Figure.of(
+    return Figure.from_rounds(
         id,
         what,
         ratios,

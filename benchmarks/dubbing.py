@@ -73,8 +73,12 @@ def measure_d1(lab: Lab) -> Iterator[Figure]:
         shares.append(ours.cpu_s / alone.cpu_s)
         works.append(ours.cpu_s / SAMPLE_S)
     what = f"processor time of a dub ({TARGET_LOCALE}, {SAMPLE_S:g} s)"
-    yield Figure.of("D1", what, shares, "x", at_most(1.15), "recogniser, translator and voices alone", [])
-    yield Figure.of("D1", "the same, for each second of the sample", works, "s", None, "real time", [])
+    yield Figure.from_rounds(
+        "D1", what, shares, "x", at_most(1.15), "recogniser, translator and voices alone", []
+    )
+    yield Figure.from_rounds(
+        "D1", "the same, for each second of the sample", works, "s", None, "real time", []
+    )
 
 
 ROWS = {"D1": measure_d1}

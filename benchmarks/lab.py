@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from benchmarks.texts import lines
+from benchmarks.texts import make_lines
 from speechframe.testing import FaultyService
 
 PROJECT_ROOT = Path(__file__).parents[1]
@@ -167,7 +167,7 @@ class Lab:
         path = Path(folder, "texts.csv")
         with path.open("w", encoding="utf-8") as file:
             file.write("text\n")
-            file.writelines(f'"{text}"\n' for text in lines(rows, characters))
+            file.writelines(f'"{text}"\n' for text in make_lines(rows, characters))
         return str(path)
 
     def run_child(

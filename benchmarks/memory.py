@@ -3,10 +3,10 @@
 import statistics
 from collections.abc import Iterator
 
-from benchmarks.cost import IN_FLIGHT
+from benchmarks.cost import CALLS_IN_FLIGHT
 from benchmarks.lab import BrokenRowError, JobResult, Lab
 from benchmarks.report import Figure, at_most
-from benchmarks.texts import CHARACTERS
+from benchmarks.texts import TEXT_CHARACTERS
 
 MILLION = 1_000_000
 
@@ -21,9 +21,11 @@ def measure_m1(lab: Lab) -> Iterator[Figure]:
     shares = [one.service_share for one in (*small, *large)]
     reference = f"{few:,} rows, {statistics.median(one.over_mb for one in small):.0f} MB"
     what = f"peak memory over import, {many:,} rows of 60 KB"
-    yield Figure.of("M1", what, [one.over_mb for one in large], "MB", at_most(120), reference, shares)
+    yield Figure.from_rounds(
+        "M1", what, [one.over_mb for one in large], "MB", at_most(120), reference, shares
+    )
     growths = [100 * (more.over_mb / less.over_mb - 1) for more, less in zip(large, small, strict=True)]
-    yield Figure.of("M1", "the same: growth", growths, "%", at_most(5.0), reference, shares)
+    yield Figure.from_rounds("M1", "the same: growth", growths, "%", at_most(5.0), reference, shares)
 
 
 def measure_m2(lab: Lab) -> Iterator[Figure]:
@@ -33,15 +35,17 @@ def measure_m2(lab: Lab) -> Iterator[Figure]:
     ran = _generate(lab, last, "FLAC", 2_000, from_row=first)
     what = f"growth of memory from row {first:,} to {last:,}, 2 KB a row"
     reference = f"at row {first:,}, {ran.more['late_mb']:.0f} MB"
-    yield Figure.of("M2", what, [ran.more["growth_mb"]], "MB", at_most(30), reference, [ran.service_share])
+    yield Figure.from_rounds(
+        "M2", what, [ran.more["growth_mb"]], "MB", at_most(30), reference, [ran.service_share]
+    )
 
 
 def _generate(lab: Lab, rows: int, format: str, audio_bytes: int, from_row: int = 0) -> JobResult:
     with lab.run_service(audio_bytes=audio_bytes) as service, lab.folder() as folder:
-        table = lab.table(rows, CHARACTERS[format, audio_bytes], folder)
+        table = lab.table(rows, TEXT_CHARACTERS[format, audio_bytes], folder)
         return lab.run_child(
             "jobs.generate_file", service, table=table, format=format, folder=folder, from_row=from_row,
-            max_concurrency=IN_FLIGHT, max_credits=10.0**9,
+            max_concurrency=CALLS_IN_FLIGHT, max_credits=10.0**9,
         )  # fmt: skip
 
 
@@ -66,11 +70,13 @@ def measure_r1(lab: Lab) -> Iterator[Figure]:
     what = f"CPU of scanning the keys of {rows:,} finished rows, scaled to a million"
     raw_s = statistics.median(one.cpu_s * MILLION / rows for one in raws)
     per_million = [one.cpu_s * MILLION / rows for one in scans]
-    yield Figure.of("R1", what, per_million, "s", at_most(1.0), f"raw reader, {raw_s:.2f} s")
+    yield Figure.from_rounds("R1", what, per_million, "s", at_most(1.0), f"raw reader, {raw_s:.2f} s")
     a_row = [one.cpu_s / rows * 1e6 for one in wholes]
-    yield Figure.of("R1", "CPU of the whole resume, a row", a_row, "us", at_most(20), "all rows are finished")
+    yield Figure.from_rounds(
+        "R1", "CPU of the whole resume, a row", a_row, "us", at_most(20), "all rows are finished"
+    )
     over = [one.over_mb for one in wholes]
-    yield Figure.of("R1", "its peak memory over import", over, "MB", at_most(250), f"{rows:,} rows")
+    yield Figure.from_rounds("R1", "its peak memory over import", over, "MB", at_most(250), f"{rows:,} rows")
 
 
 ROWS = {"M1": measure_m1, "M2": measure_m2, "R1": measure_r1}

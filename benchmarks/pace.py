@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.lab import BrokenRowError, JobResult, Lab
 from benchmarks.report import Figure, at_least, at_most
-from benchmarks.texts import CHARACTERS
+from benchmarks.texts import TEXT_CHARACTERS
 from speechframe.testing import Books, Fixed, Lognormal
 
 MEAN_LATENCY_S = 0.2
@@ -28,7 +28,7 @@ _PHASE_S = 10.0
 _CHANGING_CAPS = (15, 30, 5, 15)
 """Caps of the service in W2, one after the other. Each lasts `_PHASE_S` seconds."""
 
-_COMMON_ARGUMENTS: dict[str, Any] = {"characters": CHARACTERS["WAV", 60_000], "format": "WAV"}
+_COMMON_ARGUMENTS: dict[str, Any] = {"characters": TEXT_CHARACTERS["WAV", 60_000], "format": "WAV"}
 """Arguments of all jobs."""
 
 
@@ -108,12 +108,12 @@ def _measure_utilisation(
     reference = f"bare loop of {cap} workers, {statistics.median(seen.utilisation for seen in bare):.3f}"
     what = f"utilisation of a cap of {cap}, {rows:,} rows of {MEAN_LATENCY_S * 1000:.0f} ms{name}"
     shares = _list_service_shares(ours)
-    yield Figure.of(
+    yield Figure.from_rounds(
         id, what, [seen.utilisation for seen in ours], "share", at_least(bound), reference, shares
     )
     ratios = [one.utilisation / other.utilisation for one, other in zip(ours, bare, strict=True)]
     target = None if least is None else at_least(least)
-    yield Figure.of(id, "the same against the bare loop", ratios, "x", target, reference, shares)
+    yield Figure.from_rounds(id, "the same against the bare loop", ratios, "x", target, reference, shares)
 
 
 def measure_u15(lab: Lab) -> Iterator[Figure]:
@@ -149,9 +149,9 @@ def measure_w1(lab: Lab) -> Iterator[Figure]:
     refused, shares = [seen.refused_percent for seen in ours], _list_service_shares(ours)
     what = f"cap unknown ({ALLOWED_CALLS} allowed, true {TRUE_CAP}), {rows:,} rows: refused"
     peer = f"tenacity alone, {statistics.median(seen.refused_percent for seen in alone):.0f} %"
-    yield Figure.of("W1", what, refused, "%", at_most(2.0), peer, shares)
+    yield Figure.from_rounds("W1", what, refused, "%", at_most(2.0), peer, shares)
     slower = [one.seconds / other.seconds for one, other in zip(ours, known, strict=True)]
-    yield Figure.of(
+    yield Figure.from_rounds(
         "W1",
         "the same: time",
         slower,
@@ -162,7 +162,7 @@ def measure_w1(lab: Lab) -> Iterator[Figure]:
     )
     faster = [other.seconds / one.seconds for one, other in zip(ours, alone, strict=True)]
     peer = f"tenacity alone, {_compute_median_s(alone):.1f} s"
-    yield Figure.of("W1", "the same: times faster", faster, "x", at_least(2.7), peer, shares)
+    yield Figure.from_rounds("W1", "the same: times faster", faster, "x", at_least(2.7), peer, shares)
 
 
 def measure_w2(lab: Lab) -> Iterator[Figure]:
@@ -181,10 +181,10 @@ def measure_w2(lab: Lab) -> Iterator[Figure]:
         f"what is allowed, {phase_s:g} s each",
     )
     used, refused = [seen.utilisation for seen in found], [seen.refused_percent for seen in found]
-    yield Figure.of(
+    yield Figure.from_rounds(
         "W2", f"{what}: utilisation", used, "share", at_least(0.85), reference, _list_service_shares(found)
     )
-    yield Figure.of(
+    yield Figure.from_rounds(
         "W2", f"{what}: refused", refused, "%", at_most(2.5), "all calls", _list_service_shares(found)
     )
 
@@ -204,9 +204,9 @@ def measure_w3(lab: Lab) -> Iterator[Figure]:
     what, shares = f"{PROCESS_COUNT} processes, one key, unknown cap {TRUE_CAP}", _list_service_shares(four)
     rates = [single.seconds / many.seconds for single, many in zip(one, four, strict=True)]
     peer = f"one process, {_compute_median_s(one):.1f} s"
-    yield Figure.of("W3", f"{what}: rate", rates, "x", at_least(0.95), peer, shares)
+    yield Figure.from_rounds("W3", f"{what}: rate", rates, "x", at_least(0.95), peer, shares)
     peer = f"one process, {statistics.median(seen.refused_percent for seen in one):.1f} %"
-    yield Figure.of(
+    yield Figure.from_rounds(
         "W3", f"{what}: refused", [seen.refused_percent for seen in four], "%", at_most(3.0), peer, shares
     )
 
@@ -223,7 +223,7 @@ def measure_w4(lab: Lab) -> Iterator[Figure]:
         raise BrokenRowError("the service sent no Retry-After, so no retry could be too early")
     early = [float(seen.books.early_retries) for seen in found]
     what = "retries earlier than Retry-After (seconds, decimal, date)"
-    yield Figure.of(
+    yield Figure.from_rounds(
         "W4", what, early, "count", at_most(0), f"{refused} answers 429 and 503", _list_service_shares(found)
     )
 
@@ -237,10 +237,10 @@ def measure_w5(lab: Lab) -> Iterator[Figure]:
     ]
     what, peer = f"two processes, one key, unknown cap {TRUE_CAP}", "what is allowed"
     used, refused = [seen.utilisation for seen in found], [seen.refused_percent for seen in found]
-    yield Figure.of(
+    yield Figure.from_rounds(
         "W5", f"{what}: utilisation", used, "share", at_least(0.88), peer, _list_service_shares(found)
     )
-    yield Figure.of(
+    yield Figure.from_rounds(
         "W5", f"{what}: refused", refused, "%", at_most(4.5), "all calls", _list_service_shares(found)
     )
 

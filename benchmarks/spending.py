@@ -37,8 +37,8 @@ def measure_q1(lab: Lab) -> Iterator[Figure]:
         raise BrokenRowError(f"not exactly {rows} attempts were summed up")
     what = f"summing up {rows:,} attempts by day, team and operation"
     ratios = [one.wall_s / other.wall_s for one, other in zip(ours, hands, strict=True)]
-    yield Figure.of("Q1", what, ratios, "x", at_most(5.0), "DuckDB")
-    yield Figure.of(
+    yield Figure.from_rounds("Q1", what, ratios, "x", at_most(5.0), "DuckDB")
+    yield Figure.from_rounds(
         "Q1",
         "its peak memory over import",
         [one.over_mb for one in ours],

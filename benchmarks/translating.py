@@ -78,7 +78,9 @@ def measure_t1(lab: Lab) -> Iterator[Figure]:
     pace = statistics.median(one.rows / one.wall_s for one in alone)
     shares = [one.service_share for one in ours]
     what = f"texts a second through one worker, calls of {CALL_TEXTS}"
-    yield Figure.of("T1", what, speeds, "x", at_least(0.8), f"the engine alone, {pace:.0f} texts/s", shares)
+    yield Figure.from_rounds(
+        "T1", what, speeds, "x", at_least(0.8), f"the engine alone, {pace:.0f} texts/s", shares
+    )
 
 
 ROWS = {"T1": measure_t1}

@@ -94,7 +94,7 @@ ENTRIES = {
     "user part of the file": lambda at: (at.toml(f'base_url = "{address()}"'), spf.voices()),
     "unknown profile": lambda at: (at.toml("[profiles.a]", f'api_key = "{key()}"'), read_settings(profile="b")),
     "bad profile": lambda at: (at.toml("[profiles.a]", f'api_key = "{key()}"', "regions = 5"), read_settings(profile="a")),
-    "service that is none": lambda at: spf.aio._settings.resolve(service=5, api_key=key()),
+    "service that is none": lambda at: spf.aio._settings.resolve_settings(service=5, api_key=key()),
     "client": lambda at: Client(api_key=key(), base_url="nonsense"),
     "sync client with a user part": lambda at: SyncClient(api_key="other", base_url=address()),
     "sync client's options": lambda at: SyncClient(api_key=key(), base_url=ADDRESS, speed=3),
