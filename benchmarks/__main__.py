@@ -10,7 +10,7 @@ from pathlib import Path
 import benchmarks
 from benchmarks import changing, cost, dubbing, memory, pace, reading, sound, spending, streaming, translating
 from benchmarks.lab import BrokenRowError, Lab
-from benchmarks.report import Figure, describe_machine, format_table_line, list_remarks
+from benchmarks.report import TABLE_HEADER, Figure, describe_machine, format_table_line, list_remarks
 
 ROWS = {
     **pace.ROWS,

@@ -58,8 +58,8 @@ def read_service_cpu_s(pid: int) -> float:
 
 def measure_v1(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row V1."""
-    rows = lab.size(40, tiny=2)
-    with local_service(workers=1, quota=10**9) as service, lab.folder() as folder:
+    rows = lab.limit_rows(40, tiny=2)
+    with local_service(workers=1, quota=10**9) as service, lab.make_folder() as folder:
         clips = _make_clips(service, Path(folder))
         found = [
             lab.run_child("changing.change_through_service", service, clips=clips, rows=rows, pid=service.pid)

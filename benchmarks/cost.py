@@ -13,9 +13,9 @@ CALLS_IN_FLIGHT = 15
 
 def measure_e60(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row E60."""
-    yield from _measure_format(lab, "WAV", lab.size(2000), bare=1.3, naive=1.0, unchecked=0.9)
+    yield from _measure_format(lab, "WAV", lab.limit_rows(2000), bare=1.3, naive=1.0, unchecked=0.9)
     # FLAC does not have targets, because only speechframe decodes the audio (to check it), and the references do not.
-    yield from _measure_format(lab, "FLAC", lab.size(2000))
+    yield from _measure_format(lab, "FLAC", lab.limit_rows(2000))
 
 
 def _measure_format(
@@ -35,7 +35,7 @@ def _measure_format(
         "rows": rows,
         "characters": TEXT_CHARACTERS[format, 60_000],
         "format": format,
-        "warm": lab.size(100, 10),
+        "warm": lab.limit_rows(100, 10),
     }
     loop = {**job, "workers": CALLS_IN_FLIGHT}
     whole = {**job, "max_concurrency": CALLS_IN_FLIGHT, "max_credits": 1e6}
@@ -43,13 +43,13 @@ def _measure_format(
     with lab.run_service(quota=10**9) as service:
         for _ in range(lab.rounds):
             loops.append(lab.run_child("references.run_bare_loop", service, **loop))
-            with lab.folder() as folder:
+            with lab.make_folder() as folder:
                 ours.append(lab.run_child("jobs.generate", service, folder=folder, **whole))
-            with lab.folder() as folder:
+            with lab.make_folder() as folder:
                 notebooks.append(lab.run_child("notebook.run_naive_notebook", service, folder=folder, **loop))
-            with lab.folder() as folder:
+            with lab.make_folder() as folder:
                 tuned.append(lab.run_child("jobs.generate", service, tuned=True, folder=folder, **whole))
-            with lab.folder() as folder:
+            with lab.make_folder() as folder:
                 given = {**whole, "truth_checks": False}
                 trusting.append(lab.run_child("jobs.generate", service, folder=folder, **given))
     what = f"CPU of the whole job, {format}"

@@ -67,7 +67,7 @@ def measure_d1(lab: Lab) -> Iterator[Figure]:
     given = "\n\n".join(script.split("\n\n")[:2]) if lab.tiny else None
     shares, works = [], []
     for _ in range(lab.rounds):
-        with lab.folder() as folder:
+        with lab.make_folder() as folder:
             ours = lab.run_child("dubbing.dub_sample", folder=str(folder), script=given)
         alone = lab.run_child("dubbing.run_engines", dubbed=ours.more["lines"], recognise=given is None)
         shares.append(ours.cpu_s / alone.cpu_s)

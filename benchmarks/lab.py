@@ -202,7 +202,7 @@ class Lab:
             busy_s = _read_cpu_s(service)
             for child in started:
                 child.start()
-            results = [child.result() for child in started]
+            results = [child.read_result() for child in started]
             busy_s = _read_cpu_s(service) - busy_s
         longest_s = max(values["wall_s"] for values in results)
         for own, values in zip(arguments, results, strict=True):

@@ -13,7 +13,7 @@ MILLION = 1_000_000
 
 def measure_m1(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row M1, the peak memory of two runs of different length."""
-    few, many = lab.size(20_000, 40), lab.size(40_000, 80)
+    few, many = lab.limit_rows(20_000, 40), lab.limit_rows(40_000, 80)
     small, large = [], []
     for _ in range(lab.limit_rounds(2)):
         small.append(_generate(lab, few, "WAV", 60_000))
@@ -30,8 +30,8 @@ def measure_m1(lab: Lab) -> Iterator[Figure]:
 
 def measure_m2(lab: Lab) -> Iterator[Figure]:
     """Yield the figure of the row M2, the growth of memory during a long run."""
-    last = lab.size(MILLION if lab.long else 150_000, 40)
-    first = lab.size(50_000, 0)
+    last = lab.limit_rows(MILLION if lab.long else 150_000, 40)
+    first = lab.limit_rows(50_000, 0)
     ran = _generate(lab, last, "FLAC", 2_000, from_row=first)
     what = f"growth of memory from row {first:,} to {last:,}, 2 KB a row"
     reference = f"at row {first:,}, {ran.more['late_mb']:.0f} MB"
@@ -41,8 +41,8 @@ def measure_m2(lab: Lab) -> Iterator[Figure]:
 
 
 def _generate(lab: Lab, rows: int, format: str, audio_bytes: int, from_row: int = 0) -> JobResult:
-    with lab.run_service(audio_bytes=audio_bytes) as service, lab.folder() as folder:
-        table = lab.table(rows, TEXT_CHARACTERS[format, audio_bytes], folder)
+    with lab.run_service(audio_bytes=audio_bytes) as service, lab.make_folder() as folder:
+        table = lab.write_table(rows, TEXT_CHARACTERS[format, audio_bytes], folder)
         return lab.run_child(
             "jobs.generate_file", service, table=table, format=format, folder=folder, from_row=from_row,
             max_concurrency=CALLS_IN_FLIGHT, max_credits=10.0**9,
@@ -51,10 +51,10 @@ def _generate(lab: Lab, rows: int, format: str, audio_bytes: int, from_row: int 
 
 def measure_r1(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row R1, the cost of resuming a run whose rows are all finished."""
-    rows = lab.size(MILLION if lab.long else 100_000, 100)
+    rows = lab.limit_rows(MILLION if lab.long else 100_000, 100)
     scans, raws, wholes = [], [], []
-    with lab.run_service(audio_bytes=2_000) as service, lab.folder() as folder:
-        table = lab.table(rows, 8, folder)
+    with lab.run_service(audio_bytes=2_000) as service, lab.make_folder() as folder:
+        table = lab.write_table(rows, 8, folder)
         path = lab.run_child("stored.build_finished", service, table=table, folder=folder).more["path"]
         for _ in range(lab.rounds):
             scans.append(lab.run_child("stored.scan_keys", path=path))

@@ -61,7 +61,7 @@ def _run_observed(lab: Lab, job: str, knobs: dict[str, Any], *arguments: dict[st
         )
         own = [{**_COMMON_ARGUMENTS, **given} for given in arguments]
         if job.startswith("jobs."):
-            own = [{**given, "folder": stack.enter_context(lab.folder())} for given in own]
+            own = [{**given, "folder": stack.enter_context(lab.make_folder())} for given in own]
         ran = lab.run_children(job, service, own)
         books = service.books()
         wanted = sum(given["rows"] for given in arguments)
@@ -99,7 +99,7 @@ def _measure_utilisation(
 
     A job lasts `latencies` times the latency of a call, so that its start and its end count little.
     """
-    rows = lab.size(cap * latencies)
+    rows = lab.limit_rows(cap * latencies)
     knobs = {"cap": cap, "publish_cap": True, **knobs}
     ours, bare = [], []
     for _ in range(lab.rounds if latencies <= 100 else lab.limit_rounds(2)):
@@ -133,7 +133,7 @@ def measure_u100(lab: Lab) -> Iterator[Figure]:
 
 def measure_w1(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row W1, with one process and an unknown cap."""
-    rows = lab.size(TRUE_CAP * 60)
+    rows = lab.limit_rows(TRUE_CAP * 60)
     knobs = {"cap": TRUE_CAP}
     ours, known, alone = [], [], []
     for _ in range(lab.limit_rounds(2)):
@@ -169,7 +169,7 @@ def measure_w2(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row W2, with an unknown cap that changes."""
     phase_s = 0.3 if lab.tiny else _PHASE_S
     # The rows are 92 % of what the caps allow, so that all rows end before the last phase ends.
-    rows = lab.size(int(0.92 * sum(_CHANGING_CAPS) * _PHASE_S / MEAN_LATENCY_S), tiny=60)
+    rows = lab.limit_rows(int(0.92 * sum(_CHANGING_CAPS) * _PHASE_S / MEAN_LATENCY_S), tiny=60)
     knobs = {
         "cap": _CHANGING_CAPS[0],
         "cap_plan": [(number * phase_s, cap) for number, cap in enumerate(_CHANGING_CAPS)],
@@ -191,7 +191,7 @@ def measure_w2(lab: Lab) -> Iterator[Figure]:
 
 def measure_w3(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row W3, with several processes that share one key and an unknown cap."""
-    part = lab.size(TRUE_CAP * 60) // PROCESS_COUNT
+    part = lab.limit_rows(TRUE_CAP * 60) // PROCESS_COUNT
     knobs = {"cap": TRUE_CAP}
     whole = {"rows": PROCESS_COUNT * part, "max_concurrency": ALLOWED_CALLS}
     parts = [
@@ -216,7 +216,7 @@ def measure_w4(lab: Lab) -> Iterator[Figure]:
     knobs = {"cap": TRUE_CAP, "retry_after": "mixed", "faults": {"429": 0.08, "503": 0.02}}
     # The service answers ten times as fast as in other rows, because the waits before retries take long enough.
     knobs |= {"retry_after_s": 0.2 if lab.tiny else 1.0, "latency": Lognormal(MEAN_LATENCY_S / 10)}
-    job = {"rows": lab.size(240), "max_concurrency": ALLOWED_CALLS}
+    job = {"rows": lab.limit_rows(240), "max_concurrency": ALLOWED_CALLS}
     found = [_run_observed(lab, "jobs.generate", knobs, job) for _ in range(lab.limit_rounds(2))]
     refused = sum(seen.books.statuses.get(status, 0) for seen in found for status in (429, 503))
     if not refused:
@@ -230,7 +230,7 @@ def measure_w4(lab: Lab) -> Iterator[Figure]:
 
 def measure_w5(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row W5, with two processes that share one key and an unknown cap."""
-    part = lab.size(TRUE_CAP * 60) // 2
+    part = lab.limit_rows(TRUE_CAP * 60) // 2
     parts = [{"rows": part, "first": n * part, "max_concurrency": ALLOWED_CALLS} for n in range(2)]
     found = [
         _run_observed(lab, "jobs.generate", {"cap": TRUE_CAP}, *parts) for _ in range(lab.limit_rounds(2))

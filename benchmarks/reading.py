@@ -67,7 +67,7 @@ async def _send_bodies(clock, to, rows, pid):
 def measure_l1(lab: Lab) -> Iterator[Figure]:
     """Yield the figure of the row L1."""
     with local_service(workers=1) as service:
-        job = {"rows": lab.size(100, tiny=2) * len(BODIES), "pid": service.pid}
+        job = {"rows": lab.limit_rows(100, tiny=2) * len(BODIES), "pid": service.pid}
         found = [lab.run_child("reading.send_bodies", service, **job) for _ in range(lab.rounds)]
     ratios, names = [], []
     for ran in found:

@@ -28,8 +28,8 @@ from read_parquet('{folder}/attempts/*.parquet') group by all
 
 def measure_q1(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row Q1."""
-    rows = lab.size(10_000_000, 1000)
-    with lab.folder() as folder:
+    rows = lab.limit_rows(10_000_000, 1000)
+    with lab.make_folder() as folder:
         _write_ledger(Path(folder), rows)
         ours = [lab.run_child("spending.sum_with_speechframe", folder=str(folder)) for _ in range(lab.rounds)]
         hands = [lab.run_child("spending.sum_with_duckdb", folder=str(folder)) for _ in range(lab.rounds)]

@@ -44,12 +44,12 @@ def _write_answers(run) -> int:
         for key in batch.column(0).to_pylist():
             now = time.time()
             part = {"request_key": key, "take": 0, "price": 90, "millicredits": 90}
-            log.sent(key, 1, "global", now, [part])
+            log.write_sent(key, 1, "global", now, [part])
             row = {
                 "request_key": key, "take": 0, "status": "done", "credits": 0.09, "attempts": 1,
                 "finished_at": now, "format": "WAV", "audio": f"{key}.wav",
             }  # fmt: skip
-            log.ended(key, "done", [Ended(90, "computed", row, b"RIFF")])
+            log.write_end(key, "done", [Ended(90, "computed", row, b"RIFF")])
             rows += 1
             if log.is_full:
                 parts.convert_segment(run.folder, log.begin_next_segment()(), columns)

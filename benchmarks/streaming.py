@@ -185,7 +185,7 @@ def measure_s2(lab: Lab) -> Iterator[Figure]:
 
 
 def _compare_first_audio(lab: Lab, id: str, way: str, name: str) -> Iterator[Figure]:
-    job = {"rows": lab.size(60, tiny=3), "sentences": 3}
+    job = {"rows": lab.limit_rows(60, tiny=3), "sentences": 3}
     own, ours = [], []
     with local_service(workers=1, quota=10**9) as service:
         for _ in range(lab.rounds):
@@ -262,7 +262,7 @@ def measure_s3(lab: Lab) -> Iterator[Figure]:
 
 def measure_s4(lab: Lab) -> Iterator[Figure]:
     """Yield the figure of the row S4, the processor time of WebSockets compared with HTTP streams."""
-    job = {"rows": lab.size(50, tiny=2), "sentences": 6}
+    job = {"rows": lab.limit_rows(50, tiny=2), "sentences": 6}
     ours, peer = [], []
     with local_service(workers=1, quota=10**9) as service:
         for _ in range(lab.rounds):
@@ -312,7 +312,7 @@ def _list_processes(pid: int) -> list[psutil.Process]:
 
 def measure_s5(lab: Lab) -> Iterator[Figure]:
     """Yield the figure of the row S5, the growth of the service's memory over many contexts."""
-    rows, warm = lab.size(1000, tiny=10), lab.size(300, tiny=5)
+    rows, warm = lab.limit_rows(1000, tiny=10), lab.limit_rows(300, tiny=5)
     with local_service(workers=1, quota=10**9) as service:
         found = [
             lab.run_child("streaming.open_contexts", service, rows=rows, warm=warm, pid=service.pid)

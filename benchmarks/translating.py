@@ -67,7 +67,7 @@ async def _translate_through_service(clock, to, rows):
 
 def measure_t1(lab: Lab) -> Iterator[Figure]:
     """Yield the figure of the row T1."""
-    rows = lab.size(1000)
+    rows = lab.limit_rows(1000)
     ours, alone = [], []
     # The service has one worker, because the engine alone uses one thread.
     with local_service(workers=1, quota=10**9) as service:

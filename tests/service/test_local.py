@@ -311,8 +311,8 @@ async def test_the_shared_service_is_one_a_folder_and_made_anew_when_it_died(
 
 SHARED = """
     import json, sys
-    from speechframe.local.start import shared_service
-    service = shared_service()
+    from speechframe.local.start import get_shared_service
+    service = get_shared_service()
     said = {"url": service.url, "key": service.api_key.get_secret_value(), "pid": service.pid}
     print(json.dumps(said), flush=True)
     sys.stdin.read()
@@ -374,7 +374,7 @@ def test_after_a_fork_the_child_gets_a_service_of_its_own_and_leaves_ours_alone(
 
 @pytest.mark.slow
 def test_at_exit_the_shared_service_ends(plugins, tmp_path, tools):
-    code = "import sys, json; from speechframe.local.start import shared_service; print(shared_service().pid, flush=True)"
+    code = "import sys, json; from speechframe.local.start import get_shared_service; print(get_shared_service().pid, flush=True)"
     with run_parent(code, SPEECHFRAME_SERVICE=str(tmp_path)) as parent:
         pid = int(parent.stdout.readline())
     assert not tools.alive(pid)

@@ -417,7 +417,7 @@ def test_a_verdict_is_of_the_take_that_is_heard(tmp_path, was_open):
     assert [row["is_old"] for row in widget.rows] == [False, True]
     widget.on_review(said_of(widget.rows[1], "keep"))
     said = run.reviews.iloc[-1]
-    heard = hashlib.sha256(widget.shelf.clip(widget.opened["id"]).audio).hexdigest()
+    heard = hashlib.sha256(widget.shelf.read_clip(widget.opened["id"]).audio).hexdigest()
     assert (said["verdict"], said["sha256"], said["is_current"]) == ("keep", heard, True)
     widget.close()
 

@@ -198,7 +198,7 @@ def test_as_one_file_it_plays_without_any_network(page, service, tmp_path):
 def test_without_a_front_end_all_of_it_is_read(service, fields):
     player = play(spf.stream(FIRST + SECOND, voice="ivy", service=service, **fields)).wait()
     samples = player.stream.samples()
-    clip = player.shelf.clip("0")
+    clip = player.shelf.read_clip("0")
     assert player.stream.is_complete
     assert player.stream.text == FIRST + SECOND
     assert player.to_text() == f"<StreamPlayer: complete, {player.stream.summary.audio_seconds:.1f} s>"

@@ -386,7 +386,7 @@ class BothEnds(RuleBasedStateMachine):
         if self.service is None and self.client.needs_connection:
             self.service = Contexts(self.service_slots, now_s=self.now_s, trace_id="t")
             self.client.record_connection()
-        for frame in self.client.frames(now_s=self.now_s):
+        for frame in self.client.take_frames(now_s=self.now_s):
             self.take(self.service.receive(encode_frame(frame), now_s=self.now_s))
 
     @rule()
