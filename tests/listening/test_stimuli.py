@@ -64,7 +64,7 @@ def material(**clips):
 
 
 def wav(stimuli, condition, place="0/A"):
-    return stimuli.audio(stimuli.make_opaque_id("i", condition, listener="listener-01", place=place))[0]
+    return stimuli.read_audio(stimuli.make_opaque_id("i", condition, listener="listener-01", place=place))[0]
 
 
 def heard(stimuli, condition):

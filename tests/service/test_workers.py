@@ -185,7 +185,7 @@ async def test_a_worker_that_grew_too_large_is_replaced_after_its_answer(pool, t
 @with_pool
 async def test_a_full_queue_says_so_before_anything_is_done(pool, hold, tools):
     running = [asyncio.ensure_future(pool.run(job(hold.text), limit_s=60)) for _ in range(4)]
-    await tools.until(lambda: hold.begun() and pool.figures()["waiting"] == 3)
+    await tools.until(lambda: hold.begun() and pool.count_workers()["waiting"] == 3)
     with pytest.raises(Saturated):
         pool.check_room()
     with pytest.raises(Saturated):
@@ -201,11 +201,11 @@ async def test_a_cancelled_job_leaves_the_queue(pool, hold, tools):
     running = asyncio.ensure_future(pool.run(job(hold.text), limit_s=60))
     await tools.until(hold.begun)
     waiting = [asyncio.ensure_future(pool.run(job("hang"), limit_s=600)) for _ in range(2)]
-    await tools.until(lambda: pool.figures()["waiting"] == 2)
+    await tools.until(lambda: pool.count_workers()["waiting"] == 2)
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert pool.figures()["waiting"] == 0
+    assert pool.count_workers()["waiting"] == 0
     hold.let_go()
     await running
     await asyncio.wait_for(pool.run(job("hello"), limit_s=60), 60)
