@@ -220,7 +220,7 @@ def open_budget(
     in this file is read from the ledger at the start. A remote ledger is read again each time this run has
     written a part (one Parquet file of results). So a limit can be exceeded only together with other
     machines. The excess is at most their spending between two parts of this run, plus the amount allotted to
-    this run (:data:`~speechframe.store.budgets.SHARE`).
+    this run (:data:`~speechframe.store.budgets.REST_DIVISOR`).
     """
     attempts = read_all_attempts(folder, BUDGET_COLUMNS)
     is_remote = ledger.work != ledger.path

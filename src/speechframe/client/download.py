@@ -145,7 +145,7 @@ async def _request_with_retries(
     timeout_s: float,
     **how: Any,
 ) -> T:
-    """Return the result of `take` for an answer with the whole file. Retry failures that may pass."""
+    """Return the result of `read_reply` for an answer with the whole file. Retry failures that may pass."""
     deadline_s = time.monotonic() + timeout_s
     problem = f"no time was left of {timeout_s:g} s"
 

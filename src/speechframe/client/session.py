@@ -195,7 +195,7 @@ class StreamSession:
             )
 
     def _open_context(self, turn_fields: Mapping[str, Any]) -> "StreamContext":
-        """Return a new turn on the socket for its fields. `own` are the fields of this turn alone."""
+        """Return a new turn on the socket for its fields. `turn_fields` are the fields of this turn alone."""
         if self._closed:
             raise RuntimeError("the session is closed; open another session")
         fields = self._fields | {name: value for name, value in turn_fields.items() if value is not None}

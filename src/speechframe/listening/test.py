@@ -83,7 +83,7 @@ class Test:
 
     @property
     def design(self) -> "pd.DataFrame":
-        """The trials of each listener in order. See :func:`~speechframe.listening.design.design`."""
+        """The trials of each listener in order. See :func:`~speechframe.listening.design.design_trials`."""
         return self._design.copy()
 
     @property

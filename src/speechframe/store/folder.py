@@ -196,7 +196,7 @@ def sync_to_disk(path: Path) -> None:
 
 @contextmanager
 def convert_os_errors(place: Folder | Path, action: str) -> Iterator[None]:
-    """Convert an OSError to a StoreError that names the folder or file, what failed (`doing`), and advice."""
+    """Convert an OSError to a StoreError with the folder or file, what failed (`action`), and advice."""
     try:
         yield
     except OSError as error:

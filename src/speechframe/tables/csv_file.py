@@ -63,10 +63,10 @@ def read_csv_batches(
     """Return a reader of the rows of a CSV file, whose values are all texts.
 
     `sep` separates the fields if it is given. Otherwise a first line ``sep=;`` or the header may show the
-    separator, and `usual` is the default. If `is_quoted` is False, quotes are ordinary characters. Remarks on
-    lines and columns that are left out are appended to `notes`. Raise SettingsError if the quotes are so
-    unclear that lines may be lost inside a field. Raise InvalidRows if the file has no header or equal names
-    in it.
+    separator, and `default_sep` is the default. If `is_quoted` is False, quotes are ordinary characters.
+    Remarks on lines and columns that are left out are appended to `notes`. Raise SettingsError if the quotes
+    are so unclear that lines may be lost inside a field. Raise InvalidRows if the file has no header or equal
+    names in it.
     """
     with path.open(encoding=encoding, newline="") as file:
         layout = _find_layout(file, path.name, notes, default_sep, sep, is_quoted=is_quoted)

@@ -46,7 +46,7 @@ def make_cues(utterances: Iterable[Cue], media_ms: int) -> tuple[list[Cue], int]
 
     Parameters
     ----------
-    said
+    utterances
         Utterances of any length, in any order.
     media_ms
         Length of the media file in milliseconds. All cues lie inside it, unless there are more cues than

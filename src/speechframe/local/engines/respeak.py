@@ -243,7 +243,7 @@ def _compute_lengths_s(seconds: Sequence[float], own_s: Sequence[float], mean_fa
         Length of each part in the clip.
     own_s
         Length of each part as the voice speaks it.
-    whole
+    mean_factor
         The sum of `seconds` divided by the sum of `own_s`.
     """
     factors = [

@@ -127,8 +127,8 @@ class Routes:
     Parameters
     ----------
     translators
-        Name to translator, as from :func:`speechframe.engines.registry.translators`. Their pairs are read
-        once. Invalid pairs are left out.
+        Name to translator, as from :func:`speechframe.engines.registry.load_translators`. Their pairs are
+        read once. Invalid pairs are left out.
 
     Examples
     --------

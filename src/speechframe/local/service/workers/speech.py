@@ -114,7 +114,7 @@ def encode_speech(
         Contains ``format``, ``channel_type``, ``sample_rate_hz`` and ``path``.
     asked_s
         The requested length in seconds. 0 if the request names no length.
-    started
+    engine_start_s
         Value of `time.process_time` before the engine began.
     shape_names
         The request's names of channel type and sample rate, for warnings.
