@@ -171,10 +171,10 @@ async def continue_run(
     `backend` must not be open yet.
     """
     if table is None:
-        prepare_run = partial(reopen_run, earlier.folder, redo)
+        prepare = partial(reopen_run, earlier.folder, redo)
     else:
-        prepare_run = partial(prepare_run, table, earlier.sources, is_resumed=True)
-    return await _carry_out(backend, earlier.options, prepare_run)
+        prepare = partial(prepare_run, table, earlier.sources, is_resumed=True)
+    return await _carry_out(backend, earlier.options, prepare)
 
 
 # -- the run itself ---------------------------------------------------------------------
