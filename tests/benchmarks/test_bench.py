@@ -55,16 +55,16 @@ class Broken:
     def __init__(self, ended):
         self.more = {"path": "", "ended": ended}
 
-    def size(self, full, tiny):
+    def limit_rows(self, full, tiny):
         return tiny
 
-    def table(self, rows, characters, folder):
+    def write_table(self, rows, characters, folder):
         return ""
 
     def run_service(self, **knobs):
         return nullcontext(SimpleNamespace(books=lambda: SimpleNamespace(requests=0)))
 
-    def folder(self):
+    def make_folder(self):
         return nullcontext("")
 
     long = False

@@ -190,7 +190,7 @@ def parse_server_frame(message: str | bytes, clean: SecretMasker = str) -> Serve
     Examples
     --------
     >>> parse_server_frame('{"audio": "AAE=", "context_id": "a"}')
-    AudioReceived(audio=b'\x00\x01', context_id='a', trace_id=None, final=False, said=None)
+    ReceivedAudio(audio=b'\x00\x01', context_id='a', trace_id=None, final=False, said=None)
     >>> parse_server_frame('{"error": "new", "error_code": "NEW"}').error_code
     'NEW'
     """
