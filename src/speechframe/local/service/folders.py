@@ -71,7 +71,7 @@ def _find_problem(folder: Path) -> str | None:
     if any(engine.is_installed() for engine in files):
         return None
     if files:
-        installs = " or ".join(engine.INSTALL for engine in files)
+        installs = " or ".join(engine.INSTALL_COMMAND for engine in files)
         return f"voices of {folder} cannot be used without their engine: {installs}"
     reasons = [*odd_weights, *(words for _, left_out in found.values() for words in left_out)]
     if not reasons:
