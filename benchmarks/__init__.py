@@ -13,5 +13,5 @@ Translation, voice changing, dubbing and streaming use the local service or its 
 - `jobs` and `stored` are jobs for children with speechframe. `references` and `notebook` are jobs without it.
 - `pace`, `cost`, `memory`, `translating`, `changing`, `dubbing`, `streaming`, `reading` and `spending` measure the
   rows of the table. `texts` has the texts for speech.
-- `report` formats the table. `synthesise` measures the clarity of voices.
+- `report` formats the table. `sound` measures the clarity of voices.
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 import benchmarks
 from benchmarks import changing, cost, dubbing, memory, pace, reading, sound, spending, streaming, translating
 from benchmarks.lab import BrokenRowError, Lab
-from benchmarks.report import HEADER, Figure, machine, remarks, table_line
+from benchmarks.report import TABLE_HEADER, Figure, describe_machine, format_table_line, list_remarks
 
 ROWS = {
     **pace.ROWS,
@@ -56,21 +56,28 @@ def main() -> int:
     load, began = os.getloadavg()[0], time.monotonic()
     figures: list[Figure] = []
     broken: list[str] = []
-    print(f"{machine()}\nload {load:.2f} before; {options.rounds} rounds\n\n{HEADER}", flush=True)
+    print(
+        f"{describe_machine()}\nload {load:.2f} before; {options.rounds} rounds\n\n{TABLE_HEADER}", flush=True
+    )
     with Lab(rounds=options.rounds, long=options.long, tiny=options.tiny, profiled=options.profile) as lab:
         for name in options.only:
             try:
                 for figure in ROWS[name](lab):
                     figures.append(figure)
-                    print(table_line(figure.cells()), flush=True)
+                    print(format_table_line(figure.format_cells()), flush=True)
             except BrokenRowError as error:
                 broken.append(name)
-                print(table_line([name, f"BROKEN: {error}", "", "", "", "", ""]), flush=True)
+                print(format_table_line([name, f"BROKEN: {error}", "", "", "", "", ""]), flush=True)
     print(f"\nload {os.getloadavg()[0]:.2f} after {time.monotonic() - began:.0f} s")
-    for remark in remarks(figures, load):
+    for remark in list_remarks(figures, load):
         print(remark)
     if options.json:
-        found = {"machine": machine(), "load_before": load, "rounds": options.rounds, "broken": broken}
+        found = {
+            "machine": describe_machine(),
+            "load_before": load,
+            "rounds": options.rounds,
+            "broken": broken,
+        }
         found["figures"] = [figure.to_json() for figure in figures]
         Path(options.json).write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     return 1 if broken else 0

@@ -52,23 +52,23 @@ async def _change_through_service(clock, to, contents, rows, pid):
 def read_service_cpu_s(pid: int) -> float:
     """Return the processor time of a service and its workers so far, in seconds."""
     root = psutil.Process(pid)
-    times = [process.cpu_times() for process in (root, *root.run_children(recursive=True))]
+    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
     return sum(time.user + time.system for time in times)
 
 
 def measure_v1(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row V1."""
-    rows = lab.size(40, tiny=2)
-    with local_service(workers=1, quota=10**9) as service, lab.folder() as folder:
+    rows = lab.limit_rows(40, tiny=2)
+    with local_service(workers=1, quota=10**9) as service, lab.make_folder() as folder:
         clips = _make_clips(service, Path(folder))
         found = [
-            lab.run_child("changing.through_the_service", service, clips=clips, rows=rows, pid=service.pid)
+            lab.run_child("changing.change_through_service", service, clips=clips, rows=rows, pid=service.pid)
             for _ in range(lab.rounds)
         ]
     costs = [(one.cpu_s + one.more["service_cpu_s"]) / one.more["audio_s"] for one in found]
     what = "CPU-seconds of caller, service and worker for a second of changed audio, clips of 5 s"
     shares = [one.service_share for one in found]
-    yield Figure.of("V1", what, costs, "s", at_most(0.15), "a second of audio", shares)
+    yield Figure.from_rounds("V1", what, costs, "s", at_most(0.15), "a second of audio", shares)
 
 
 def _make_clips(service, folder: Path) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from benchmarks.lab import JobResult, Lab
 from benchmarks.report import Figure, at_most
-from benchmarks.texts import CHARACTERS
+from benchmarks.texts import TEXT_CHARACTERS
 
 CALLS_IN_FLIGHT = 15
 """Number of calls in flight."""
@@ -13,9 +13,9 @@ CALLS_IN_FLIGHT = 15
 
 def measure_e60(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row E60."""
-    yield from _measure_format(lab, "WAV", lab.size(2000), bare=1.3, naive=1.0, unchecked=0.9)
+    yield from _measure_format(lab, "WAV", lab.limit_rows(2000), bare=1.3, naive=1.0, unchecked=0.9)
     # FLAC does not have targets, because only speechframe decodes the audio (to check it), and the references do not.
-    yield from _measure_format(lab, "FLAC", lab.size(2000))
+    yield from _measure_format(lab, "FLAC", lab.limit_rows(2000))
 
 
 def _measure_format(
@@ -33,23 +33,23 @@ def _measure_format(
     """
     job = {
         "rows": rows,
-        "characters": CHARACTERS[format, 60_000],
+        "characters": TEXT_CHARACTERS[format, 60_000],
         "format": format,
-        "warm": lab.size(100, 10),
+        "warm": lab.limit_rows(100, 10),
     }
     loop = {**job, "workers": CALLS_IN_FLIGHT}
     whole = {**job, "max_concurrency": CALLS_IN_FLIGHT, "max_credits": 1e6}
     loops, notebooks, ours, tuned, trusting = [], [], [], [], []
     with lab.run_service(quota=10**9) as service:
         for _ in range(lab.rounds):
-            loops.append(lab.run_child("references.bare_loop", service, **loop))
-            with lab.folder() as folder:
+            loops.append(lab.run_child("references.run_bare_loop", service, **loop))
+            with lab.make_folder() as folder:
                 ours.append(lab.run_child("jobs.generate", service, folder=folder, **whole))
-            with lab.folder() as folder:
-                notebooks.append(lab.run_child("notebook.naive_notebook", service, folder=folder, **loop))
-            with lab.folder() as folder:
+            with lab.make_folder() as folder:
+                notebooks.append(lab.run_child("notebook.run_naive_notebook", service, folder=folder, **loop))
+            with lab.make_folder() as folder:
                 tuned.append(lab.run_child("jobs.generate", service, tuned=True, folder=folder, **whole))
-            with lab.folder() as folder:
+            with lab.make_folder() as folder:
                 given = {**whole, "truth_checks": False}
                 trusting.append(lab.run_child("jobs.generate", service, folder=folder, **given))
     what = f"CPU of the whole job, {format}"
@@ -60,7 +60,7 @@ def _measure_format(
     for name, peer in (("bare loop", loops), ("naive notebook", notebooks)):
         ratios = [one.wall_s / other.wall_s for one, other in zip(ours, peer, strict=True)]
         what = f"wall time of the whole job, {format}"
-        yield Figure.of("E60", what, ratios, "x", None, name, _list_service_shares(ours))
+        yield Figure.from_rounds("E60", what, ratios, "x", None, name, _list_service_shares(ours))
 
 
 def _make_cpu_ratio(
@@ -70,7 +70,7 @@ def _make_cpu_ratio(
     if ran:
         what = f"{what}: {_compute_us_per_row(ran):.0f} us a row"
     target = None if bound is None else at_most(bound)
-    return Figure.of(
+    return Figure.from_rounds(
         id,
         what,
         ratios,

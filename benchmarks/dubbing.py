@@ -67,14 +67,18 @@ def measure_d1(lab: Lab) -> Iterator[Figure]:
     given = "\n\n".join(script.split("\n\n")[:2]) if lab.tiny else None
     shares, works = [], []
     for _ in range(lab.rounds):
-        with lab.folder() as folder:
-            ours = lab.run_child("dubbing.whole", folder=str(folder), script=given)
-        alone = lab.run_child("dubbing.engines", dubbed=ours.more["lines"], recognise=given is None)
+        with lab.make_folder() as folder:
+            ours = lab.run_child("dubbing.dub_sample", folder=str(folder), script=given)
+        alone = lab.run_child("dubbing.run_engines", dubbed=ours.more["lines"], recognise=given is None)
         shares.append(ours.cpu_s / alone.cpu_s)
         works.append(ours.cpu_s / SAMPLE_S)
     what = f"processor time of a dub ({TARGET_LOCALE}, {SAMPLE_S:g} s)"
-    yield Figure.of("D1", what, shares, "x", at_most(1.15), "recogniser, translator and voices alone", [])
-    yield Figure.of("D1", "the same, for each second of the sample", works, "s", None, "real time", [])
+    yield Figure.from_rounds(
+        "D1", what, shares, "x", at_most(1.15), "recogniser, translator and voices alone", []
+    )
+    yield Figure.from_rounds(
+        "D1", "the same, for each second of the sample", works, "s", None, "real time", []
+    )
 
 
 ROWS = {"D1": measure_d1}

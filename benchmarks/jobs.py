@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from benchmarks.child import Clock, status_mb
-from benchmarks.texts import SAMPLE_RATE, VOICE, lines
+from benchmarks.child import Clock, read_status_mb
+from benchmarks.texts import SAMPLE_RATE, VOICE, make_lines
 from speechframe import aio
 from speechframe.settings import Settings
 from speechframe.store.journal import MAX_SEGMENT_ROWS
@@ -46,9 +46,11 @@ def generate(
     given |= options
     if warm:
         asyncio.run(
-            aio.generate(list(lines(warm, characters, first + rows)), run_dir=Path(folder, "warm"), **given)
+            aio.generate(
+                list(make_lines(warm, characters, first + rows)), run_dir=Path(folder, "warm"), **given
+            )
         )
-    texts = list(lines(rows, characters, first))
+    texts = list(make_lines(rows, characters, first))
     with clock:
         run = asyncio.run(aio.generate(texts, run_dir=Path(folder, "run"), **given))
     return _summarise_run(run)
@@ -74,7 +76,9 @@ def generate_file(
 
     def watch() -> None:
         while not ended.wait(_MEMORY_INTERVAL_S):
-            samples.append((len(list(path.glob("parts/*.parquet"))) * MAX_SEGMENT_ROWS, status_mb("VmRSS")))
+            samples.append(
+                (len(list(path.glob("parts/*.parquet"))) * MAX_SEGMENT_ROWS, read_status_mb("VmRSS"))
+            )
 
     watcher = threading.Thread(target=watch)
     with clock:
@@ -82,7 +86,7 @@ def generate_file(
         try:
             run = asyncio.run(aio.generate(table, run_dir=path, **given, **options))
         finally:
-            samples.append((from_row, status_mb("VmRSS")))
+            samples.append((from_row, read_status_mb("VmRSS")))
             ended.set()
             watcher.join()
     late = [mb for rows, mb in samples if rows >= from_row]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from benchmarks.texts import lines
+from benchmarks.texts import make_lines
 from speechframe.testing import FaultyService
 
 PROJECT_ROOT = Path(__file__).parents[1]
@@ -58,7 +58,7 @@ class Child:
 
     def __init__(self) -> None:
         self.job = ""
-        self._get_child = subprocess.Popen(
+        self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.child"],
             cwd=PROJECT_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -79,27 +79,27 @@ class Child:
 
     def end(self) -> None:
         """End the process, even if its job still runs."""
-        if self._get_child.stdin is not None:
+        if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
-                self._get_child.stdin.close()
+                self._process.stdin.close()
         try:
-            self._get_child.wait(timeout=10)
+            self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
-            self._get_child.kill()
-            self._get_child.wait()
-        if self._get_child.stdout is not None:
-            self._get_child.stdout.close()
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def _write(self, value: dict[str, Any]) -> None:
-        assert self._get_child.stdin is not None
+        assert self._process.stdin is not None
         # If the child has died, the next `_read` raises the error.
         with contextlib.suppress(BrokenPipeError):
-            self._get_child.stdin.write(json.dumps(value) + "\n")
-            self._get_child.stdin.flush()
+            self._process.stdin.write(json.dumps(value) + "\n")
+            self._process.stdin.flush()
 
     def _read(self) -> dict[str, Any]:
-        assert self._get_child.stdout is not None
-        line = self._get_child.stdout.readline()
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
         if not line:
             self.end()
             raise BrokenRowError(f"the child for {self.job} ended without a result; read its standard error")
@@ -167,7 +167,7 @@ class Lab:
         path = Path(folder, "texts.csv")
         with path.open("w", encoding="utf-8") as file:
             file.write("text\n")
-            file.writelines(f'"{text}"\n' for text in lines(rows, characters))
+            file.writelines(f'"{text}"\n' for text in make_lines(rows, characters))
         return str(path)
 
     def run_child(
@@ -202,7 +202,7 @@ class Lab:
             busy_s = _read_cpu_s(service)
             for child in started:
                 child.start()
-            results = [child.result() for child in started]
+            results = [child.read_result() for child in started]
             busy_s = _read_cpu_s(service) - busy_s
         longest_s = max(values["wall_s"] for values in results)
         for own, values in zip(arguments, results, strict=True):

@@ -11,7 +11,7 @@ from tenacity import retry, stop_after_attempt, wait_exponential
 
 from benchmarks.child import Clock
 from benchmarks.references import post
-from benchmarks.texts import lines
+from benchmarks.texts import make_lines
 
 
 def run_naive_notebook(
@@ -39,7 +39,7 @@ async def _run_naive_notebook(clock, to, rows, characters, workers, format, fold
             return {"text": text, "audio": audio, "words": words}
 
         async def write_rows(first: int, count: int, name: str) -> int:
-            found = await asyncio.gather(*map(request_row, lines(count, characters, first)))
+            found = await asyncio.gather(*map(request_row, make_lines(count, characters, first)))
             frame = pd.DataFrame(found)
             frame.to_parquet(folder / name)
             return len(frame)

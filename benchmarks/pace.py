@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.lab import BrokenRowError, JobResult, Lab
 from benchmarks.report import Figure, at_least, at_most
-from benchmarks.texts import CHARACTERS
+from benchmarks.texts import TEXT_CHARACTERS
 from speechframe.testing import Books, Fixed, Lognormal
 
 MEAN_LATENCY_S = 0.2
@@ -28,7 +28,7 @@ _PHASE_S = 10.0
 _CHANGING_CAPS = (15, 30, 5, 15)
 """Caps of the service in W2, one after the other. Each lasts `_PHASE_S` seconds."""
 
-_COMMON_ARGUMENTS: dict[str, Any] = {"characters": CHARACTERS["WAV", 60_000], "format": "WAV"}
+_COMMON_ARGUMENTS: dict[str, Any] = {"characters": TEXT_CHARACTERS["WAV", 60_000], "format": "WAV"}
 """Arguments of all jobs."""
 
 
@@ -61,7 +61,7 @@ def _run_observed(lab: Lab, job: str, knobs: dict[str, Any], *arguments: dict[st
         )
         own = [{**_COMMON_ARGUMENTS, **given} for given in arguments]
         if job.startswith("jobs."):
-            own = [{**given, "folder": stack.enter_context(lab.folder())} for given in own]
+            own = [{**given, "folder": stack.enter_context(lab.make_folder())} for given in own]
         ran = lab.run_children(job, service, own)
         books = service.books()
         wanted = sum(given["rows"] for given in arguments)
@@ -99,21 +99,21 @@ def _measure_utilisation(
 
     A job lasts `latencies` times the latency of a call, so that its start and its end count little.
     """
-    rows = lab.size(cap * latencies)
+    rows = lab.limit_rows(cap * latencies)
     knobs = {"cap": cap, "publish_cap": True, **knobs}
     ours, bare = [], []
     for _ in range(lab.rounds if latencies <= 100 else lab.limit_rounds(2)):
         ours.append(_run_observed(lab, "jobs.generate", knobs, {"rows": rows, "max_concurrency": cap}))
-        bare.append(_run_observed(lab, "references.bare_loop", knobs, {"rows": rows, "workers": cap}))
+        bare.append(_run_observed(lab, "references.run_bare_loop", knobs, {"rows": rows, "workers": cap}))
     reference = f"bare loop of {cap} workers, {statistics.median(seen.utilisation for seen in bare):.3f}"
     what = f"utilisation of a cap of {cap}, {rows:,} rows of {MEAN_LATENCY_S * 1000:.0f} ms{name}"
     shares = _list_service_shares(ours)
-    yield Figure.of(
+    yield Figure.from_rounds(
         id, what, [seen.utilisation for seen in ours], "share", at_least(bound), reference, shares
     )
     ratios = [one.utilisation / other.utilisation for one, other in zip(ours, bare, strict=True)]
     target = None if least is None else at_least(least)
-    yield Figure.of(id, "the same against the bare loop", ratios, "x", target, reference, shares)
+    yield Figure.from_rounds(id, "the same against the bare loop", ratios, "x", target, reference, shares)
 
 
 def measure_u15(lab: Lab) -> Iterator[Figure]:
@@ -133,7 +133,7 @@ def measure_u100(lab: Lab) -> Iterator[Figure]:
 
 def measure_w1(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row W1, with one process and an unknown cap."""
-    rows = lab.size(TRUE_CAP * 60)
+    rows = lab.limit_rows(TRUE_CAP * 60)
     knobs = {"cap": TRUE_CAP}
     ours, known, alone = [], [], []
     for _ in range(lab.limit_rounds(2)):
@@ -142,14 +142,16 @@ def measure_w1(lab: Lab) -> Iterator[Figure]:
         )
         known.append(_run_observed(lab, "jobs.generate", knobs, {"rows": rows, "max_concurrency": TRUE_CAP}))
         alone.append(
-            _run_observed(lab, "references.tenacity_alone", knobs, {"rows": rows, "workers": ALLOWED_CALLS})
+            _run_observed(
+                lab, "references.run_tenacity_alone", knobs, {"rows": rows, "workers": ALLOWED_CALLS}
+            )
         )
     refused, shares = [seen.refused_percent for seen in ours], _list_service_shares(ours)
     what = f"cap unknown ({ALLOWED_CALLS} allowed, true {TRUE_CAP}), {rows:,} rows: refused"
     peer = f"tenacity alone, {statistics.median(seen.refused_percent for seen in alone):.0f} %"
-    yield Figure.of("W1", what, refused, "%", at_most(2.0), peer, shares)
+    yield Figure.from_rounds("W1", what, refused, "%", at_most(2.0), peer, shares)
     slower = [one.seconds / other.seconds for one, other in zip(ours, known, strict=True)]
-    yield Figure.of(
+    yield Figure.from_rounds(
         "W1",
         "the same: time",
         slower,
@@ -160,14 +162,14 @@ def measure_w1(lab: Lab) -> Iterator[Figure]:
     )
     faster = [other.seconds / one.seconds for one, other in zip(ours, alone, strict=True)]
     peer = f"tenacity alone, {_compute_median_s(alone):.1f} s"
-    yield Figure.of("W1", "the same: times faster", faster, "x", at_least(2.7), peer, shares)
+    yield Figure.from_rounds("W1", "the same: times faster", faster, "x", at_least(2.7), peer, shares)
 
 
 def measure_w2(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row W2, with an unknown cap that changes."""
     phase_s = 0.3 if lab.tiny else _PHASE_S
     # The rows are 92 % of what the caps allow, so that all rows end before the last phase ends.
-    rows = lab.size(int(0.92 * sum(_CHANGING_CAPS) * _PHASE_S / MEAN_LATENCY_S), tiny=60)
+    rows = lab.limit_rows(int(0.92 * sum(_CHANGING_CAPS) * _PHASE_S / MEAN_LATENCY_S), tiny=60)
     knobs = {
         "cap": _CHANGING_CAPS[0],
         "cap_plan": [(number * phase_s, cap) for number, cap in enumerate(_CHANGING_CAPS)],
@@ -179,17 +181,17 @@ def measure_w2(lab: Lab) -> Iterator[Figure]:
         f"what is allowed, {phase_s:g} s each",
     )
     used, refused = [seen.utilisation for seen in found], [seen.refused_percent for seen in found]
-    yield Figure.of(
+    yield Figure.from_rounds(
         "W2", f"{what}: utilisation", used, "share", at_least(0.85), reference, _list_service_shares(found)
     )
-    yield Figure.of(
+    yield Figure.from_rounds(
         "W2", f"{what}: refused", refused, "%", at_most(2.5), "all calls", _list_service_shares(found)
     )
 
 
 def measure_w3(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row W3, with several processes that share one key and an unknown cap."""
-    part = lab.size(TRUE_CAP * 60) // PROCESS_COUNT
+    part = lab.limit_rows(TRUE_CAP * 60) // PROCESS_COUNT
     knobs = {"cap": TRUE_CAP}
     whole = {"rows": PROCESS_COUNT * part, "max_concurrency": ALLOWED_CALLS}
     parts = [
@@ -202,9 +204,9 @@ def measure_w3(lab: Lab) -> Iterator[Figure]:
     what, shares = f"{PROCESS_COUNT} processes, one key, unknown cap {TRUE_CAP}", _list_service_shares(four)
     rates = [single.seconds / many.seconds for single, many in zip(one, four, strict=True)]
     peer = f"one process, {_compute_median_s(one):.1f} s"
-    yield Figure.of("W3", f"{what}: rate", rates, "x", at_least(0.95), peer, shares)
+    yield Figure.from_rounds("W3", f"{what}: rate", rates, "x", at_least(0.95), peer, shares)
     peer = f"one process, {statistics.median(seen.refused_percent for seen in one):.1f} %"
-    yield Figure.of(
+    yield Figure.from_rounds(
         "W3", f"{what}: refused", [seen.refused_percent for seen in four], "%", at_most(3.0), peer, shares
     )
 
@@ -214,31 +216,31 @@ def measure_w4(lab: Lab) -> Iterator[Figure]:
     knobs = {"cap": TRUE_CAP, "retry_after": "mixed", "faults": {"429": 0.08, "503": 0.02}}
     # The service answers ten times as fast as in other rows, because the waits before retries take long enough.
     knobs |= {"retry_after_s": 0.2 if lab.tiny else 1.0, "latency": Lognormal(MEAN_LATENCY_S / 10)}
-    job = {"rows": lab.size(240), "max_concurrency": ALLOWED_CALLS}
+    job = {"rows": lab.limit_rows(240), "max_concurrency": ALLOWED_CALLS}
     found = [_run_observed(lab, "jobs.generate", knobs, job) for _ in range(lab.limit_rounds(2))]
     refused = sum(seen.books.statuses.get(status, 0) for seen in found for status in (429, 503))
     if not refused:
         raise BrokenRowError("the service sent no Retry-After, so no retry could be too early")
     early = [float(seen.books.early_retries) for seen in found]
     what = "retries earlier than Retry-After (seconds, decimal, date)"
-    yield Figure.of(
+    yield Figure.from_rounds(
         "W4", what, early, "count", at_most(0), f"{refused} answers 429 and 503", _list_service_shares(found)
     )
 
 
 def measure_w5(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row W5, with two processes that share one key and an unknown cap."""
-    part = lab.size(TRUE_CAP * 60) // 2
+    part = lab.limit_rows(TRUE_CAP * 60) // 2
     parts = [{"rows": part, "first": n * part, "max_concurrency": ALLOWED_CALLS} for n in range(2)]
     found = [
         _run_observed(lab, "jobs.generate", {"cap": TRUE_CAP}, *parts) for _ in range(lab.limit_rounds(2))
     ]
     what, peer = f"two processes, one key, unknown cap {TRUE_CAP}", "what is allowed"
     used, refused = [seen.utilisation for seen in found], [seen.refused_percent for seen in found]
-    yield Figure.of(
+    yield Figure.from_rounds(
         "W5", f"{what}: utilisation", used, "share", at_least(0.88), peer, _list_service_shares(found)
     )
-    yield Figure.of(
+    yield Figure.from_rounds(
         "W5", f"{what}: refused", refused, "%", at_most(4.5), "all calls", _list_service_shares(found)
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import aiohttp
 
-from benchmarks.changing import service_cpu_s
+from benchmarks.changing import read_service_cpu_s
 from benchmarks.child import Clock
 from benchmarks.lab import Lab
 from benchmarks.report import Figure, at_most
@@ -57,18 +57,18 @@ async def _send_bodies(clock, to, rows, pid):
         await send(BODIES["plain"])
         with clock:
             for name, data in BODIES.items():
-                before_s = service_cpu_s(pid)
+                before_s = read_service_cpu_s(pid)
                 for _ in range(times):
                     await send(data)
-                cpu_ms[name] = 1000 * (service_cpu_s(pid) - before_s) / times
+                cpu_ms[name] = 1000 * (read_service_cpu_s(pid) - before_s) / times
     return {"rows": times * len(BODIES), "cpu_ms": cpu_ms}
 
 
 def measure_l1(lab: Lab) -> Iterator[Figure]:
     """Yield the figure of the row L1."""
     with local_service(workers=1) as service:
-        job = {"rows": lab.size(100, tiny=2) * len(BODIES), "pid": service.pid}
-        found = [lab.run_child("reading.read", service, **job) for _ in range(lab.rounds)]
+        job = {"rows": lab.limit_rows(100, tiny=2) * len(BODIES), "pid": service.pid}
+        found = [lab.run_child("reading.send_bodies", service, **job) for _ in range(lab.rounds)]
     ratios, names = [], []
     for ran in found:
         plain_ms = max(ran.more["cpu_ms"].pop("plain"), 0.01)
@@ -77,7 +77,7 @@ def measure_l1(lab: Lab) -> Iterator[Figure]:
     what = f"processor time of the service for the worst body of {BODY_BYTES // 1024} KB ({names[-1]})"
     target = None if lab.tiny else at_most(3)
     reference = "a text of that size"
-    yield Figure.of("L1", what, ratios, "x", target, reference, [one.service_share for one in found])
+    yield Figure.from_rounds("L1", what, ratios, "x", target, reference, [one.service_share for one in found])
 
 
 ROWS = {"L1": measure_l1}

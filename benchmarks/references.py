@@ -10,7 +10,7 @@ import aiohttp
 from tenacity import retry, retry_if_exception_type, wait_random_exponential
 
 from benchmarks.child import Clock
-from benchmarks.texts import SAMPLE_RATE, VOICE, lines
+from benchmarks.texts import SAMPLE_RATE, VOICE, make_lines
 
 API_PATH = "/v1/speech/generate"
 
@@ -54,10 +54,10 @@ async def _run_bare_loop(clock, to, rows, characters, workers, format, warm):
             audio_bytes, words, answered = audio_bytes + len(audio), words + len(found), answered + 1
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=workers)) as session:
-        early = lines(warm, characters, first=rows)
+        early = make_lines(warm, characters, first=rows)
         await asyncio.gather(*(request_texts(session, early) for _ in range(workers)))
         audio_bytes = words = answered = 0
-        todo = lines(rows, characters)
+        todo = make_lines(rows, characters)
         with clock:
             await asyncio.gather(*(request_texts(session, todo) for _ in range(workers)))
     return {"rows": answered, "audio_bytes": audio_bytes, "words": words}
@@ -83,7 +83,7 @@ async def _run_tenacity_alone(clock, to, rows, characters, workers, format):
             await persistent(session, to, text, format)
             answered += 1
 
-    todo = lines(rows, characters)
+    todo = make_lines(rows, characters)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=workers)) as session:
         with clock:
             await asyncio.gather(*(request_texts(session, todo) for _ in range(workers)))

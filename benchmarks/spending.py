@@ -1,4 +1,4 @@
-"""Measure the row Q1, which compares `speechframe.sum_with_speechframe` on a large ledger with the same query in DuckDB."""
+"""Measure the row Q1, which compares `speechframe.usage` on a large ledger with the same query in DuckDB."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -28,17 +28,17 @@ from read_parquet('{folder}/attempts/*.parquet') group by all
 
 def measure_q1(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row Q1."""
-    rows = lab.size(10_000_000, 1000)
-    with lab.folder() as folder:
+    rows = lab.limit_rows(10_000_000, 1000)
+    with lab.make_folder() as folder:
         _write_ledger(Path(folder), rows)
-        ours = [lab.run_child("spending.usage", folder=str(folder)) for _ in range(lab.rounds)]
-        hands = [lab.run_child("spending.by_hand", folder=str(folder)) for _ in range(lab.rounds)]
+        ours = [lab.run_child("spending.sum_with_speechframe", folder=str(folder)) for _ in range(lab.rounds)]
+        hands = [lab.run_child("spending.sum_with_duckdb", folder=str(folder)) for _ in range(lab.rounds)]
     if any(one.rows != rows for one in (*ours, *hands)):
         raise BrokenRowError(f"not exactly {rows} attempts were summed up")
     what = f"summing up {rows:,} attempts by day, team and operation"
     ratios = [one.wall_s / other.wall_s for one, other in zip(ours, hands, strict=True)]
-    yield Figure.of("Q1", what, ratios, "x", at_most(5.0), "DuckDB")
-    yield Figure.of(
+    yield Figure.from_rounds("Q1", what, ratios, "x", at_most(5.0), "DuckDB")
+    yield Figure.from_rounds(
         "Q1",
         "its peak memory over import",
         [one.over_mb for one in ours],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from benchmarks.child import Clock
-from benchmarks.jobs import settings_of
+from benchmarks.jobs import make_settings
 from benchmarks.texts import SAMPLE_RATE, VOICE
 from speechframe import aio, open_run
 from speechframe.store import parts
@@ -25,7 +25,7 @@ def build_finished(clock: Clock, to: dict[str, str], table: str, folder: str):
     with clock:
         asyncio.run(
             aio.generate(
-                table, voice=VOICE, format="WAV", sample_rate=SAMPLE_RATE, service=settings_of(to),
+                table, voice=VOICE, format="WAV", sample_rate=SAMPLE_RATE, service=make_settings(to),
                 run_dir=path, progress=False, dry_run=True,
             )
         )  # fmt: skip
@@ -44,12 +44,12 @@ def _write_answers(run) -> int:
         for key in batch.column(0).to_pylist():
             now = time.time()
             part = {"request_key": key, "take": 0, "price": 90, "millicredits": 90}
-            log.sent(key, 1, "global", now, [part])
+            log.write_sent(key, 1, "global", now, [part])
             row = {
                 "request_key": key, "take": 0, "status": "done", "credits": 0.09, "attempts": 1,
                 "finished_at": now, "format": "WAV", "audio": f"{key}.wav",
             }  # fmt: skip
-            log.ended(key, "done", [Ended(90, "computed", row, b"RIFF")])
+            log.write_end(key, "done", [Ended(90, "computed", row, b"RIFF")])
             rows += 1
             if log.is_full:
                 parts.convert_segment(run.folder, log.begin_next_segment()(), columns)
@@ -79,5 +79,5 @@ def _count_finished_rows(path: str) -> int:
 def resume(clock: Clock, to: dict[str, str], path: str):
     """Resume a run whose rows are all finished."""
     with clock:
-        run = asyncio.run(aio.resume(path, service=settings_of(to), progress=False))
+        run = asyncio.run(aio.resume(path, service=make_settings(to), progress=False))
     return {"rows": _count_finished_rows(path), "ended": run.status == "finished"}

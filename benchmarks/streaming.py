@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import aiohttp
 import psutil
 
-from benchmarks.changing import service_cpu_s
+from benchmarks.changing import read_service_cpu_s
 from benchmarks.child import MB, Clock
 from benchmarks.lab import BrokenRowError, JobResult, Lab
 from benchmarks.report import Figure, at_least, at_most
@@ -167,11 +167,11 @@ async def _measure_stream_cost(clock, caller, rows, sentences, way, pid):
 
     for number in range(_WARM_UP_TEXTS):
         await call(rows + number)
-    audio_bytes, before_s = 0, service_cpu_s(pid)
+    audio_bytes, before_s = 0, read_service_cpu_s(pid)
     with clock:
         for number in range(rows):
             await call(number)
-    return {"rows": rows, "audio_s": audio_bytes / 48000, "service_cpu_s": service_cpu_s(pid) - before_s}
+    return {"rows": rows, "audio_s": audio_bytes / 48000, "service_cpu_s": read_service_cpu_s(pid) - before_s}
 
 
 def measure_s1(lab: Lab) -> Iterator[Figure]:
@@ -185,17 +185,17 @@ def measure_s2(lab: Lab) -> Iterator[Figure]:
 
 
 def _compare_first_audio(lab: Lab, id: str, way: str, name: str) -> Iterator[Figure]:
-    job = {"rows": lab.size(60, tiny=3), "sentences": 3}
+    job = {"rows": lab.limit_rows(60, tiny=3), "sentences": 3}
     own, ours = [], []
     with local_service(workers=1, quota=10**9) as service:
         for _ in range(lab.rounds):
-            own.append(lab.run_child("streaming.engine_first", **job))
-            ours.append(lab.run_child("streaming.first_audio", service, way=way, **job))
+            own.append(lab.run_child("streaming.measure_engine_first_audio", **job))
+            ours.append(lab.run_child("streaming.measure_first_audio", service, way=way, **job))
     allowed = [_ALLOWED_FACTOR * one.more["first_ms"] + _ALLOWED_MS for one in own]
     shares = [one.more["first_ms"] / most for one, most in zip(ours, allowed, strict=True)]
     what = f"first audio byte of the {name}, {_compute_median_ms(ours):.1f} ms, against what is allowed"
     peer = f"2 x the engine's own first audio, {_compute_median_ms(own):.1f} ms, + 5 ms"
-    yield Figure.of(id, what, shares, "x", at_most(1.0), peer, _list_service_shares(ours))
+    yield Figure.from_rounds(id, what, shares, "x", at_most(1.0), peer, _list_service_shares(ours))
 
 
 def _compute_median_ms(found: list[JobResult]) -> float:
@@ -238,35 +238,42 @@ def measure_s3(lab: Lab) -> Iterator[Figure]:
     """Yield the figures of the row S3, with concurrent contexts on one WebSocket."""
     with local_service(concurrency=CONTEXT_COUNT, quota=10**9) as service:
         found = [
-            lab.run_child("streaming.together", service, rows=CONTEXT_COUNT, sentences=2 if lab.tiny else 6)
+            lab.run_child(
+                "streaming.compare_concurrent_audio",
+                service,
+                rows=CONTEXT_COUNT,
+                sentences=2 if lab.tiny else 6,
+            )
             for _ in range(lab.rounds)
         ]
     what = f"number of {CONTEXT_COUNT} concurrent contexts with the same bytes as alone"
     same = [float(one.more["same"]) for one in found]
     reference = f"each alone, espeak, strict, {_FRAMES_PER_TEXT} frames"
-    yield Figure.of(
+    yield Figure.from_rounds(
         "S3", what, same, "count", at_least(CONTEXT_COUNT), reference, _list_service_shares(found)
     )
     turns = [float(one.more["turns"]) for one in found]
     what = "the same: contexts with audio before the first context ended"
     target = None if lab.tiny else at_least(CONTEXT_COUNT)
-    yield Figure.of(
+    yield Figure.from_rounds(
         "S3", what, turns, "count", target, "all of them, when turns are fair", _list_service_shares(found)
     )
 
 
 def measure_s4(lab: Lab) -> Iterator[Figure]:
     """Yield the figure of the row S4, the processor time of WebSockets compared with HTTP streams."""
-    job = {"rows": lab.size(50, tiny=2), "sentences": 6}
+    job = {"rows": lab.limit_rows(50, tiny=2), "sentences": 6}
     ours, peer = [], []
     with local_service(workers=1, quota=10**9) as service:
         for _ in range(lab.rounds):
             for way, found in (("http", peer), ("socket", ours)):
-                found.append(lab.run_child("streaming.spoken", service, way=way, pid=service.pid, **job))
+                found.append(
+                    lab.run_child("streaming.measure_stream_cost", service, way=way, pid=service.pid, **job)
+                )
     ratios = [_compute_cost_ms(one) / _compute_cost_ms(other) for one, other in zip(ours, peer, strict=True)]
     own_ms, peer_ms = (statistics.median(map(_compute_cost_ms, found)) for found in (ours, peer))
     what = f"CPU of service, worker and reader for a second of audio over the socket, {own_ms:.2f} ms"
-    yield Figure.of(
+    yield Figure.from_rounds(
         "S4", what, ratios, "x", at_most(1.3), f"HTTP stream, {peer_ms:.2f} ms", _list_service_shares(ours)
     )
 
@@ -300,21 +307,21 @@ def _read_service_mb(pid: int) -> float:
 
 def _list_processes(pid: int) -> list[psutil.Process]:
     root = psutil.Process(pid)
-    return [root, *root.run_children(recursive=True)]
+    return [root, *root.children(recursive=True)]
 
 
 def measure_s5(lab: Lab) -> Iterator[Figure]:
     """Yield the figure of the row S5, the growth of the service's memory over many contexts."""
-    rows, warm = lab.size(1000, tiny=10), lab.size(300, tiny=5)
+    rows, warm = lab.limit_rows(1000, tiny=10), lab.limit_rows(300, tiny=5)
     with local_service(workers=1, quota=10**9) as service:
         found = [
-            lab.run_child("streaming.contexts", service, rows=rows, warm=warm, pid=service.pid)
+            lab.run_child("streaming.open_contexts", service, rows=rows, warm=warm, pid=service.pid)
             for _ in range(lab.limit_rounds(2))
         ]
     mb = statistics.median(one.more["service_mb"] for one in found)
     what = f"growth of the memory of service and worker over {rows:,} contexts of a socket"
     growths = [one.more["growth_mb"] for one in found]
-    yield Figure.of(
+    yield Figure.from_rounds(
         "S5", what, growths, "MB", at_most(5), f"after {warm}, {mb:.0f} MB", _list_service_shares(found)
     )
 

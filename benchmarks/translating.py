@@ -67,18 +67,20 @@ async def _translate_through_service(clock, to, rows):
 
 def measure_t1(lab: Lab) -> Iterator[Figure]:
     """Yield the figure of the row T1."""
-    rows = lab.size(1000)
+    rows = lab.limit_rows(1000)
     ours, alone = [], []
     # The service has one worker, because the engine alone uses one thread.
     with local_service(workers=1, quota=10**9) as service:
         for _ in range(lab.rounds):
-            alone.append(lab.run_child("translating.direct", rows=rows))
-            ours.append(lab.run_child("translating.through_the_service", service, rows=rows))
+            alone.append(lab.run_child("translating.translate_directly", rows=rows))
+            ours.append(lab.run_child("translating.translate_through_service", service, rows=rows))
     speeds = [one.wall_s / other.wall_s for one, other in zip(alone, ours, strict=True)]
     pace = statistics.median(one.rows / one.wall_s for one in alone)
     shares = [one.service_share for one in ours]
     what = f"texts a second through one worker, calls of {CALL_TEXTS}"
-    yield Figure.of("T1", what, speeds, "x", at_least(0.8), f"the engine alone, {pace:.0f} texts/s", shares)
+    yield Figure.from_rounds(
+        "T1", what, speeds, "x", at_least(0.8), f"the engine alone, {pace:.0f} texts/s", shares
+    )
 
 
 ROWS = {"T1": measure_t1}

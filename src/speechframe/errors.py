@@ -376,7 +376,8 @@ class InvalidRows(_UserError):
             lines.append(f"  {place}: {p.get('problem')}{value}{allowed}")
         if self.total > self.MAX_SHOWN_PROBLEMS:
             lines.append(
-                f"  ... and {self.total - self.MAX_SHOWN_PROBLEMS:,} more; .problems lists {len(self.problems):,}"
+                f"  ... and {self.total - self.MAX_SHOWN_PROBLEMS:,} more; .problems lists "
+                f"{len(self.problems):,}"
             )
         return "\n".join(lines)
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from benchmarks.__main__ import main
 from benchmarks.lab import BrokenRowError, JobResult
-from benchmarks.memory import r1
+from benchmarks.memory import measure_r1
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,16 +55,16 @@ class Broken:
     def __init__(self, ended):
         self.more = {"path": "", "ended": ended}
 
-    def size(self, full, tiny):
+    def limit_rows(self, full, tiny):
         return tiny
 
-    def table(self, rows, characters, folder):
+    def write_table(self, rows, characters, folder):
         return ""
 
     def run_service(self, **knobs):
         return nullcontext(SimpleNamespace(books=lambda: SimpleNamespace(requests=0)))
 
-    def folder(self):
+    def make_folder(self):
         return nullcontext("")
 
     long = False
@@ -74,9 +74,9 @@ class Broken:
 
 
 def test_a_resume_that_did_not_end_is_no_figure():
-    assert len(list(r1(Broken(ended=True)))) == FIGURES["R1"]
+    assert len(list(measure_r1(Broken(ended=True)))) == FIGURES["R1"]
     with pytest.raises(BrokenRowError, match="did not end"):
-        list(r1(Broken(ended=False)))
+        list(measure_r1(Broken(ended=False)))
 
 
 def test_a_row_that_does_not_exist_is_named(monkeypatch, capsys):

@@ -28,7 +28,7 @@ from typing import Any, Unpack
 
 from speechframe.batch.live import Run
 from speechframe.batch.run_options import RunOptions
-from speechframe.batch.run import make
+from speechframe.batch.run import make_run
 from speechframe.tables.column import Column
 from speechframe.verbs.generate import GenerateBackend
 
@@ -68,7 +68,7 @@ async def shout(
         Add nothing.
     """
     arguments = {"text": text, "voice": voice, "times": times}
-    return await make(ShoutBackend.of(options.get("service"), arguments), table, arguments, options)
+    return await make_run(ShoutBackend.from_constants(options.get("service"), arguments), table, arguments, options)
 '''
 
 LINES = {

@@ -245,7 +245,7 @@ async def client(settings, quick):
 
 @pytest.fixture
 def call():
-    return PreparedCall.of(GenerateRequest(text="Hello", voice_id="nora", encode_as_base64=True))
+    return PreparedCall.from_request(GenerateRequest(text="Hello", voice_id="nora", encode_as_base64=True))
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ async def test_what_differs_from_the_request_is_said(odd, client):
     asked = GenerateRequest(
         text="Hello", voice_id="nora", format=Format.FLAC, channel_type=ChannelType.STEREO, sample_rate=24000
     )
-    spoken = await client.send_once(PreparedCall.of(asked))
+    spoken = await client.send_once(PreparedCall.from_request(asked))
     assert (spoken.format, spoken.channels, spoken.words) == (Format.WAV, 1, [("Hello", 0, 400)])
     assert set(spoken.warnings) == {
         "requested FLAC, got WAV", "requested 24000 Hz, got 44100 Hz", "requested STEREO, got 1 channel"
@@ -147,7 +147,9 @@ async def test_what_differs_from_the_request_is_said(odd, client):
 )  # fmt: skip
 async def test_raw_audio_is_read_as_it_was_asked_for(odd, client, asked, data, rate_hz, channels):
     odd.script(odd.spoken(encodedAudio=base64.b64encode(data).decode(), audioLengthInSeconds=0.5))
-    spoken = await client.send_once(PreparedCall.of(GenerateRequest(text="Hello", voice_id="nora", **asked)))
+    spoken = await client.send_once(
+        PreparedCall.from_request(GenerateRequest(text="Hello", voice_id="nora", **asked))
+    )
     assert (spoken.audio_seconds, spoken.sample_rate_hz, spoken.channels) == (0.5, rate_hz, channels)
     assert (spoken.format, spoken.warnings) == (asked["format"], ())
 

@@ -26,7 +26,7 @@ GENERATE = "/v1/speech/generate"
 
 
 async def test_a_request_carries_the_body_the_key_and_what_was_asked_for(odd, client, call, key):
-    await client.send_once(PreparedCall.of(call.request, idempotency_key="once", take=2))
+    await client.send_once(PreparedCall.from_request(call.request, idempotency_key="once", take=2))
     (seen,) = odd.seen
     assert seen.headers["api-key"] == key
     assert (seen.headers["Idempotency-Key"], seen.headers["X-Take"]) == ("once", "2")

@@ -12,14 +12,14 @@ from speechframe.client.session import iterate_pieces
 
 STUCK = """
 import asyncio, threading
-from speechframe.client.session import pieces_of
+from speechframe.client.session import iterate_pieces
 
 def stuck():
     yield "a"
     threading.Event().wait()
 
 async def read():
-    pieces = pieces_of(stuck())
+    pieces = iterate_pieces(stuck())
     print(await anext(pieces))
     async with asyncio.timeout(0.2):
         print(await anext(pieces))

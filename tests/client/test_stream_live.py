@@ -85,7 +85,7 @@ async def test_a_stream_is_one_file_and_says_at_the_end_what_it_was(client, audi
     assert stream.audio == b"".join(chunks)
     summary = stream.summary
     g711 = audio_format in {Format.ALAW, Format.ULAW}
-    assert summary.mark_complete
+    assert summary.complete
     assert (summary.format, summary.bytes) == (audio_format, len(stream.audio))
     assert (summary.sample_rate_hz, summary.channels) == (8000 if g711 else 16000, 1)
     assert summary.billed_characters == len(THREE)
@@ -152,7 +152,7 @@ async def test_whoever_leaves_a_stream_frees_its_slot(narrow, leave):
     stream = await narrow.stream(LONG, voice="ivy")
     await leave(stream)
     assert await is_free_within_a_second(narrow)
-    assert not stream.summary.mark_complete
+    assert not stream.summary.complete
     with pytest.raises(StreamBroken, match="closed before its end") as caught:
         await stream.read()
     assert caught.value.received_bytes == len(stream.audio) > 0

@@ -140,7 +140,7 @@ async def test_a_stream_whose_end_looks_like_every_other_end_is_not_taken_as_com
     stream = await client.stream("Hello", voice="ivy", format="PCM")
     with pytest.raises(StreamBroken, match="may be truncated"):
         await stream.read()
-    assert (len(stream.audio), stream.summary.mark_complete) == (2000, False)
+    assert (len(stream.audio), stream.summary.complete) == (2000, False)
 
 
 async def test_audio_that_is_not_as_asked_is_said_and_a_closed_client_has_no_streams(odd, settings):

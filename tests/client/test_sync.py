@@ -29,8 +29,8 @@ _TWINS = {
 
 
 INNER = {
-    "ask", "get", "url", "headers_of", "redactor_of", "exchange", "persist", "redactor", "timeouts", "bounds", "patience",
-    "open", "owning", "send_raw", "create", "read", "read_list", "fetch", "next_audio", "add_event",
+    "ask", "get", "url", "make_headers", "redactor_of", "exchange", "send_with_retries", "redactor", "timeouts", "bounds", "patience",
+    "open", "call_at_end", "send_raw", "create_checked", "read", "read_list", "fetch", "next_audio", "add_event",
 }  # fmt: skip
 """What other modules of the room call, and no user."""
 

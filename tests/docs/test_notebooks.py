@@ -41,7 +41,7 @@ def execute(tmp_path_factory):
         if path not in kept or again:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("JUPYTER_RUNTIME_DIR", str(folders[path] / "runtime"))
-                kept[path] = MAKE_NOTEBOOKS["executed"](path, folders[path])
+                kept[path] = MAKE_NOTEBOOKS["run_notebook"](path, folders[path])
         return kept[path]
 
     return run
@@ -67,7 +67,7 @@ def test_it_runs_without_errors_or_warnings(execute, path):
 @by_name
 def test_its_page_in_docs_has_what_it_shows(execute, path):
     there = (PAGES / f"{path.stem}.md").read_text(encoding="utf-8")
-    made, _ = MAKE_NOTEBOOKS["page_of"](path, execute(path), there)
+    made, _ = MAKE_NOTEBOOKS["make_page"](path, execute(path), there)
     assert made == there, "`make notebooks` makes it anew"
 
 

@@ -11,13 +11,13 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PAGES = ROOT / "docs" / "notebooks"
 MOST_BYTES = 1_000_000
 
-cells_hash = runpy.run_path(str(ROOT / "scripts" / "make-notebooks"))["cells_hash"]
+hash_cells = runpy.run_path(str(ROOT / "scripts" / "make-notebooks"))["hash_cells"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_its_page_in_docs_is_of_the_cells_it_has(path):
     there = (PAGES / f"{path.stem}.md").read_text(encoding="utf-8")
-    assert f"<!-- cells: {cells_hash(path)} -->" in there, "`make notebooks` makes it anew"
+    assert f"<!-- cells: {hash_cells(path)} -->" in there, "`make notebooks` makes it anew"
     pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", there)
     assert [name for name in pictures if not (PAGES / name).exists()] == []
     assert re.findall(r"/(?:home|root|tmp|work)/\S*|(?:127\.0\.0\.1|localhost):\d+", there) == [], (

@@ -56,7 +56,7 @@ for page, blocks in json.load(sys.stdin):
 
 @dataclass(frozen=True)
 class Block:
-    read_page: str
+    page: str
     language: str
     source: str
     line: int
@@ -117,7 +117,7 @@ def home(tmp_path_factory):
 def executed(home):
     """The output of each python block, by page and line. One process and one local service run all pages."""
     folder, env = home
-    pages = itertools.groupby(PYTHON, key=lambda block: block.read_page)
+    pages = itertools.groupby(PYTHON, key=lambda block: block.page)
     done = subprocess.run(
         [sys.executable, "-c", _RUNNER],
         input=json.dumps([(page, [(block.line, block.source) for block in blocks]) for page, blocks in pages]),
@@ -132,23 +132,21 @@ def executed(home):
 
 
 def test_every_python_block_runs_in_order_and_each_page_alone(executed):
-    assert list(executed) == [(block.read_page, block.line) for block in PYTHON]
+    assert list(executed) == [(block.page, block.line) for block in PYTHON]
     assert len(PYTHON) >= 25
 
 
 def test_blocks_that_are_not_run_are_python_too():
     for block in BLOCKS:
         if block.language == "py":
-            compile(block.source, f"{block.read_page}.md", "exec")
+            compile(block.source, f"{block.page}.md", "exec")
 
 
 def test_what_a_block_prints_is_what_the_page_shows(executed):
     shown = 0
     for block, after in itertools.pairwise(BLOCKS):
         if block.language == "python" and after.language == "text" and "──" not in after.source:
-            assert _unmeasured(executed[block.read_page, block.line]) == _unmeasured(after.source), (
-                block.read_page
-            )
+            assert _unmeasured(executed[block.page, block.line]) == _unmeasured(after.source), block.page
             shown += 1
     assert shown == 3
 
@@ -174,7 +172,7 @@ def test_the_tree_shows_what_lies_in_a_run_folder(executed, home):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "block", [b for b in SHELL if b.source.startswith("speechframe")], ids=lambda b: f"{b.read_page} {b.line}"
+    "block", [b for b in SHELL if b.source.startswith("speechframe")], ids=lambda b: f"{b.page} {b.line}"
 )
 def test_shell_blocks_run(block, home, service):
     # One service for all of them: that each command can start its own is tested with the commands.
@@ -182,7 +180,7 @@ def test_shell_blocks_run(block, home, service):
     hosted = {"SPEECHFRAME_BASE_URL": service.url, "SPEECHFRAME_API_KEY": service.api_key.get_secret_value()}
     # Doctor tries every engine for seconds: it is tested with the commands, too.
     source = "\n".join(line for line in block.source.splitlines() if line != "speechframe doctor")
-    done = shell(source, (folder / block.read_page, {**env, **hosted}))
+    done = shell(source, (folder / block.page, {**env, **hosted}))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -194,10 +192,10 @@ def test_three_lines_reach_a_hosted_service(home, service):
     source = re.sub(r"(?<=BASE_URL=)\S+", service.url, block.source)
     source = re.sub(r"(?<=API_KEY=)\S+", service.api_key.get_secret_value(), source)
     folder, env = home
-    done = shell(source, (folder / block.read_page, env))
+    done = shell(source, (folder / block.page, env))
     assert done.returncode == 0, done.stdout + done.stderr
     # It was this service and not one of the program's own.
-    made = json.loads((folder / block.read_page / "runs/hosted/run.json").read_text(encoding="utf-8"))
+    made = json.loads((folder / block.page / "runs/hosted/run.json").read_text(encoding="utf-8"))
     assert made["key_fingerprint"] == speechframe.settings.fingerprint_key(service.api_key)
 
 

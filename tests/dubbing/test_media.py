@@ -385,18 +385,18 @@ def test_three_quarters_of_an_hour_take_no_more_memory_than_a_minute_and_loses_n
     script = """
 import sys
 from pathlib import Path
-from speechframe.local.dubbing.media import extract, mux, probe
+from speechframe.local.dubbing.media import extract_audio, mux_audio, probe_medium
 from speechframe.local.dubbing.mix import PlacedLine, mix
 import av, soundfile, soxr
 def peak_mb():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024
 source, line, folder = map(Path, sys.argv[1:])
 before = peak_mb()
-probe(source, max_seconds=1e5)
-track = extract(source, folder)
+probe_medium(source, max_seconds=1e5)
+track = extract_audio(source, folder)
 lines = [PlacedLine(start, line) for start in range(0, 2690, 20)]
 mix(track, lines, folder / "mixed.wav", lowered=[(start, start + 2) for start in range(0, 2690, 20)])
-mux(source, folder / "mixed.wav", folder / "dubbed.mkv", language="en", container="mkv")
+mux_audio(source, folder / "mixed.wav", folder / "dubbed.mkv", language="en", container="mkv")
 print(peak_mb() - before)
 """
     source, line = _long_film(tmp_path / "long.mkv", 45), tmp_path / "line.wav"

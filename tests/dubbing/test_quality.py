@@ -36,8 +36,8 @@ def measured(request, tmp_path_factory):
 
 
 def measure(script, locale, target, seed, folder):
-    sample = script.spoken(script.drawn_lines(locale, seed, LINES), locale, seed=seed)
-    script.film(sample, folder / "sample.webm")
+    sample = script.speak_dialogue(script.draw_lines(locale, seed, LINES), locale, seed=seed)
+    script.write_video(sample, folder / "sample.webm")
     (outcome,) = dubbed(job(folder / "job", (folder / "sample.webm").read_bytes(), targets=(target,)), target)
     assert outcome.failure is None, outcome.failure
     mix = sound_of(folder / "job" / target / outcome.media, folder / "track")

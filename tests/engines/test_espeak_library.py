@@ -42,7 +42,7 @@ def test_a_missing_library_is_said_with_the_command_and_one_that_someone_else_ho
         import ctypes, sys
         from speechframe.engines.base import Utterance
         from speechframe.local.engines.espeak.speaker import EspeakSpeaker
-        from speechframe.local.engines.espeak.library import Setting, render
+        from speechframe.local.engines.espeak.library import EspeakSetting, render_speech
         from speechframe.errors import EngineError
 
         def told(ask):
@@ -59,7 +59,7 @@ def test_a_missing_library_is_said_with_the_command_and_one_that_someone_else_ho
         del sys.modules["espeakng_loader"]
         import espeakng_loader
         held = ctypes.CDLL(espeakng_loader.get_library_path())
-        told(lambda: render("Hello", Setting("gmw/en-US", 165)))
+        told(lambda: render_speech("Hello", EspeakSetting("gmw/en-US", 165)))
         """
     )
     missing = "espeak-ng is not installed: pip install 'speechframe[local]'"

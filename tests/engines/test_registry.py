@@ -83,11 +83,11 @@ def test_a_plug_in_joins_and_broken_ones_are_left_out_and_named(with_plug_ins):
         logging.basicConfig(level="WARNING", format="%(message)s")
         from speechframe.engines import registry
         from speechframe.spec.speech import Model
-        print(*registry.speakers())
+        print(*registry.load_speakers())
         voice, engine = registry.find_voice("hum", Model.GEN2)
         print(voice.voice_id, engine)
         print(registry.find_voice("nora", Model.GEN2).engine)
-        for report in registry.describe():
+        for report in registry.report_engines():
             print(report.name, report.package, report.version, report.works, report.command)
         """
     )

@@ -54,9 +54,9 @@ def came_back(tmp_path):
 def test_a_page_holds_its_listeners_sounds_and_nothing_from_elsewhere(pages, test_made):
     for name, page in zip(test_made.listeners, pages, strict=True):
         held = dict(re.findall(r'id="spf-clip-(\w+)" data-mime="audio/wav">([^<]*)<', page))
-        assert set(held) == set(test_made.clips(name))
+        assert set(held) == set(test_made.list_clips(name))
         for clip, text in held.items():
-            assert base64.b64decode(text) == test_made.audio(name, clip)[0]
+            assert base64.b64decode(text) == test_made.read_audio(name, clip)[0]
         assert "default-src 'none'" in page
         assert not re.findall(r"https?://", page)
 

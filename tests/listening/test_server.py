@@ -78,11 +78,11 @@ def test_a_link_gives_the_listeners_own_page_with_its_script_and_style(served, t
 
 def test_sounds_are_there_under_the_link_that_plays_them_and_under_no_other(served, test_made):
     first, second, _ = links(served)
-    mine, theirs = test_made.clips("listener-01"), test_made.clips("listener-02")
+    mine, theirs = test_made.list_clips("listener-01"), test_made.list_clips("listener-02")
     assert not set(mine) & set(theirs)
     status, headers, body = ask(f"{first}clips/{mine[0]}")
     assert (status, headers["Content-Type"]) == (200, "audio/wav")
-    assert body == test_made.audio("listener-01", mine[0])[0]
+    assert body == test_made.read_audio("listener-01", mine[0])[0]
     assert ask(f"{first}clips/{theirs[0]}")[0] == 404
     assert ask(f"{second}clips/{mine[0]}")[0] == 404
     assert "filename" not in str(headers).lower()
@@ -107,7 +107,12 @@ def test_everything_else_is_one_and_the_same_404(served, path):
 
 def test_answers_tell_browsers_to_keep_and_to_pass_on_nothing(served, test_made):
     link = links(served)[0]
-    for address in (link, f"{link}page.js", f"{link}clips/{test_made.clips('listener-01')[0]}", served.url):
+    for address in (
+        link,
+        f"{link}page.js",
+        f"{link}clips/{test_made.list_clips('listener-01')[0]}",
+        served.url,
+    ):
         _, headers, _ = ask(address)
         assert headers["Cache-Control"] == "no-store"
         assert headers["X-Content-Type-Options"] == "nosniff"

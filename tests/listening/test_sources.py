@@ -93,7 +93,7 @@ def test_the_row_id_names_items_where_no_column_does():
         str,
         lambda path: {"bytes": path.read_bytes(), "path": None},
         lambda path: {"bytes": None, "path": str(path)},
-        lambda path: make_shelf(pd.DataFrame({"audio": [path.read_bytes()]})).clip("0"),
+        lambda path: make_shelf(pd.DataFrame({"audio": [path.read_bytes()]})).read_clip("0"),
     ],
     ids=["bytes", "bytearray", "path", "text of a path", "dict of bytes", "dict of a path", "clip"],
 )

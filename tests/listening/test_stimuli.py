@@ -64,7 +64,7 @@ def material(**clips):
 
 
 def wav(stimuli, condition, place="0/A"):
-    return stimuli.audio(stimuli.make_opaque_id("i", condition, listener="listener-01", place=place))[0]
+    return stimuli.read_audio(stimuli.make_opaque_id("i", condition, listener="listener-01", place=place))[0]
 
 
 def heard(stimuli, condition):
@@ -186,12 +186,12 @@ def test_names_tell_nothing_and_stay_when_a_test_goes_on(tmp_path):
     assert {len(name) for name in names(first)} == {32}
     assert names(again) == names(first)
     assert not set(names(first)) & set(names(elsewhere)), "the secret is of the folder"
-    assert first.audio(names(first)[0]) == again.audio(names(first)[0])
+    assert first.read_audio(names(first)[0]) == again.read_audio(names(first)[0])
     assert stat.S_IMODE((tmp_path / "one/secret").stat().st_mode) == 0o600
     with pytest.raises(KeyError, match="no sound of 'i' by 'b'"):
         first.make_opaque_id("i", "b", listener="listener-01", place="0/A")
     with pytest.raises(KeyError):
-        first.audio("0" * 32)
+        first.read_audio("0" * 32)
 
 
 def test_made_sounds_are_used_again_and_those_of_another_test_refused(tmp_path):

@@ -30,12 +30,12 @@ def test_a_plan_tells_nothing_of_what_is_heard(tmp_path, method):
     text = json.dumps(plans)
     for word in (*NAMES, "lantern", "meadow", "harbour", "anchor", "khz", "kHz", "seed", str(tmp_path)):
         assert word not in text
-    clips = [clip for listener in test.listeners for clip in test.clips(listener)]
+    clips = [clip for listener in test.listeners for clip in test.list_clips(listener)]
     assert len(set(clips)) == len(clips), "no name stands in two places, of no two listeners"
     assert sum(text.count(clip) for clip in clips) == len(clips)
-    sizes = {len(test.audio(1, clip)[0]) for clip in test.clips(1)}
+    sizes = {len(test.read_audio(1, clip)[0]) for clip in test.list_clips(1)}
     assert len(sizes) == 1, "sounds of one length have one size"
-    assert len({test.audio(1, clip)[0] for clip in test.clips(1)}) == len(test.clips(1)), (
+    assert len({test.read_audio(1, clip)[0] for clip in test.list_clips(1)}) == len(test.list_clips(1)), (
         "and no two are equal"
     )
 
@@ -43,7 +43,7 @@ def test_a_plan_tells_nothing_of_what_is_heard(tmp_path, method):
 def test_a_sound_of_another_listener_is_not_there(tmp_path):
     test = made(tmp_path / "t")
     with pytest.raises(KeyError):
-        test.audio(2, test.clips(1)[0])
+        test.read_audio(2, test.list_clips(1)[0])
     with pytest.raises(ListeningError, match=r"no listener 'anna'.*'listener-01'"):
         test.plan("anna")
     with pytest.raises(ListeningError, match="no listener 0"):

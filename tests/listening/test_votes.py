@@ -192,7 +192,7 @@ def test_of_votes_at_once_one_counts(tmp_path, monkeypatch):
 
     with ThreadPoolExecutor(8) as threads:
         assert sum(threads.map(add, books)) == 1
-    assert len(books[0].lines()) == 1
+    assert len(books[0].read_lines()) == 1
 
 
 def test_what_could_not_be_written_is_not_confirmed_and_tells_no_path(tmp_path, monkeypatch, caplog):

@@ -30,12 +30,12 @@ class Death:
         self.folders = ()
         self.at = self.count = 0
         self.when = "before"
-        self._count_waiting = os.open(os.devnull, os.O_WRONLY)
+        self._counts = os.open(os.devnull, os.O_WRONLY)
         self._lock = threading.Lock()
         self._write, self._pwrite = os.write, os.pwrite
 
     def expect(self, request):
-        self._count_waiting = os.open(request["counts"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        self._counts = os.open(request["counts"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         self.at, self.when = request["at"], request["when"]
         self.folders = tuple(request["folders"])
 
@@ -46,7 +46,7 @@ class Death:
         with self._lock:
             self.count += 1
             dies = self.count == self.at
-            self._pwrite(self._count_waiting, b"%d" % self.count, 0)
+            self._pwrite(self._counts, b"%d" % self.count, 0)
         if dies and self.when != "after":
             if self.when == "middle" and half is not None:
                 half()

@@ -84,8 +84,8 @@ class DubService(Served):
         return [
             ("GET", "/v1/limits", self.limits),
             ("GET", "/v1/dub/list-destination-languages", self.languages),
-            ("POST", "/v1/dub/jobs/create", self.create_checked),
-            ("POST", "/v1/dub/jobs/create-with-project-id", self.create_checked),
+            ("POST", "/v1/dub/jobs/create", self.create),
+            ("POST", "/v1/dub/jobs/create-with-project-id", self.create),
             ("GET", "/v1/dub/jobs/{job}/status", self.status),
             ("GET", "/v1/dub/projects/list", self.list_projects),
             ("POST", "/v1/dub/projects/create", self.create_project),
@@ -116,7 +116,7 @@ class DubService(Served):
             [{"locale": one, "language": one, "supports": ["AUTOMATED", "QA"]} for one in known]
         )
 
-    async def create_checked(self, request):
+    async def create(self, request):
         fields, size = [], 0
         async for part in await request.multipart():
             if part.name == "file":

@@ -43,7 +43,7 @@ def whistle(tmp_path):
 
         return Tones(bills)
 
-    run.backend, run.read_bills = backend, lambda: Counter(bills.read_text().splitlines())
+    run.backend, run.bills = backend, lambda: Counter(bills.read_text().splitlines())
     return run
 
 
@@ -63,7 +63,7 @@ def test_its_answers_are_a_run_with_clips_and_a_ledger(whistle):
     )
     run = whistle(table, id="id")
     assert statuses(run) == ["done"] * 3
-    assert whistle.read_bills() == {"one line": 1, "another": 1}
+    assert whistle.bills() == {"one line": 1, "another": 1}
     assert sorted(run.ledger["credits"]) == [7, 8]
     assert [round(heard_hz(run.clip(name).audio), -1) for name in "abc"] == [300, 500, 300]
     assert spf.open_run(run.path).clip("b").audio == run.clip("b").audio
@@ -77,7 +77,7 @@ def test_its_bad_rows_are_rows(whistle):
         spf.InvalidRows, match=r"row '1', pitch_hz: cannot be heard.*\n  row '2': has nothing"
     ):
         whistle(pd.DataFrame({"text": ["one", "two", None], "pitch_hz": [440, 9, 440]}))
-    assert not whistle.read_bills()
+    assert not whistle.bills()
     run = whistle(["one", "silence", "two"])
     assert statuses(run) == ["done", "failed", "done"]
     assert "nobody whistles that" in run.failed["error_message"].iloc[0]
@@ -87,12 +87,12 @@ def test_its_budget_is_kept_and_a_resume_goes_on(whistle):
     lines = [f"line {number}" for number in range(10)]
     run = whistle(lines, max_credits=25)
     assert run.stopped_because == "budget"
-    assert len(whistle.read_bills()) == 4
+    assert len(whistle.bills()) == 4
     run = spf.resume(run, backend=whistle.backend(), max_credits=60, progress=False)
     assert statuses(run) == ["done"] * 10
-    assert set(whistle.read_bills().values()) == {1}
+    assert set(whistle.bills().values()) == {1}
     run = spf.resume(run, redo=[0], backend=whistle.backend(), max_credits=70, progress=False)
-    assert whistle.read_bills()["line 0"] == 2
+    assert whistle.bills()["line 0"] == 2
     assert run.ledger["credits"].sum() == 66
     backend = whistle.backend()
     spf.resume(run, backend=backend, max_answer_mb=3, progress=False)
@@ -108,7 +108,7 @@ def test_who_is_locked_out_of_a_folder_takes_nothing_from_the_run_that_is_planne
 
     run = whistle(table())
     assert statuses(run) == ["done"] * 10_001
-    assert whistle.read_bills() == {"one": 1, "two": 1}
+    assert whistle.bills() == {"one": 1, "two": 1}
 
 
 def test_its_killed_run_goes_on_and_pays_nothing_twice(whistle, tmp_path):
@@ -116,7 +116,7 @@ def test_its_killed_run_goes_on_and_pays_nothing_twice(whistle, tmp_path):
     here = Path(__file__).parent
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, here, tmp_path / "run", tmp_path / "bills"])
     end = time.monotonic() + 60
-    while len(whistle.read_bills()) < 40 and process.poll() is None:
+    while len(whistle.bills()) < 40 and process.poll() is None:
         assert time.monotonic() < end
         time.sleep(0.005)
     process.kill()
@@ -125,7 +125,7 @@ def test_its_killed_run_goes_on_and_pays_nothing_twice(whistle, tmp_path):
     found = statuses(run)
     assert set(found) <= {"done", "charged_unknown"}
     assert found.count("charged_unknown") <= 2 * IN_FLIGHT
-    assert set(whistle.read_bills().values()) == {1}
+    assert set(whistle.bills().values()) == {1}
     assert list(run.to_pandas()["text"]) == lines
 
 

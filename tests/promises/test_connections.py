@@ -19,17 +19,17 @@ class LateTwice:
 
     def __init__(self, service):
         self._upstream = service.settings.base_url.split("//")[1].split(":")
-        self._find_listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._find_listener.getsockname()[1]}"
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
-        self._find_listener.close()
+        self._listener.close()
 
     def _accept(self):
         with contextlib.suppress(OSError):
             while True:
-                connection, _ = self._find_listener.accept()
+                connection, _ = self._listener.accept()
                 threading.Thread(target=self._relay, args=(connection,), daemon=True).start()
 
     def _relay(self, client):

@@ -271,4 +271,4 @@ def test_a_row_that_is_to_wait_for_longer_than_its_patience_is_not_sent(services
     run = speak(service, texts, patience_s=5)
     assert service.books().requests == before
     assert (run.status, run.stopped_because) == ("stopped", "unreachable")
-    assert "wait with 1 row until" in run.describe_state()
+    assert "the service accepts 1 row only from" in run.describe_state()

@@ -94,7 +94,7 @@ ENTRIES = {
     "user part of the file": lambda at: (at.toml(f'base_url = "{address()}"'), spf.voices()),
     "unknown profile": lambda at: (at.toml("[profiles.a]", f'api_key = "{key()}"'), read_settings(profile="b")),
     "bad profile": lambda at: (at.toml("[profiles.a]", f'api_key = "{key()}"', "regions = 5"), read_settings(profile="a")),
-    "service that is none": lambda at: spf.aio._settings.resolve(service=5, api_key=key()),
+    "service that is none": lambda at: spf.aio._settings.resolve_settings(service=5, api_key=key()),
     "client": lambda at: Client(api_key=key(), base_url="nonsense"),
     "sync client with a user part": lambda at: SyncClient(api_key="other", base_url=address()),
     "sync client's options": lambda at: SyncClient(api_key=key(), base_url=ADDRESS, speed=3),
@@ -237,7 +237,7 @@ def test_processes_of_the_local_service_get_no_key(place):
     place.set(API_KEY=key())
     with spf.local_service(workers=1, data=place.folder) as service:
         started = psutil.Process(service.pid)
-        processes = [started, *started.run_children(recursive=True)]
+        processes = [started, *started.children(recursive=True)]
         assert len(processes) > 1
         assert [one.cmdline() for one in processes if key() in one.environ().values()] == []
 

@@ -77,14 +77,14 @@ def test_a_forked_child_gets_a_loop_of_its_own():
 def test_ctrl_c_waits_for_the_finish(answers, expected):
     code = textwrap.dedent(f"""
         import asyncio
-        from speechframe.processes.loop import INTERRUPT, run_sync
+        from speechframe.processes.loop import INTERRUPT_MESSAGE, run_sync
         state = []
         async def work():
             print("started", flush=True)
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError as order:
-                assert order.args == (INTERRUPT,)
+                assert order.args == (INTERRUPT_MESSAGE,)
                 await asyncio.sleep(0.3)
                 state.append("cleaned")
                 if {answers}:

@@ -87,9 +87,9 @@ class Run:
         self.world, self.lanes, self.call_of, self.rows = world, lanes, call_of, rows
         self.ended_s = None
         self.outcomes = []
-        world.start(self.check_time(), at=starts_s)
+        world.start(self.tick(), at=starts_s)
 
-    def check_time(self):
+    def tick(self):
         while self.rows or any(lane.workers for lane in self.lanes):
             for lane in self.lanes:
                 lane.share_learned()

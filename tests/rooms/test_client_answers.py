@@ -5,7 +5,7 @@ import asyncio
 from speechframe.client import Client, PreparedCall
 from speechframe.spec.speech import GenerateRequest
 
-CALL = PreparedCall.of(GenerateRequest(text="Hello", voice_id="nora", sample_rate=8000))
+CALL = PreparedCall.from_request(GenerateRequest(text="Hello", voice_id="nora", sample_rate=8000))
 BODY = b"{" + b" " * 70_000 + b"}"
 
 

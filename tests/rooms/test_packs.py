@@ -17,7 +17,7 @@ def packer(most_texts):
     """Return a backend whose calls take so many texts and 100 characters; a row's kind is its body."""
     backend = TranslateBackend(Settings(base_url="http://127.0.0.1:1", api_key="k"))
     backend._most_texts, backend._most_characters = most_texts, 100
-    backend._kind = lambda request: request.body
+    backend._get_languages = lambda request: request.body
     return backend
 
 

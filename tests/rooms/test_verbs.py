@@ -62,7 +62,7 @@ def test_every_argument_of_a_verb_reaches_its_run(verb, monkeypatch):
     async def make(backend, table, arguments, options):
         handed_on.append(dict(arguments))
 
-    monkeypatch.setattr(verb, "make", make)
+    monkeypatch.setattr(verb, "make_run", make)
     function = getattr(verb, verb.__name__.rpartition(".")[2])
     parameters = inspect.signature(function).parameters.values()
     given = {p.name: f"the {p.name}" for p in parameters if p.kind is p.KEYWORD_ONLY}

@@ -357,7 +357,7 @@ async def until(condition, limit_s=60.0, every_s=0.02):
 def worker_pids(pid):
     """Return the worker processes of a service process: it has no other children."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        return [child.pid for child in psutil.Process(pid).run_children()]
+        return [child.pid for child in psutil.Process(pid).children()]
     return []
 
 

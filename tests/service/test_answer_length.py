@@ -16,7 +16,7 @@ class Peak:
     """The most memory that a service and its workers take for something, above what they had, in MB."""
 
     def __init__(self, service):
-        self.pids = [service.pid, *(child.pid for child in psutil.Process(service.pid).run_children())]
+        self.pids = [service.pid, *(child.pid for child in psutil.Process(service.pid).children())]
 
     def __enter__(self):
         for pid in self.pids:

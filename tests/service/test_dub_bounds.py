@@ -162,8 +162,8 @@ async def test_each_row_that_cannot_be_read_has_one_line_in_the_log(tmp_path, ca
     queue = DubQueue(config, opened, "me", webhooks)
     with caplog.at_level(logging.INFO, "speechframe.service"):
         for _ in range(3):
-            assert await queue.take() is None
-            if (work := await webhooks.take()) is not None:
+            assert await queue.find_work() is None
+            if (work := await webhooks.find_work()) is not None:
                 await work
             rows.execute("UPDATE webhooks SET due_at = 0")
     named = ["of another release", "no JSON", "no UTF-8", "unknown priority", "bad webhook"]
@@ -181,7 +181,7 @@ async def test_no_error_ends_a_loop_in_the_background(caplog):
     errors = [ValueError("an unknown priority"), OSError("a disk"), None]
 
     class Loop(Background):
-        async def take(self):
+        async def find_work(self):
             if (error := errors.pop(0) if errors else None) is not None:
                 raise error
             return None if done.is_set() else work()

@@ -75,12 +75,12 @@ def reserved(rows):
 
 def test_each_lower_class_that_waits_has_every_fifth_start():
     turns = Turns()
-    started = "".join(turns.next([LOW, NORMAL, HIGH])[0] for _ in range(16))
+    started = "".join(turns.choose_next([LOW, NORMAL, HIGH])[0] for _ in range(16))
     assert started == "HHHHNLHHHNLHHHNL"
     # One that does not wait is not passed over.
     turns = Turns()
     waiting = [[HIGH], [HIGH], [HIGH], [HIGH], *[[LOW, HIGH]] * 5, [LOW]]
-    assert "".join(turns.next(each)[0] for each in waiting) == "HHHHHHHHLL"
+    assert "".join(turns.choose_next(each)[0] for each in waiting) == "HHHHHHHHLL"
 
 
 def test_jobs_start_by_priority_and_then_in_their_order(rows, add):
@@ -88,17 +88,17 @@ def test_jobs_start_by_priority_and_then_in_their_order(rows, add):
         add(name, priority=priority, targets=())
     turns, taken = Turns(), []
     for _ in range(4):
-        taken.append(dub_jobs.take_job(rows, "me", turns.next, taken).job_id)
+        taken.append(dub_jobs.take_job(rows, "me", turns.choose_next, taken).job_id)
     assert taken == ["c", "d", "b", "a"]
-    assert dub_jobs.take_job(rows, "me", turns.next, taken) is None
+    assert dub_jobs.take_job(rows, "me", turns.choose_next, taken) is None
 
 
 def test_a_job_that_its_owner_is_no_longer_at_waits_again(rows, add):
     add("first", targets=())
-    taken = dub_jobs.take_job(rows, "me", Turns().next)
-    assert dub_jobs.take_job(rows, "me", Turns().next, [taken.job_id]) is None
-    assert dub_jobs.take_job(rows, "other", Turns().next) is None
-    assert dub_jobs.take_job(rows, "me", Turns().next).job_id == "first"
+    taken = dub_jobs.take_job(rows, "me", Turns().choose_next)
+    assert dub_jobs.take_job(rows, "me", Turns().choose_next, [taken.job_id]) is None
+    assert dub_jobs.take_job(rows, "other", Turns().choose_next) is None
+    assert dub_jobs.take_job(rows, "me", Turns().choose_next).job_id == "first"
 
 
 async def test_a_job_whose_end_could_not_be_noted_is_gone_on_with_after_a_pause(
@@ -121,13 +121,13 @@ async def test_a_job_whose_end_could_not_be_noted_is_gone_on_with_after_a_pause(
     monkeypatch.setattr(dub_queue, "_FIRST_PAUSE_S", 0.5)
     with monkeypatch.context() as patch:
         patch.setattr(dub_jobs, "end_job", broken)
-        work = await queue.take()
-        assert await queue.take() is None
+        work = await queue.find_work()
+        assert await queue.find_work() is None
         with pytest.raises(sqlite3.OperationalError):
             await work
-    assert await queue.take() is None
+    assert await queue.find_work() is None
     await asyncio.sleep(0.6)
-    await (await queue.take())
+    await (await queue.find_work())
     assert dub_jobs.read_statuses(rows, ["first"]) == {"first": "FAILED"}
     opened.close()
 
@@ -135,16 +135,16 @@ async def test_a_job_whose_end_could_not_be_noted_is_gone_on_with_after_a_pause(
 def test_credits_are_set_aside_once_and_billed_for_what_succeeded(rows, add):
     job = add("first")
     # Of 35 credits, the first job sets 20 aside; the second has to fail.
-    taken = dub_jobs.take_job(rows, "dead", Turns().next)
+    taken = dub_jobs.take_job(rows, "dead", Turns().choose_next)
     add("second")
-    assert dub_jobs.take_job(rows, "other", Turns().next).status == "FAILED"
-    assert dub_jobs.take_job(rows, "other", Turns().next) is None
+    assert dub_jobs.take_job(rows, "other", Turns().choose_next).status == "FAILED"
+    assert dub_jobs.take_job(rows, "other", Turns().choose_next) is None
     assert reserved(rows) == 20_000
     # Its process dies: it waits again with what was set aside, and is not paid twice for.
     quota.release_owner(rows, "dead")
     dub_jobs.release_owner(rows, "dead")
     assert reserved(rows) == 20_000
-    taken = dub_jobs.take_job(rows, "other", Turns().next)
+    taken = dub_jobs.take_job(rows, "other", Turns().choose_next)
     assert (taken.job_id, reserved(rows)) == ("first", 20_000)
     dub_jobs.end_job(rows, "first", {"pt-BR": DONE, "en-GB": FAILED})
     found = status(rows, job)
@@ -159,7 +159,7 @@ def test_credits_are_set_aside_once_and_billed_for_what_succeeded(rows, add):
 def test_a_job_whose_key_is_short_fails_and_those_behind_it_go_on(rows, add):
     long = add("long", targets=("pt-BR", "en-GB", "pt-PT", "en-US"))
     add("short", targets=("pt-BR",))
-    taken = [dub_jobs.take_job(rows, "me", Turns().next) for _ in range(2)]
+    taken = [dub_jobs.take_job(rows, "me", Turns().choose_next) for _ in range(2)]
     assert [(job.job_id, job.status) for job in taken] == [("long", "FAILED"), ("short", "IN_PROGRESS")]
     found = status(rows, long)
     assert (found.status, found.failure_code) == ("FAILED", "INSUFFICIENT_CREDITS")
@@ -170,7 +170,7 @@ def test_a_correction_costs_nothing_and_one_that_fails_leaves_the_version_before
     job = add("qa", kind="QA", project_id="p", targets=("pt-BR", "en-GB"))
     correction = UtteranceCorrection(utterance_id=1, text="Oi.")
     assert dub_jobs.correct_job(rows, job, "pt-BR", [correction]) == "QUEUED"
-    dub_jobs.take_job(rows, "me", Turns().next)
+    dub_jobs.take_job(rows, "me", Turns().choose_next)
     dub_jobs.record_step(rows, "qa", "pt-BR", "done", DONE)
     dub_jobs.end_job(rows, "qa", {"pt-BR": DONE, "en-GB": DONE})
     assert dub_jobs.correct_job(rows, job, "pt-BR", [correction]) == "IN_REVIEW"
@@ -181,7 +181,7 @@ def test_a_correction_costs_nothing_and_one_that_fails_leaves_the_version_before
         ("IN_PROGRESS", None, True),
         ("IN_REVIEW", None, False),
     ]
-    taken = dub_jobs.take_job(rows, "me", Turns().next)
+    taken = dub_jobs.take_job(rows, "me", Turns().choose_next)
     assert (taken.task.version, taken.task.corrected, taken.task.corrections) == (2, "pt-BR", (correction,))
     assert reserved(rows) == 0
     # The process falls over: the version before stands, and is told to be that.
@@ -197,12 +197,12 @@ def test_a_correction_costs_nothing_and_one_that_fails_leaves_the_version_before
 
 def test_a_correction_leaves_a_locale_alone_that_crashed_its_process(rows, add):
     job = add("qa", kind="QA", project_id="p")
-    dub_jobs.take_job(rows, "me", Turns().next)
+    dub_jobs.take_job(rows, "me", Turns().choose_next)
     dub_jobs.end_job(rows, "qa", {"pt-BR": DONE, "en-GB": None})
     lost = status(rows, job).download_details[1]
     assert (lost.status, "crashed" in lost.error_message) == ("FAILED", True)
     dub_jobs.correct_job(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1, text="Oi.")])
-    task = dub_jobs.take_job(rows, "me", Turns().next).task
+    task = dub_jobs.take_job(rows, "me", Turns().choose_next).task
     # It was not paid, and would take the correction with it.
     assert [task.is_done(locale, None) for locale in task.targets] == [False, True]
     dub_jobs.end_job(rows, "qa", {"pt-BR": DONE.model_copy(update={"version": 2}), "en-GB": None})
@@ -216,7 +216,7 @@ def test_a_correction_leaves_a_locale_alone_that_crashed_its_process(rows, add):
 )
 def test_a_job_is_unknown_and_then_removed_when_its_time_is_over(rows, add, monkeypatch, project_id, kept_s):
     job = add("job", targets=("pt-BR",), project_id=project_id)
-    dub_jobs.take_job(rows, "me", Turns().next)
+    dub_jobs.take_job(rows, "me", Turns().choose_next)
     assert dub_jobs.find_file(rows, "link-job", "pt-BR.mp4") is None
     dub_jobs.end_job(rows, "job", {"pt-BR": DONE})
     for name in ("mp4", "srt", "vtt"):
@@ -242,12 +242,12 @@ def later(monkeypatch, seconds):
 
 
 def test_of_the_failed_jobs_of_a_key_the_newest_are_kept(rows, add, monkeypatch):
-    monkeypatch.setattr(chosen, "DUB_FAILED_JOBS", 2)
+    monkeypatch.setattr(chosen, "MAX_KEPT_FAILED_DUB_JOBS", 2)
     for number in range(4):
         add(f"poor{number}", targets=("pt-BR",) * 4)
-        assert dub_jobs.take_job(rows, "me", Turns().next).status == "FAILED"
+        assert dub_jobs.take_job(rows, "me", Turns().choose_next).status == "FAILED"
     done = add("rich", key="other")
-    dub_jobs.take_job(rows, "me", Turns().next)
+    dub_jobs.take_job(rows, "me", Turns().choose_next)
     dub_jobs.end_job(rows, "rich", {"pt-BR": FAILED, "en-GB": FAILED})
     left = dub_jobs.read_statuses(rows, ["rich", *(f"poor{number}" for number in range(4))])
     assert set(left) == {"poor2", "poor3", "rich"}
@@ -257,22 +257,22 @@ def test_of_the_failed_jobs_of_a_key_the_newest_are_kept(rows, add, monkeypatch)
 def test_keys_take_turns_inside_a_priority_in_every_process_and_after_a_restart(rows, add, tmp_path):
     for number in range(4):
         add(f"many{number}", targets=())
-    taken = [dub_jobs.take_job(rows, "first", Turns().next).job_id]
+    taken = [dub_jobs.take_job(rows, "first", Turns().choose_next).job_id]
     add("few0", key="other", targets=())
     add("few1", key="other", targets=())
     add("high", targets=(), priority=HIGH)
     # Another process over the same folder goes on with the turns.
     other = connect(tmp_path / FILE_NAME)
     for _ in range(6):
-        taken.append(dub_jobs.take_job(other, "second", Turns().next, taken).job_id)
+        taken.append(dub_jobs.take_job(other, "second", Turns().choose_next, taken).job_id)
     other.close()
     assert taken == ["many0", "high", "few0", "many1", "few1", "many2", "many3"]
 
 
 def test_a_key_has_a_bound_of_waiting_jobs_that_holds_for_corrections_too(rows, add, monkeypatch):
-    monkeypatch.setattr(chosen, "DUB_WAITING_JOBS", 2)
+    monkeypatch.setattr(chosen, "MAX_UNFINISHED_DUB_JOBS", 2)
     reviewed = add("qa", kind="QA", project_id="p", targets=("pt-BR",))
-    dub_jobs.take_job(rows, "me", Turns().next)
+    dub_jobs.take_job(rows, "me", Turns().choose_next)
     dub_jobs.end_job(rows, "qa", {"pt-BR": DONE})
     add("first", targets=("pt-BR",))
     add("second", targets=("pt-BR",))
@@ -285,7 +285,7 @@ def test_a_key_has_a_bound_of_waiting_jobs_that_holds_for_corrections_too(rows, 
             refused()
         assert (info.value.code.status, info.value.retry_after_s) == (503, 10)
     add("of another key", key="other")
-    dub_jobs.take_job(rows, "me", Turns().next)
+    dub_jobs.take_job(rows, "me", Turns().choose_next)
     dub_jobs.end_job(rows, "first", {"pt-BR": DONE})
     assert dub_jobs.correct_job(rows, reviewed, "pt-BR", [correction]) == "IN_REVIEW"
     with pytest.raises(Refusal, match="allowed: 2"):
@@ -293,9 +293,9 @@ def test_a_key_has_a_bound_of_waiting_jobs_that_holds_for_corrections_too(rows, 
 
 
 def test_a_job_is_corrected_a_hundred_times_for_each_locale(rows, add, monkeypatch):
-    monkeypatch.setattr(chosen, "DUB_CORRECTIONS", 1)
+    monkeypatch.setattr(chosen, "MAX_CORRECTIONS_PER_LOCALE", 1)
     job = add("qa", kind="QA", project_id="p")
-    dub_jobs.take_job(rows, "me", Turns().next)
+    dub_jobs.take_job(rows, "me", Turns().choose_next)
     dub_jobs.end_job(rows, "qa", {"pt-BR": DONE, "en-GB": DONE})
     for version in (2, 3):
         assert dub_jobs.correct_job(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1)]) == "IN_REVIEW"
@@ -307,7 +307,7 @@ def test_a_job_is_corrected_a_hundred_times_for_each_locale(rows, add, monkeypat
 def test_a_folder_of_before_gets_the_time_of_its_ended_jobs(rows, add, tmp_path):
     for name, project_id in (("alone", None), ("of a project", "p"), ("damaged", None)):
         add(name, targets=("pt-BR",), project_id=project_id)
-        dub_jobs.take_job(rows, "me", Turns().next)
+        dub_jobs.take_job(rows, "me", Turns().choose_next)
         dub_jobs.end_job(rows, name, {"pt-BR": DONE})
     add("waits")
     rows.execute("UPDATE dubs SET job = 'not JSON' WHERE job_id = 'damaged'")

@@ -154,11 +154,11 @@ async def reading(tmp_path):
         limits = dataclasses.replace(config, body_timeout_s=made.body_timeout_s)
         try:
             async with receive_form(
-                request, limits, uploads, files=("file",), threads=threads.of(b"key")
+                request, limits, uploads, files=("file",), threads=threads.get_threads(b"key")
             ) as form:
                 there = [path for path in (tmp_path / "uploads").rglob("*") if path.is_file()]
                 said = {
-                    "fields": {name: value or "(file)" for name, value in form.fields(lists=request.query.getall("list", ())).items()},
+                    "fields": {name: value or "(file)" for name, value in form.collect_fields(lists=request.query.getall("list", ())).items()},
                     "files": {name: [file.path.stat().st_size, file.size_bytes, file.sha256.hex()] for name, file in form.files.items()},
                     "modes": [oct(path.stat().st_mode & 0o777) for path in there],
                 }  # fmt: skip

@@ -162,16 +162,16 @@ def never_ready(tmp_path, monkeypatch):
 @fresh
 @pytest.mark.usefixtures("never_ready")
 async def test_cancelled_while_it_starts_it_leaves_nothing_behind(start, tools):
-    before = set(tools.psutil.Process().run_children())
+    before = set(tools.psutil.Process().children())
     service = start(workers=1)
     task = asyncio.ensure_future(service.__aenter__())
-    await tools.until(lambda: set(tools.psutil.Process().run_children()) - before)
+    await tools.until(lambda: set(tools.psutil.Process().children()) - before)
     task.cancel()
     # Long before the minute that a worker may take to start.
     async with asyncio.timeout(30):
         with pytest.raises(asyncio.CancelledError):
             await task
-    assert set(tools.psutil.Process().run_children()) <= before
+    assert set(tools.psutil.Process().children()) <= before
 
 
 @fresh
@@ -190,8 +190,8 @@ def test_stopped_while_it_starts_it_ends_with_its_worker(tools, tmp_path, number
     ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         service = tools.psutil.Process(process.pid)
-        asyncio.run(tools.until(service.run_children))
-        pids = [child.pid for child in service.run_children()]
+        asyncio.run(tools.until(service.children))
+        pids = [child.pid for child in service.children()]
         process.send_signal(number)
         _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
@@ -247,7 +247,7 @@ async def test_also_when_another_child_of_the_parent_keeps_the_pipe_open(plugins
     with run_parent(PARENT.replace("{then}", then)) as parent:
         said = json.loads(parent.stdout.readline())
         parent.stdout.readline()
-        others = [p for p in tools.psutil.Process(parent.pid).run_children() if p.name() == "sleep"]
+        others = [p for p in tools.psutil.Process(parent.pid).children() if p.name() == "sleep"]
         pids = [said["pid"], *tools.worker_pids(said["pid"])]
         parent.kill()
         await gone(tools, pids)
@@ -311,8 +311,8 @@ async def test_the_shared_service_is_one_a_folder_and_made_anew_when_it_died(
 
 SHARED = """
     import json, sys
-    from speechframe.local.start import shared_service
-    service = shared_service()
+    from speechframe.local.start import get_shared_service
+    service = get_shared_service()
     said = {"url": service.url, "key": service.api_key.get_secret_value(), "pid": service.pid}
     print(json.dumps(said), flush=True)
     sys.stdin.read()
@@ -374,7 +374,7 @@ def test_after_a_fork_the_child_gets_a_service_of_its_own_and_leaves_ours_alone(
 
 @pytest.mark.slow
 def test_at_exit_the_shared_service_ends(plugins, tmp_path, tools):
-    code = "import sys, json; from speechframe.local.start import shared_service; print(shared_service().pid, flush=True)"
+    code = "import sys, json; from speechframe.local.start import get_shared_service; print(get_shared_service().pid, flush=True)"
     with run_parent(code, SPEECHFRAME_SERVICE=str(tmp_path)) as parent:
         pid = int(parent.stdout.readline())
     assert not tools.alive(pid)

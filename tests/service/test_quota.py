@@ -127,8 +127,8 @@ def test_threads_with_connections_of_their_own_never_pass_the_quota(tmp_path):
 
 RACE = """
 import multiprocessing, pathlib, sys
-from speechframe.local.service.books.database import connect, transaction
-from speechframe.local.service.books.keys import salt_of
+from speechframe.local.service.books.database import connect, run_transaction
+from speechframe.local.service.books.keys import load_salt
 
 folder = pathlib.Path(sys.argv[1])
 
@@ -136,7 +136,7 @@ def work(barrier, found):
     for n in range(25):
         barrier.wait()
         connection = connect(folder / str(n))
-        found.put((n, transaction(connection, salt_of)))
+        found.put((n, run_transaction(connection, load_salt)))
         connection.close()
 
 context = multiprocessing.get_context("fork")

@@ -20,8 +20,8 @@ LAUNCH = """
 import sys
 from dataclasses import replace
 from speechframe.local.service import serve
-made = serve.config_of
-serve.config_of = lambda options: replace(made(options), {changes})
+made = serve.build_config
+serve.build_config = lambda options: replace(made(options), {changes})
 sys.exit(serve.main())
 """
 LARGE = {"voiceId": "nora", "format": "WAV", "sampleRate": 48000, "channelType": "STEREO"}

@@ -126,11 +126,11 @@ async def test_after_the_block_no_process_of_any_region_is_left(start, tools):
 
 
 def test_when_a_region_cannot_start_the_others_end_too(start, tools, tmp_path):
-    before = set(tools.psutil.Process().run_children())
+    before = set(tools.psutil.Process().children())
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match="data folder"), start(regions=PAIR, data=tmp_path / "file"):
         pass
-    assert set(tools.psutil.Process().run_children()) <= before
+    assert set(tools.psutil.Process().children()) <= before
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_when_a_region_cannot_start_the_others_end_too(start, tools, tmp_path):
     ],
 )
 def test_a_wrong_region_is_refused_before_anything_starts(tools, regions, wrong):
-    before = tools.psutil.Process().run_children()
+    before = tools.psutil.Process().children()
     with pytest.raises(SettingsError, match=wrong) as refused:
         local_service(regions=regions)
     assert all(name in str(refused.value) for name in REGIONS)
-    assert tools.psutil.Process().run_children() == before
+    assert tools.psutil.Process().children() == before

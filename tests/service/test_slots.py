@@ -21,18 +21,18 @@ class Floor:
 
     def __init__(self, concurrency=1):
         self.slots, self.key = RequestSlots("global"), key(concurrency)
-        self.came, self.find_path, self.most = [], 0, 0
+        self.came, self.inside, self.most = [], 0, 0
 
     async def visit(self, name, leave=None):
         async with self.slots.wait_for_slot(self.key, Pool.OTHER):
             self.came.append(name)
-            self.find_path += 1
-            self.most = max(self.most, self.find_path)
+            self.inside += 1
+            self.most = max(self.most, self.inside)
             try:
                 if leave is not None:
                     await leave.wait()
             finally:
-                self.find_path -= 1
+                self.inside -= 1
 
     def start(self, name, leave=None):
         return asyncio.ensure_future(self.visit(name, leave))
@@ -48,7 +48,7 @@ async def settle():
 
 @pytest.fixture
 def short_wait(monkeypatch):
-    monkeypatch.setattr(chosen, "QUEUE_SECONDS", 0.05)
+    monkeypatch.setattr(chosen, "MAX_QUEUE_SECONDS", 0.05)
 
 
 async def test_a_slot_is_handed_over_and_nobody_slips_in_between():

@@ -76,7 +76,7 @@ def test_a_run_sends_as_many_calls_as_each_engine_takes_and_fast_rows_pass_slow_
 
 async def test_a_call_that_is_worked_on_outlives_every_time_limit_but_the_callers_own(service, hold, http_to):
     hasty = Timeouts(base_s=1.0, per_character_s=0.0)
-    call = PreparedCall.of(GenerateRequest(text=hold.text, voice_id="en-US-tardy"))
+    call = PreparedCall.from_request(GenerateRequest(text=hold.text, voice_id="en-US-tardy"))
     async with Client(service.settings, timeouts=hasty) as client:
         waiting = [asyncio.ensure_future(client.generate(hold.text, voice="tardy")) for _ in range(3)]
         await asyncio.sleep(2.5)

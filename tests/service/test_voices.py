@@ -91,9 +91,9 @@ async def test_the_region_a_service_plays_gives_keys_their_streaming_pool(start,
     for name, region in REGIONS.items():
         slots = RequestSlots(name)
         expected = region.streaming_concurrency or chosen.DEFAULT_CONCURRENCY
-        assert slots.cap(plain, Pool.STREAMING) == expected
-        assert slots.cap(plain, Pool.OTHER) == chosen.DEFAULT_CONCURRENCY
-        assert slots.cap(own, Pool.STREAMING) == slots.cap(own, Pool.OTHER) == 7
+        assert slots.get_cap(plain, Pool.STREAMING) == expected
+        assert slots.get_cap(plain, Pool.OTHER) == chosen.DEFAULT_CONCURRENCY
+        assert slots.get_cap(own, Pool.STREAMING) == slots.get_cap(own, Pool.OTHER) == 7
 
 
 @pytest.mark.rule("version.v1-paths", "version.interface")

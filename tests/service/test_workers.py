@@ -162,20 +162,20 @@ with_pool = pytest.mark.asyncio(loop_scope="module")
 async def test_a_worker_that_is_worn_out_is_replaced_between_jobs(plugins):
     pool = WorkerPool(1, 2, WorkerLimits(jobs=3))
     await pool.start()
-    (first,) = pool.pids()
+    (first,) = pool.list_pids()
     for n in range(7):
         reply = await pool.run(job("hello"), limit_s=60)
         assert reply.facts.audio_seconds > 0
         if n < 2:
-            assert pool.pids() == [first]
+            assert pool.list_pids() == [first]
     assert pool.replaced == 2
-    assert first not in pool.pids()
+    assert first not in pool.list_pids()
     await pool.close()
 
 
 @with_pool
 async def test_a_worker_that_grew_too_large_is_replaced_after_its_answer(pool, tools):
-    (first,) = pool.pids()
+    (first,) = pool.list_pids()
     reply = await pool.run(job("grow 600"), limit_s=60)
     assert reply.facts.memory_bytes > 600 * MEBIBYTE
     await pool.run(job("hello"), limit_s=60)
@@ -185,7 +185,7 @@ async def test_a_worker_that_grew_too_large_is_replaced_after_its_answer(pool, t
 @with_pool
 async def test_a_full_queue_says_so_before_anything_is_done(pool, hold, tools):
     running = [asyncio.ensure_future(pool.run(job(hold.text), limit_s=60)) for _ in range(4)]
-    await tools.until(lambda: hold.begun() and pool.figures()["waiting"] == 3)
+    await tools.until(lambda: hold.begun() and pool.count_workers()["waiting"] == 3)
     with pytest.raises(Saturated):
         pool.check_room()
     with pytest.raises(Saturated):
@@ -201,11 +201,11 @@ async def test_a_cancelled_job_leaves_the_queue(pool, hold, tools):
     running = asyncio.ensure_future(pool.run(job(hold.text), limit_s=60))
     await tools.until(hold.begun)
     waiting = [asyncio.ensure_future(pool.run(job("hang"), limit_s=600)) for _ in range(2)]
-    await tools.until(lambda: pool.figures()["waiting"] == 2)
+    await tools.until(lambda: pool.count_workers()["waiting"] == 2)
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert pool.figures()["waiting"] == 0
+    assert pool.count_workers()["waiting"] == 0
     hold.let_go()
     await running
     await asyncio.wait_for(pool.run(job("hello"), limit_s=60), 60)
@@ -214,9 +214,9 @@ async def test_a_cancelled_job_leaves_the_queue(pool, hold, tools):
 async def test_closing_ends_the_processes_and_fails_what_is_left(plugins, tools):
     pool = WorkerPool(1, 5, WorkerLimits())
     await pool.start()
-    pids = pool.pids()
+    pids = pool.list_pids()
     jobs = [asyncio.ensure_future(pool.run(job("hang"), limit_s=600)) for _ in range(3)]
-    await tools.until(lambda: pool.figures()["waiting"] == 2)
+    await tools.until(lambda: pool.count_workers()["waiting"] == 2)
     await pool.close()
     results = await asyncio.gather(*jobs, return_exceptions=True)
     assert all(isinstance(result, PoolClosed) for result in results)

@@ -65,7 +65,7 @@ class Client:
         theirs.close()
 
     @property
-    def is_alive(self):
+    def lives(self):
         return self._process.is_alive()
 
     def kill(self):
@@ -79,7 +79,7 @@ class Client:
             if self._pipe.poll(ENDS_WITHIN_S):
                 said = self._pipe.recv()
         self._process.join(ENDS_WITHIN_S)
-        assert not self.is_alive, f"a client did not end within {ENDS_WITHIN_S:g} s"
+        assert not self.lives, f"a client did not end within {ENDS_WITHIN_S:g} s"
         code = self._process.exitcode
         assert code in {0, -signal.SIGKILL}, (
             self.errors.read_text() if self.errors.exists() else "it died before it began"
@@ -92,5 +92,5 @@ class Client:
 def pause(seconds, client):
     """Wait, but not longer than the client lives."""
     end = time.monotonic() + seconds
-    while client.is_alive and time.monotonic() < end:
+    while client.lives and time.monotonic() < end:
         time.sleep(0.002)

@@ -176,7 +176,7 @@ class Soak:
         """Wait until the service has billed so many calls more; its journal tells without asking it."""
         journal = self.folder / "service" / JOURNAL
         wanted = journal.read_bytes().count(b"\n") + calls
-        while client.is_alive and journal.read_bytes().count(b"\n") < wanted:
+        while client.lives and journal.read_bytes().count(b"\n") < wanted:
             time.sleep(0.003)
 
     def books(self):

@@ -19,7 +19,7 @@ class Tools:
     @staticmethod
     def call(text, *, idempotency_key=None, take=0, **fields):
         fields = {"voice_id": "en-US-nora", "encode_as_base64": True} | fields
-        return PreparedCall.of(
+        return PreparedCall.from_request(
             GenerateRequest(text=text, **fields), idempotency_key=idempotency_key, take=take
         )
 

@@ -35,7 +35,7 @@ class Recorder(BaseComm):
             Recorder.sent.append((self.comm_id, msg_type, data or {}, list(buffers or [])))
 
     @classmethod
-    def hold_slot(cls, comm_id):
+    def taken(cls, comm_id):
         """Take what one comm sent; what others sent stays."""
         with cls.lock:
             mine = [one for one in cls.sent if one[0] == comm_id]
@@ -94,19 +94,19 @@ class Bridge:
     """
 
     def __init__(self, page, widget, *, light=True):
-        self.read_page, self.widget, self.light = page, widget, light
+        self.page, self.widget, self.light = page, widget, light
         self.errors, self.to_python, self.to_page, self.requests = [], [], [], []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on(
             "console", lambda message: self.errors.append(message.text) if message.type == "error" else None
         )
-        page.route("**/*", self._serve_jobs)
+        page.route("**/*", self._serve)
         page.expose_function("__py", self._heard)
         page.emulate_media(color_scheme="light" if light else "dark")
         page.goto(ADDRESS)
         page.wait_for_function("window.__ready === true")
 
-    def _serve_jobs(self, route):
+    def _serve(self, route):
         url = route.request.url
         theme = "light" if self.light else "dark"
         if url == ADDRESS:
@@ -142,7 +142,7 @@ class Bridge:
 
     def _pending(self):
         mine = []
-        for _, kind, data, buffers in Recorder.hold_slot(self.widget.comm.comm_id):
+        for _, kind, data, buffers in Recorder.taken(self.widget.comm.comm_id):
             if kind == "comm_msg" and data.get("method") in {"update", "custom"}:
                 self.to_page.append(data)
                 mine.append(wire(data, buffers))
@@ -151,16 +151,16 @@ class Bridge:
     @property
     def box(self):
         """The widget's own element."""
-        return self.read_page.locator("#host > .spf")
+        return self.page.locator("#host > .spf")
 
     def wait(self, script, arg=None):
         """Wait until a script of the page is true."""
-        self.read_page.wait_for_function(script, arg=arg)
+        self.page.wait_for_function(script, arg=arg)
 
     def until(self, true, seconds=60):
         """Wait until something of Python is true, with the page alive."""
         for _ in range(int(seconds / 0.05)):
             if true():
                 return
-            self.read_page.wait_for_timeout(50)
+            self.page.wait_for_timeout(50)
         raise AssertionError("it did not come to that")

@@ -46,7 +46,7 @@ def told(seen, secrets=SECRETS):
 
 class Notebook:
     def __init__(self, page, show, tmp_path):
-        self.read_page, self.show = page, show
+        self.page, self.show = page, show
 
     def open(self, test):
         self.bridge = self.show(lambda: ListeningTest(test, LISTENER))
@@ -66,7 +66,7 @@ class Notebook:
 
 class Served:
     def __init__(self, page, show, tmp_path):
-        self.read_page, self.said = page, []
+        self.page, self.said = page, []
         page.on("request", lambda ask: self.said.append([ask.method, ask.url, ask.headers, ask.post_data]))
         page.on("response", self._got)
 
@@ -77,9 +77,9 @@ class Served:
     def open(self, test):
         self.served = serve_test(test, listeners=3)
         self.link = self.served.links[LISTENER]
-        self.read_page.goto(self.link)
-        with self.read_page.expect_response(self.link) as again:
-            self.read_page.reload()
+        self.page.goto(self.link)
+        with self.page.expect_response(self.link) as again:
+            self.page.reload()
         self.said.append(again.value.text())
 
     def seen(self):
@@ -91,7 +91,7 @@ class Served:
 
 class OneFile:
     def __init__(self, page, show, tmp_path):
-        self.read_page, self.folder, self.urls = page, tmp_path / "page", []
+        self.page, self.folder, self.urls = page, tmp_path / "page", []
         page.on("request", lambda ask: self.urls.append(ask.url) if ask.url.startswith("http") else None)
 
     def open(self, test):
@@ -99,11 +99,11 @@ class OneFile:
         path = self.folder / "test.html"
         self.source = test.offline_page(LISTENER)
         path.write_text(self.source, encoding="utf-8")
-        self.read_page.goto(path.as_uri())
+        self.page.goto(path.as_uri())
 
     def seen(self):
         assert self.urls == []
-        return self.source + json.dumps(self.read_page.evaluate("({ ...localStorage })"))
+        return self.source + json.dumps(self.page.evaluate("({ ...localStorage })"))
 
     def close(self):
         pass
@@ -123,7 +123,7 @@ AUDIO = re.compile(r'(<script type="text/plain" id="spf-clip-[^>]*>)[^<]*')
 
 def everything(host):
     """Return all that a listener can look at now."""
-    page = host.read_page
+    page = host.page
     held = page.evaluate("document.documentElement.outerHTML + document.title")
     # Sounds are looked at below; in a million characters every short word is found.
     return AUDIO.sub(r"\1", host.seen() + held + "".join(host.console))
@@ -133,7 +133,7 @@ def everything(host):
 def test_nothing_on_the_page_or_on_its_way_tells_what_is_heard(host, tmp_path, method):
     test = made(tmp_path / "test", method)
     host.open(test)
-    page = host.read_page
+    page = host.page
     page.get_by_role("button", name="Begin").click()
     page.get_by_text("Trial 1 of").first.wait_for()
     assert told(everything(host)) == []

@@ -83,13 +83,11 @@ def browsing(show):
 
 
 def shown(bridge):
-    return bridge.read_page.locator("tbody tr").evaluate_all(
-        "nodes => nodes.map((n) => Number(n.dataset.place))"
-    )
+    return bridge.page.locator("tbody tr").evaluate_all("nodes => nodes.map((n) => Number(n.dataset.place))")
 
 
 def row(bridge, place):
-    return bridge.read_page.locator(f"tbody tr[data-place='{place}']")
+    return bridge.page.locator(f"tbody tr[data-place='{place}']")
 
 
 def bytes_read():
@@ -130,7 +128,7 @@ def test_rows_are_heard_judged_and_found_and_what_was_said_is_on_the_disk(
     run, browsing, accessible, picture, light
 ):
     bridge = browsing(run, page_rows=20, reviewer="ann", light=light)
-    page, look = bridge.read_page, "light" if light else "dark"
+    page, look = bridge.page, "light" if light else "dark"
     row(bridge, 2).click()
     page.locator(".spf-clip").wait_for()
     expect(page.locator(".spf-word")).to_have_text(["The", "line", "number2"])
@@ -217,7 +215,7 @@ def test_a_narrow_page_shows_all_columns_and_no_row_is_higher_than_a_few_lines(t
     run.review(ids[1], "reject", comment=hebrew, corrected_text=hebrew, reviewer="ann")
     run.review(ids[2], "keep", comment="unbroken" * 300, reviewer="ann")
     bridge = browsing(run)
-    page = bridge.read_page
+    page = bridge.page
     page.set_viewport_size({"width": 600, "height": 500})
     for place in (1, 2):
         row(bridge, place).click()
@@ -244,7 +242,7 @@ def test_a_narrow_page_shows_all_columns_and_no_row_is_higher_than_a_few_lines(t
 def test_who_types_and_chooses_a_row_at_once_gets_both(run, browsing):
     bridge = browsing(run, page_rows=20)
     # In one go: a moment later the search would have been asked already.
-    bridge.read_page.evaluate(
+    bridge.page.evaluate(
         """() => {
           const search = document.querySelector("input[type=search]");
           search.value = "number 1";
@@ -272,13 +270,13 @@ def test_what_is_not_there_sorts_last_both_ways(run):
 @pytest.mark.slow
 def test_pages_turn_by_button_and_by_key(run, browsing):
     bridge = browsing(run, page_rows=50)
-    bridge.read_page.get_by_role("button", name="Next").click()
+    bridge.page.get_by_role("button", name="Next").click()
     bridge.until(lambda: shown(bridge)[:1] == [50])
     row(bridge, 50).focus()
-    bridge.read_page.keyboard.press("PageDown")
+    bridge.page.keyboard.press("PageDown")
     bridge.until(lambda: shown(bridge) == list(range(100, 120)))
-    expect(bridge.read_page.get_by_role("button", name="Next")).to_be_disabled()
-    bridge.read_page.keyboard.press("PageUp")
+    expect(bridge.page.get_by_role("button", name="Next")).to_be_disabled()
+    bridge.page.keyboard.press("PageUp")
     bridge.until(lambda: shown(bridge)[:1] == [50])
 
 
@@ -291,15 +289,13 @@ def test_rows_that_went_wrong_have_a_badge_and_say_why(run, browsing):
         assert why in badge.get_attribute("title")
     assert row(bridge, 0).locator(".spf-badge").count() == 0
     row(bridge, FAILED).click()
-    bridge.read_page.get_by_text(
-        "row '5' has no audio, because its status is failed (no such voice)"
-    ).wait_for()
+    bridge.page.get_by_text("row '5' has no audio, because its status is failed (no such voice)").wait_for()
 
 
 @pytest.mark.slow
 def test_what_somebody_is_writing_is_not_lost_to_another_row_or_page(run, browsing):
     bridge = browsing(run, page_rows=20)
-    page = bridge.read_page
+    page = bridge.page
     row(bridge, 3).focus()
     page.keyboard.press("c")
     page.keyboard.type("a long thought")
@@ -324,15 +320,15 @@ def test_what_somebody_is_writing_is_not_lost_to_another_row_or_page(run, browsi
 def test_buttons_say_the_same_as_keys(run, browsing):
     bridge = browsing(run)
     row(bridge, 4).click()
-    keep = bridge.read_page.get_by_role("button", name="Keep (K)")
+    keep = bridge.page.get_by_role("button", name="Keep (K)")
     keep.click()
-    bridge.read_page.locator("button[aria-pressed=true]", has_text="Keep").wait_for()
-    bridge.read_page.get_by_role("button", name="Reject (R)").click()
-    bridge.read_page.locator("button[aria-pressed=true]", has_text="Reject").wait_for()
+    bridge.page.locator("button[aria-pressed=true]", has_text="Keep").wait_for()
+    bridge.page.get_by_role("button", name="Reject (R)").click()
+    bridge.page.locator("button[aria-pressed=true]", has_text="Reject").wait_for()
     expect(keep).to_have_attribute("aria-pressed", "false")
-    bridge.read_page.get_by_role("button", name="Comment (C)").click()
-    bridge.read_page.get_by_label("Comment for row 4").fill("hm")
-    bridge.read_page.get_by_role("button", name="Save").click()
+    bridge.page.get_by_role("button", name="Comment (C)").click()
+    bridge.page.get_by_label("Comment for row 4").fill("hm")
+    bridge.page.get_by_role("button", name="Save").click()
     bridge.until(lambda: list(run.reviews["comment"]) == ["hm"])
 
 
@@ -340,7 +336,7 @@ def test_buttons_say_the_same_as_keys(run, browsing):
 def test_what_somebody_else_said_is_there_with_the_next_look(run, browsing):
     bridge = browsing(run, page_rows=20)
     spf.open_run(run.path).review("21", "keep", reviewer="bob")
-    bridge.read_page.get_by_role("button", name="Next").click()
+    bridge.page.get_by_role("button", name="Next").click()
     badge = row(bridge, 21).locator(".spf-badge", has_text="keep")
     badge.wait_for()
     assert badge.get_attribute("title") == "by bob"
@@ -349,7 +345,7 @@ def test_what_somebody_else_said_is_there_with_the_next_look(run, browsing):
 @pytest.mark.slow
 def test_decisions_that_cannot_be_kept_stay_in_the_page_for_another_try(run, browsing, caplog):
     bridge = browsing(run, page_rows=20)
-    page, away = bridge.read_page, run.path.with_name("away")
+    page, away = bridge.page, run.path.with_name("away")
     row(bridge, 0).click()
     page.locator(".spf-clip").wait_for()
     run.path.rename(away)
@@ -386,7 +382,7 @@ def test_a_real_run_is_reviewed_and_its_rejected_rows_are_made_anew(browsing, tm
         made = spf.generate(lines, text="text", voice="nora", run_dir=tmp_path / "run", **given)
         bridge = browsing(made)
         row(bridge, 2).focus()
-        bridge.read_page.keyboard.press("r")
+        bridge.page.keyboard.press("r")
         row(bridge, 2).locator(".spf-badge", has_text="reject").wait_for()
         before = service.books().requests
         again = spf.resume(made, redo="rejected", **given)
@@ -421,7 +417,7 @@ def test_a_verdict_is_of_the_take_that_is_heard(tmp_path, was_open):
     assert [row["is_old"] for row in widget.rows] == [False, True]
     widget.on_review(said_of(widget.rows[1], "keep"))
     said = run.reviews.iloc[-1]
-    heard = hashlib.sha256(widget.shelf.clip(widget.opened["id"]).audio).hexdigest()
+    heard = hashlib.sha256(widget.shelf.read_clip(widget.opened["id"]).audio).hexdigest()
     assert (said["verdict"], said["sha256"], said["is_current"]) == ("keep", heard, True)
     widget.close()
 
@@ -432,9 +428,9 @@ def test_a_translation_s_rows_are_read_without_a_player(tmp_path, browsing):
     run = run_of(tmp_path / "run", {"line": ["Hello"]}, {0: (record, None)}, operation="translate")
     bridge = browsing(run)
     row(bridge, 0).click()
-    bridge.read_page.locator(".spf-panel", has_text="Hello").wait_for()
-    expect(bridge.read_page.locator(".spf-panel")).to_contain_text("Bonjour")
-    assert bridge.read_page.locator(".spf-clip").count() == 0
+    bridge.page.locator(".spf-panel", has_text="Hello").wait_for()
+    expect(bridge.page.locator(".spf-panel")).to_contain_text("Bonjour")
+    assert bridge.page.locator(".spf-clip").count() == 0
 
 
 def test_one_page_without_network_sorts_searches_and_plays(run, page, tmp_path):

@@ -31,15 +31,15 @@ def test_the_price_is_said_before_anything_is_spent_and_what_is_preferred_is_in_
     assert f"{credits} credits" in bridge.box.inner_text()
     assert bridge.widget.frame["credits"].sum() == 0
     assert bridge.widget.run.ledger.empty
-    bridge.read_page.get_by_role("button", name=f"Generate for {credits} credits").click()
-    bridge.read_page.get_by_role("heading", name=TEXTS[0]).wait_for()
+    bridge.page.get_by_role("button", name=f"Generate for {credits} credits").click()
+    bridge.page.get_by_role("heading", name=TEXTS[0]).wait_for()
     bridge.until(lambda: bridge.widget.stage == "ready")
     frame = bridge.widget.frame
     assert list(zip(frame["text"], frame["voice_id"], strict=True)) == [(t, v) for t in TEXTS for v in VOICES]
     assert frame["credits"].sum() == credits
     assert frame["audio"].map(len).min() > 1000
     assert frame["word_durations"].map(len).min() > 5
-    bridge.read_page.get_by_role("button", name="Prefer en-US-miles for text 2").click()
+    bridge.page.get_by_role("button", name="Prefer en-US-miles for text 2").click()
     bridge.until(lambda: bridge.widget.preferred == {"1": "en-US-miles"})
     frame = bridge.widget.frame
     assert frame[frame["preferred"]][["text", "voice_id"]].to_numpy().tolist() == [[TEXTS[1], "en-US-miles"]]
@@ -55,12 +55,12 @@ def test_two_voices_stand_side_by_side_each_line_beside_the_same_line(show, plan
     # The one that cannot speak has no waveform, and an error: its text is beside the other's all the same.
     voices = [VOICES[0], "en-US-nobody"]
     bridge = show(lambda: planned(voices=voices, texts=[LONG, TEXTS[0]]).generate())
-    group = bridge.read_page.locator(".spf-group").first
+    group = bridge.page.locator(".spf-group").first
     group.wait_for()
 
     def boxes(selector, width):
         """Where two elements are when the widget has a width, whatever the window has."""
-        bridge.read_page.evaluate(f"document.querySelector('#host').style.width = '{width}px'")
+        bridge.page.evaluate(f"document.querySelector('#host').style.width = '{width}px'")
         found = group.locator(selector).evaluate_all(
             "(all) => all.map((node) => node.getBoundingClientRect()).map((at) => [at.x, at.y, at.right, at.bottom])"
         )
@@ -75,19 +75,19 @@ def test_two_voices_stand_side_by_side_each_line_beside_the_same_line(show, plan
     (_, _, right, bottom), (left, below, _, _) = boxes(".spf-clip", 699)
     assert bottom <= below
     assert left < right
-    bridge.read_page.set_viewport_size({"width": 600, "height": 800})
+    bridge.page.set_viewport_size({"width": 600, "height": 800})
     boxes(".spf-clip", 580)
-    assert cut_off(bridge.read_page) == []
+    assert cut_off(bridge.page) == []
 
 
 def test_switching_keeps_the_place(show, planned):
     bridge = show(lambda: planned(texts=[LONG]).generate())
-    group = bridge.read_page.locator(".spf-group").first
+    group = bridge.page.locator(".spf-group").first
     group.get_by_role("button", name="Play en-US-nora").click()
     bridge.wait("() => parseFloat(document.querySelector('.spf-group .spf-time').textContent) > 0.3")
     # Where the one stops and where the other begins: what the page shows is of its last frame.
     expect(bridge.box).to_contain_text("S switches to the next voice")
-    bridge.read_page.evaluate(
+    bridge.page.evaluate(
         """() => {
       window.__stops = [], window.__begins = [];
       for (const [name, places] of [['pause', window.__stops], ['play', window.__begins]]) {
@@ -100,24 +100,24 @@ def test_switching_keeps_the_place(show, planned):
       document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "s", bubbles: true }));
     }"""
     )
-    until_seen(bridge.read_page, "[data-state='playing'] [aria-label='Pause en-US-miles']")
-    stops, begins = bridge.read_page.evaluate("[window.__stops, window.__begins]")
+    until_seen(bridge.page, "[data-state='playing'] [aria-label='Pause en-US-miles']")
+    stops, begins = bridge.page.evaluate("[window.__stops, window.__begins]")
     assert stops[0] > 0.3
     assert begins == [pytest.approx(stops[0], abs=0.05)]
-    assert bridge.read_page.locator("[data-state='playing']").count() == 1
+    assert bridge.page.locator("[data-state='playing']").count() == 1
     shown_s = float(group.locator(".spf-time").nth(1).text_content().split()[0])
     assert shown_s >= begins[0] - 0.05, "there it is heard, too"
     expect(group.get_by_role("button", name="Switch to en-US-nora (S)")).to_be_visible()
     # The keys are now for what is heard now.
-    bridge.read_page.keyboard.press("Space")
-    until_seen(bridge.read_page, "[data-state='still'] [aria-label='Play en-US-miles']")
-    assert bridge.read_page.locator("[data-state='playing']").count() == 0
+    bridge.page.keyboard.press("Space")
+    until_seen(bridge.page, "[data-state='still'] [aria-label='Play en-US-miles']")
+    assert bridge.page.locator("[data-state='playing']").count() == 0
 
 
 @pytest.mark.slow
 def test_switching_while_it_stands_still_is_exact(show, planned):
     bridge = show(lambda: planned().generate())
-    group = bridge.read_page.locator(".spf-group").first
+    group = bridge.page.locator(".spf-group").first
     group.locator(".spf-word", has_text="welcome").first.click()
     bridge.wait("() => parseFloat(document.querySelectorAll('.spf-time')[0].textContent) > 0.2")
     group.press("s")
@@ -130,9 +130,9 @@ def test_switching_while_it_stands_still_is_exact(show, planned):
 @pytest.mark.slow
 def test_a_voice_that_cannot_speak_says_why_and_the_other_plays(show, planned):
     bridge = show(lambda: planned(voices=["en-US-nora", "en-US-nobody"], texts=[LONG]).generate())
-    bridge.read_page.get_by_role("alert").filter(has_text="invalid").first.wait_for()
-    bridge.read_page.get_by_role("button", name="Play en-US-nora").first.click()
-    until_seen(bridge.read_page, "[data-state='playing']")
+    bridge.page.get_by_role("alert").filter(has_text="invalid").first.wait_for()
+    bridge.page.get_by_role("button", name="Play en-US-nora").first.click()
+    until_seen(bridge.page, "[data-state='playing']")
     frame = bridge.widget.frame
     assert frame[frame["voice_id"] == "en-US-nobody"]["error"].notna().all()
 

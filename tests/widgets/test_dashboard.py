@@ -75,7 +75,7 @@ def updates(bridge):
 
 
 def figure(bridge, name):
-    return int(bridge.read_page.locator(f"[data-figure={name}]").text_content().split()[0].replace(",", ""))
+    return int(bridge.page.locator(f"[data-figure={name}]").text_content().split()[0].replace(",", ""))
 
 
 def test_it_shows_the_run_s_own_counters_a_few_times_a_second_and_ends_with_it(start, watched, show):
@@ -84,16 +84,16 @@ def test_it_shows_the_run_s_own_counters_a_few_times_a_second_and_ends_with_it(s
     bridge = show(lambda: watched(run))
     began = time.monotonic()
     bridge.until(lambda: run.status == "finished", 60)
-    bridge.read_page.locator("[data-role=status]", has_text="finished").wait_for()
+    bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
     told, seconds = len(updates(bridge)), time.monotonic() - began
     assert seconds / 2 <= told <= TICKS_A_SECOND * seconds + 2
     page, counted = bridge.widget.figures, run.progress.to_dict()
     assert {name: page[name] for name in counted} == counted
     assert (figure(bridge, "done"), figure(bridge, "failed"), figure(bridge, "retries")) == (299, 1, 1)
-    assert bridge.read_page.get_by_role("progressbar").get_attribute("aria-valuetext") == "300 of 300 calls"
+    assert bridge.page.get_by_role("progressbar").get_attribute("aria-valuetext") == "300 of 300 calls"
     assert "Failed: " in bridge.box.text_content()
     assert sum(page["failed_by"].values()) == 1
-    bridge.read_page.wait_for_timeout(700)
+    bridge.page.wait_for_timeout(700)
     assert len(updates(bridge)) == told, "what has ended is told no more"
     assert bridge.widget._following.done()
 
@@ -163,7 +163,7 @@ def test_resume_takes_a_higher_max_credits_and_the_page_goes_on_where_it_was(
     run = start(40, lines=lines, max_credits=10 * price)
     run.wait(60)
     bridge = show(lambda: watched(run))
-    page = bridge.read_page
+    page = bridge.page
     page.set_viewport_size({"width": 600, "height": 500})
     most = page.get_by_label("with max_credits")
     expect(most).to_have_value(str(40 * price))
@@ -212,7 +212,7 @@ def test_a_run_is_watched_stopped_by_keys_and_resumed_after_a_reload(
     scripts = {lines[0]: ["503", "ok"], lines[1]: ["400", "..."]}
     run = start(40, lines=lines, latency=1.0, scripts=scripts)
     bridge = show(lambda: watched(run), light=light)
-    page, look = bridge.read_page, "light" if light else "dark"
+    page, look = bridge.page, "light" if light else "dark"
     bridge.until(lambda: run.progress.done >= 2)
     expect(page.locator(".spf-clip")).not_to_have_count(0)
     accessible(bridge.box)
@@ -309,20 +309,20 @@ def test_an_empty_or_refused_key_is_said_in_red_and_nothing_more_is_sent(
     scripts = {"*": [step, "..."]} | {f"Line {k} of 20.": ["ok"] for k in range(4)}
     run = start(20, latency=0.02, scripts=scripts)
     bridge = show(lambda: watched(run))
-    banner = bridge.read_page.get_by_role("alert").filter(has_text="The run stopped")
+    banner = bridge.page.get_by_role("alert").filter(has_text="The run stopped")
     banner.wait_for()
     assert because in banner.text_content()
     assert str(run.stopped_by) in banner.text_content()
-    red = bridge.read_page.evaluate("getComputedStyle(document.querySelector('.spf-banner')).color")
+    red = bridge.page.evaluate("getComputedStyle(document.querySelector('.spf-banner')).color")
     assert red == "rgb(179, 38, 30)"
     sent = service.books().requests
-    bridge.read_page.wait_for_timeout(500)
+    bridge.page.wait_for_timeout(500)
     assert service.books().requests == sent
     assert run.stopped_because == because
     # When the key is good again, Resume goes on.
     service.set(scripts={}, latency=0)
-    bridge.read_page.get_by_role("button", name="Resume").click()
-    bridge.read_page.locator("[data-role=status]", has_text="finished").wait_for()
+    bridge.page.get_by_role("button", name="Resume").click()
+    bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
     assert run.stats["done"] == 20
     expect(banner).to_have_count(0)
 
@@ -332,8 +332,8 @@ def test_what_keeps_resume_from_going_on_is_said(start, watched, show, service):
     run = start(4, scripts={"*": ["403", "..."]})
     run.wait(60)
     bridge = show(lambda: watched(run, service="nowhere"))
-    bridge.read_page.get_by_role("button", name="Resume").click()
-    banner = bridge.read_page.get_by_role("alert").filter(has_text="service='nowhere' is not a service")
+    bridge.page.get_by_role("button", name="Resume").click()
+    banner = bridge.page.get_by_role("alert").filter(has_text="service='nowhere' is not a service")
     banner.wait_for()
     assert run.status == "stopped"
 
@@ -367,11 +367,11 @@ def test_a_run_of_another_process_is_watched_but_not_stopped(watched, show, serv
         until(lambda: (folder / "run.json").exists() and spf.open_run(folder).status == "running")
         bridge = show(lambda: watched(folder))
         first = bridge.widget.figures["done"]
-        assert bridge.read_page.get_by_role("button", name="Stop").is_disabled()
+        assert bridge.page.get_by_role("button", name="Stop").is_disabled()
         assert "another process makes this run" in bridge.box.text_content()
         bridge.until(lambda: first < bridge.widget.figures["done"] < 29)
         service.set(latency=0.02)
-        bridge.read_page.locator("[data-role=status]", has_text="finished").wait_for()
+        bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
     finally:
         assert writer.wait(60) == ROWS_FAILED
     counts = bridge.widget.figures
@@ -428,9 +428,9 @@ def test_without_a_front_end_it_is_text(start, watched):
 def test_a_planned_run_is_started_by_resume(start, watched, show, service):
     plan = start(5, dry_run=True)
     bridge = show(lambda: watched(plan))
-    assert bridge.read_page.locator("[data-role=status]").text_content() == "planned"
+    assert bridge.page.locator("[data-role=status]").text_content() == "planned"
     # A dry run is no call that could be gone on with: the service is named.
     bridge.widget._options["service"] = service.settings
-    bridge.read_page.get_by_role("button", name="Resume").click()
-    bridge.read_page.locator("[data-role=status]", has_text="finished").wait_for()
+    bridge.page.get_by_role("button", name="Resume").click()
+    bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
     assert plan.stats["done"] == 5

@@ -74,7 +74,7 @@ def test_a_dub_is_seen_beside_its_original_and_corrected(show, accessible, pictu
 
     failed = DubView("a.ja-JP", "a", "ja-JP", "failed", problem="LANGUAGE_NOT_SUPPORTED: no voice speaks it")
     bridge = show(lambda: DubPlayer([replace(dub, utterances=SAID), failed], correct), light=light)
-    page, look = bridge.read_page, "light" if light else "dark"
+    page, look = bridge.page, "light" if light else "dark"
     assert bridge.widget.loads == [], "nothing is sent before somebody wants to see it"
     # The one that failed says why.
     page.get_by_role("alert").get_by_text("no voice speaks it").wait_for()
@@ -108,7 +108,7 @@ def test_a_dub_is_seen_beside_its_original_and_corrected(show, accessible, pictu
 def test_where_the_browser_knows_no_such_video_there_is_its_sound(show, tmp_path):
     path = film(tmp_path / "dub.mkv", codec="mpeg4")
     bridge = show(lambda: DubPlayer([DubView("a.pt-BR", "a", "pt-BR", "done", path, None, CUES)]))
-    bridge.read_page.get_by_role("button", name="Show a, pt-BR").click()
-    bridge.read_page.get_by_text("Its sound and its cues are here").wait_for()
-    bridge.read_page.wait_for_function("() => document.querySelector('audio')?.currentTime > .2")
-    assert bridge.read_page.get_by_role("button", name="Original").is_disabled()
+    bridge.page.get_by_role("button", name="Show a, pt-BR").click()
+    bridge.page.get_by_text("Its sound and its cues are here").wait_for()
+    bridge.page.wait_for_function("() => document.querySelector('audio')?.currentTime > .2")
+    assert bridge.page.get_by_role("button", name="Original").is_disabled()

@@ -18,9 +18,7 @@ def voices(service):
 
 
 def cards(bridge):
-    return bridge.read_page.locator(".spf-card").evaluate_all(
-        "(nodes) => nodes.map((node) => node.dataset.voice)"
-    )
+    return bridge.page.locator(".spf-card").evaluate_all("(nodes) => nodes.map((node) => node.dataset.voice)")
 
 
 def agree(bridge):
@@ -43,14 +41,14 @@ def test_a_style_that_a_locale_does_not_have_is_given_up_with_a_warning(show):
         made_up("Bea", "fr-FR", {"fr-FR": ["Calm"]}),
     ]
     bridge = show(lambda: VoiceGallery(voices))
-    bridge.read_page.get_by_label("style").select_option("Angry")
+    bridge.page.get_by_label("style").select_option("Angry")
     assert agree(bridge) == ["en-US-Ann"]
-    bridge.read_page.get_by_label("locale").select_option("fr-FR")
-    bridge.read_page.locator(".spf-status.spf-error", has_text="Angry").wait_for()
+    bridge.page.get_by_label("locale").select_option("fr-FR")
+    bridge.page.locator(".spf-status.spf-error", has_text="Angry").wait_for()
     bridge.until(lambda: bridge.widget.style == "")
     assert agree(bridge) == ["fr-FR-Bea", "en-US-Ann"], "whose own locale it is comes first"
-    bridge.read_page.get_by_label("gender").select_option("Female")
-    expect(bridge.read_page.locator(".spf-status.spf-error")).to_have_count(0)
+    bridge.page.get_by_label("gender").select_option("Female")
+    expect(bridge.page.locator(".spf-status.spf-error")).to_have_count(0)
 
 
 def test_voices_of_falcon_2_speak_their_samples_and_comparisons_themselves(service, tmp_path):
@@ -92,7 +90,7 @@ def until(true, seconds=60):
 @pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
 def test_voices_are_filtered_heard_and_compared(show, service, accessible, picture, light):
     bridge = show(lambda: gallery(service=service, text="Hello there."), light=light)
-    page, widget = bridge.read_page, bridge.widget
+    page, widget = bridge.page, bridge.widget
     everything = agree(bridge)
     assert len(everything) > 100
     # Filtered by who sees it.
@@ -159,8 +157,8 @@ def test_voices_are_filtered_heard_and_compared(show, service, accessible, pictu
 @pytest.mark.slow
 def test_a_card_says_who_it_is_at_a_glance_and_its_styles_open(show, service):
     bridge = show(lambda: gallery(service=service, locale="en-US"))
-    bridge.read_page.set_viewport_size({"width": 600, "height": 700})
-    card = bridge.read_page.locator("[data-voice='en-US-nora']")
+    bridge.page.set_viewport_size({"width": 600, "height": 700})
+    card = bridge.page.locator("[data-voice='en-US-nora']")
     for said in (
         "Nora",
         "English (United States)",
@@ -172,15 +170,15 @@ def test_a_card_says_who_it_is_at_a_glance_and_its_styles_open(show, service):
         expect(card).to_contain_text(said)
     expect(card.get_by_role("button", name="Play a sample of Nora")).to_be_visible()
     heights = "(all) => all.map((node) => node.getBoundingClientRect().height)"
-    assert max(bridge.read_page.locator(".spf-card").evaluate_all(heights)[:8]) < 130
+    assert max(bridge.page.locator(".spf-card").evaluate_all(heights)[:8]) < 130
     summary = card.locator("summary")
     assert summary.evaluate_all(heights)[0] < 25, "one line"
-    assert cut_off(bridge.read_page) == []
+    assert cut_off(bridge.page) == []
     summary.click()
     expect(card.get_by_text("A female voice, clear")).to_be_visible()
     assert summary.evaluate("(node) => node.scrollWidth <= node.clientWidth"), "all styles can be read"
     # A filter that leaves the card leaves it open.
-    bridge.read_page.get_by_label("gender").select_option("Female")
+    bridge.page.get_by_label("gender").select_option("Female")
     expect(card.get_by_text("A female voice, clear")).to_be_visible()
 
 
@@ -189,7 +187,7 @@ def test_python_filters_as_the_page_does(show, service):
     bridge = show(lambda: gallery(service=service))
     told = gallery(service=service)
     for label in ["gender", "locale", "style"]:
-        box = bridge.read_page.get_by_label(label)
+        box = bridge.page.get_by_label(label)
         options = box.locator("option").evaluate_all("(all) => all.map((o) => o.value)")[1:]
         for option in options[:: max(1, len(options) // 12)]:
             box.select_option(option)
@@ -199,7 +197,7 @@ def test_python_filters_as_the_page_does(show, service):
         box.select_option("")
         setattr(told, label, "")
     told.query = " EN-gb  f"
-    bridge.read_page.get_by_role("searchbox").fill(told.query)
+    bridge.page.get_by_role("searchbox").fill(told.query)
     assert 0 < len(told.shown) < len(told.voices)
     assert told.shown == agree(bridge)
 

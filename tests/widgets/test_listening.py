@@ -50,29 +50,29 @@ def made(folder, method, *, names=NAMES[:2], words=1, items=ITEMS, **options):
 
 def is_shown(bridge, *words):
     """Whether any word is anywhere a listener's page could hold it."""
-    held = [bridge.read_page.content(), json.dumps(bridge.to_page), json.dumps(bridge.to_python)]
+    held = [bridge.page.content(), json.dumps(bridge.to_page), json.dumps(bridge.to_python)]
     held.append(json.dumps(bridge.widget.get_state(), default=str))
-    held.extend(bridge.read_page.evaluate("() => window.__audio.map(([audio]) => audio.src)"))
+    held.extend(bridge.page.evaluate("() => window.__audio.map(([audio]) => audio.src)"))
     return [word for word in words if any(word in text for text in held)]
 
 
 def begin(bridge):
-    bridge.read_page.get_by_role("button", name="Begin").click()
-    bridge.read_page.get_by_text("Trial 1 of").first.wait_for()
+    bridge.page.get_by_role("button", name="Begin").click()
+    bridge.page.get_by_text("Trial 1 of").first.wait_for()
 
 
 def hear(bridge, name, slots):
     for slot in slots:
-        bridge.read_page.get_by_role("button", name=f"Play {slot}").click()
-        bridge.read_page.get_by_role("button", name=f"Play {slot}, heard").wait_for()
+        bridge.page.get_by_role("button", name=f"Play {slot}").click()
+        bridge.page.get_by_role("button", name=f"Play {slot}, heard").wait_for()
 
 
 def is_at(bridge, place, total=2):
-    bridge.read_page.get_by_role("group", name=f"Trial {place} of {total}").wait_for()
+    bridge.page.get_by_role("group", name=f"Trial {place} of {total}").wait_for()
 
 
 def the_end(bridge):
-    bridge.read_page.get_by_text("Thank you.").wait_for()
+    bridge.page.get_by_text("Thank you.").wait_for()
 
 
 @pytest.fixture
@@ -96,19 +96,19 @@ def test_whoever_makes_a_test_writes_it_in_any_direction_for_a_narrow_page(show,
     said = "מבחן האזנה " * 12
     asked = {"title": said, "intro": said, "prompt": said, "consent": said, "questions": [said]}
     bridge = show(lambda: made(tmp_path / "t", "ab", **asked))
-    bridge.read_page.set_viewport_size({"width": 600, "height": 700})
+    bridge.page.set_viewport_size({"width": 600, "height": 700})
 
     def directions():
-        found = bridge.read_page.get_by_text(said.strip(), exact=True)
+        found = bridge.page.get_by_text(said.strip(), exact=True)
         return found.evaluate_all("(all) => all.map((node) => getComputedStyle(node).direction)")
 
     assert directions() == ["rtl"] * 4
-    assert cut_off(bridge.read_page) == []
-    bridge.read_page.get_by_role("checkbox").check()
-    bridge.read_page.get_by_role("textbox").fill("31")
+    assert cut_off(bridge.page) == []
+    bridge.page.get_by_role("checkbox").check()
+    bridge.page.get_by_role("textbox").fill("31")
     begin(bridge)
     assert directions() == ["rtl"] * 3, "title, prompt and legend"
-    assert cut_off(bridge.read_page) == []
+    assert cut_off(bridge.page) == []
 
 
 def test_ab_by_mouse_to_the_end_is_blind_until_the_vote(show, spied, looked_at, tmp_path):
@@ -117,7 +117,7 @@ def test_ab_by_mouse_to_the_end_is_blind_until_the_vote(show, spied, looked_at, 
         "questions": ["Age", {"label": "On", "choices": ["headphones", "other"]}],
     }
     bridge = show(lambda: made(tmp_path / "t", "ab", reveal=True, **asked))
-    page, widget = bridge.read_page, bridge.widget
+    page, widget = bridge.page, bridge.widget
     looked_at(bridge, "start")
     page.get_by_role("button", name="Begin").click()
     assert page.get_by_role("group").count() == 0, "nothing begins without consent"
@@ -164,17 +164,17 @@ def test_a_vote_that_cannot_be_kept_stays_in_the_page_for_another_try(show, spie
     begin(bridge)
     hear(bridge, "A", "A")
     hear(bridge, "B", "B")
-    bridge.read_page.get_by_label("A is better").check()
+    bridge.page.get_by_label("A is better").check()
     (tmp_path / "t").rename(tmp_path / "away")
-    bridge.read_page.get_by_role("button", name="Next").click()
-    bridge.read_page.get_by_role("alert").filter(
+    bridge.page.get_by_role("button", name="Next").click()
+    bridge.page.get_by_role("alert").filter(
         has_text="your vote could not be stored; please try again"
     ).wait_for()
     assert list(tmp_path.iterdir()) == [tmp_path / "away"], "no folder was made for it"
-    assert bridge.read_page.get_by_label("A is better").is_checked()
+    assert bridge.page.get_by_label("A is better").is_checked()
     assert bridge.widget.plan["begun"], "a page that is opened now does not begin anew"
     (tmp_path / "away").rename(tmp_path / "t")
-    bridge.read_page.get_by_role("button", name="Next").click()
+    bridge.page.get_by_role("button", name="Next").click()
     the_end(bridge)
     assert len(bridge.widget.votes) == 1
 
@@ -182,9 +182,9 @@ def test_a_vote_that_cannot_be_kept_stays_in_the_page_for_another_try(show, spie
 def played(bridge):
     """Begin with a clip of seven seconds, and return when it is heard."""
     begin(bridge)
-    bridge.read_page.get_by_role("button", name="Play A").click()
-    bridge.read_page.wait_for_function("() => window.__audio.some(([audio]) => audio.currentTime > 0)")
-    return bridge.read_page.get_by_role("button", name="Play A, heard")
+    bridge.page.get_by_role("button", name="Play A").click()
+    bridge.page.wait_for_function("() => window.__audio.some(([audio]) => audio.currentTime > 0)")
+    return bridge.page.get_by_role("button", name="Play A, heard")
 
 
 @pytest.mark.slow
@@ -192,10 +192,10 @@ def test_what_plays_while_the_page_stands_still_was_heard(show, spied, tmp_path)
     bridge = show(lambda: made(tmp_path / "t", "mos", words=20))
     heard = played(bridge)
     for _ in range(2):
-        bridge.read_page.evaluate(
+        bridge.page.evaluate(
             "() => { const end = performance.now() + 2500; while (performance.now() < end); }"
         )
-    bridge.read_page.wait_for_function("() => window.__ended")
+    bridge.page.wait_for_function("() => window.__ended")
     heard.wait_for()
 
 
@@ -203,7 +203,7 @@ def test_what_plays_while_the_page_stands_still_was_heard(show, spied, tmp_path)
 def test_what_was_jumped_over_was_not_heard(show, spied, tmp_path):
     bridge = show(lambda: made(tmp_path / "t", "mos", words=20))
     # As soon as it plays and in no time, but less than a second at a step: so much could be a page that is slow.
-    bridge.read_page.evaluate(
+    bridge.page.evaluate(
         """() => {
           const play = HTMLMediaElement.prototype.play;
           HTMLMediaElement.prototype.play = function () {
@@ -218,16 +218,16 @@ def test_what_was_jumped_over_was_not_heard(show, spied, tmp_path):
         }"""
     )
     heard = played(bridge)
-    bridge.read_page.wait_for_function("() => window.__ended")
-    bridge.read_page.wait_for_timeout(300)
+    bridge.page.wait_for_function("() => window.__ended")
+    bridge.page.wait_for_timeout(300)
     assert heard.count() == 0
 
 
 @pytest.mark.slow
 def test_ab_by_keyboard_to_the_end_tells_nothing(show, spied, tmp_path):
     bridge = show(lambda: made(tmp_path / "t", "ab", trials_per_listener=2))
-    keys = bridge.read_page.keyboard
-    bridge.read_page.get_by_role("button", name="Begin").focus()
+    keys = bridge.page.keyboard
+    bridge.page.get_by_role("button", name="Begin").focus()
     keys.press("Enter")
     for place, (arrow, choice) in enumerate(
         [("ArrowLeft", "A is better"), ("ArrowRight", "B is better"), ("ArrowDown", "No difference")], 1
@@ -236,9 +236,9 @@ def test_ab_by_keyboard_to_the_end_tells_nothing(show, spied, tmp_path):
         keys.press("Enter")
         for slot in "ab":
             keys.press(slot)
-            bridge.read_page.get_by_role("button", name=f"Play {slot.upper()}, heard").wait_for()
+            bridge.page.get_by_role("button", name=f"Play {slot.upper()}, heard").wait_for()
         keys.press(arrow)
-        assert bridge.read_page.get_by_label(choice).is_checked()
+        assert bridge.page.get_by_label(choice).is_checked()
         keys.press("Enter")
     the_end(bridge)
     votes = bridge.widget.votes
@@ -253,12 +253,12 @@ def test_mos_by_mouse_to_the_end(show, spied, looked_at, tmp_path):
     begin(bridge)
     for place, mark in enumerate((1, 5), 1):
         is_at(bridge, place)
-        assert bridge.read_page.get_by_role("radio", name=f"{mark} ").is_disabled()
+        assert bridge.page.get_by_role("radio", name=f"{mark} ").is_disabled()
         hear(bridge, "A", "A")
-        bridge.read_page.get_by_role("radio", name=f"{mark} ").check()
+        bridge.page.get_by_role("radio", name=f"{mark} ").check()
         if place == 1:
             looked_at(bridge, "mos")
-        bridge.read_page.get_by_role("button", name="Next").click()
+        bridge.page.get_by_role("button", name="Next").click()
     the_end(bridge)
     assert bridge.widget.votes["score"].tolist() == [1, 5]
     assert not is_shown(bridge, *NAMES, *ITEMS)
@@ -269,7 +269,7 @@ def test_mos_by_mouse_to_the_end(show, spied, looked_at, tmp_path):
 def test_a_page_waits_until_all_were_heard_and_touched(show, spied, looked_at, tmp_path, method, by):
     options = {"reference": NAMES[0]} if method == "mushra" else {}
     bridge = show(lambda: made(tmp_path / "t", method, trials_per_listener=1, training=0, **options))
-    page = bridge.read_page
+    page = bridge.page
     begin(bridge)
     slots = "AB" if method == "multi" else "ABCD"
     next_one = page.get_by_role("button", name="Next")
@@ -310,7 +310,7 @@ def test_abx_by_keyboard_keeps_the_position_and_the_number_of_trials(show, spied
     bridge = show(
         lambda: made(tmp_path / "t", "abx", items=ITEMS[:1], words=2, trials_per_listener=2, training=0)
     )
-    page = bridge.read_page
+    page = bridge.page
     begin(bridge)
     page.keyboard.press("a")
     page.wait_for_function("() => window.__audio[0] && window.__audio[0][0].currentTime > 0.3")
@@ -340,7 +340,7 @@ def test_abx_by_mouse_to_the_end(show, spied, looked_at, tmp_path):
     bridge = show(
         lambda: made(tmp_path / "t", "abx", items=ITEMS[:1], trials_per_listener=1, training=0),
     )
-    page = bridge.read_page
+    page = bridge.page
     begin(bridge)
     next_one = page.get_by_role("button", name="Next")
     choice = page.get_by_role("radio", name="X is B")
@@ -385,7 +385,7 @@ def test_a_run_is_judged_against_recordings_of_files(show, spied, service, tmp_p
             training=0,
         )
     )
-    page, widget = bridge.read_page, bridge.widget
+    page, widget = bridge.page, bridge.widget
     begin(bridge)
     of = widget.design.query("listener == 'listener-01'").reset_index(drop=True)
     for place in range(2):
@@ -411,10 +411,10 @@ def test_what_cannot_be_played_is_left_out_and_is_no_zero(show, spied, tmp_path)
     widget.test.audio = lambda listener, clip: send(listener, "nothing" if clip == gone else clip)
     bridge = show(lambda: widget)
     begin(bridge)
-    bridge.read_page.get_by_text("B cannot be played").wait_for()
+    bridge.page.get_by_text("B cannot be played").wait_for()
     hear(bridge, "A", "A")
-    bridge.read_page.keyboard.press("5")
-    bridge.read_page.keyboard.press("Enter")
+    bridge.page.keyboard.press("5")
+    bridge.page.keyboard.press("Enter")
     the_end(bridge)
     assert bridge.widget.votes["score"].tolist()[0] == 90
     assert math.isnan(bridge.widget.votes["score"][1])
@@ -425,7 +425,7 @@ def test_a_vote_that_is_there_already_is_not_given_twice(show, spied, tmp_path):
     bridge = show(lambda: made(tmp_path / "t", "mos"))
     begin(bridge)
     hear(bridge, "A", "A")
-    page = bridge.read_page
+    page = bridge.page
     page.keyboard.press("3")
     # The same listener voted elsewhere meanwhile.
     seconds = bridge.widget.plan["trials"][0]["slots"][0]["seconds"]
@@ -449,5 +449,5 @@ def test_everybody_can_use_each_kind_of_trial_in_the_dark(show, looked_at, tmp_p
     bridge = show(lambda: made(tmp_path / "t", method, **options), light=False)
     begin(bridge)
     hear(bridge, "A", "A")
-    bridge.read_page.keyboard.press("4")
+    bridge.page.keyboard.press("4")
     looked_at(bridge, method)

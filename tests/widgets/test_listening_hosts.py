@@ -33,7 +33,7 @@ class Watched:
     """A page, and everything it asked for, got and complained of."""
 
     def __init__(self, page):
-        self.read_page = page
+        self.page = page
         self.errors, self.requests, self.bodies = [], [], []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)

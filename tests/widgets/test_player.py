@@ -25,14 +25,14 @@ def clips(count=3, **fields):
 
 
 def lit(bridge):
-    return bridge.read_page.locator(".spf-lit").all_text_contents()
+    return bridge.page.locator(".spf-lit").all_text_contents()
 
 
 @pytest.mark.slow
 def test_two_hundred_clips_are_there_at_once_and_none_of_their_audio(show):
     source = clips(200)
     bridge = show(lambda: play(source))
-    assert bridge.read_page.locator(".spf-clip").count() == 200
+    assert bridge.page.locator(".spf-clip").count() == 200
     assert bridge.widget.loads == []
     assert sum(len(str(message)) for message in bridge.to_page) < 50_000
 
@@ -46,14 +46,14 @@ def test_a_translation_holds_no_audio_whatever_its_table_calls_a_column(tmp_path
 
 def test_the_lit_word_is_the_one_that_is_heard(show):
     bridge = show(lambda: play(clips(1)))
-    view = bridge.read_page.locator(".spf-clip")
+    view = bridge.page.locator(".spf-clip")
     words = bridge.widget.shelf.entries[0].words
     assert lit(bridge) == [], "before it is played nothing is lit"
     view.focus()
     view.press("ArrowRight")
     bridge.wait("() => document.querySelector('audio, .spf-lit')?.textContent === 'one'")
     # What is heard and what is lit, frame by frame, while it plays; again where a stall hid a word.
-    seen = bridge.read_page.evaluate(
+    seen = bridge.page.evaluate(
         """async (until_ms) => {
           const box = document.querySelector('.spf-clip');
           const seen = [];
@@ -93,23 +93,23 @@ def test_long_texts_and_names_stay_within_a_narrow_page_and_each_text_has_its_ow
     ]
     frame = pd.DataFrame({"audio": clips}, index=["id-" + "0123456789" * 20, "שם", "name"])
     bridge = show(lambda: play(frame))
-    bridge.read_page.set_viewport_size({"width": 600, "height": 500})
-    assert cut_off(bridge.read_page) == []
+    bridge.page.set_viewport_size({"width": 600, "height": 500})
+    assert cut_off(bridge.page) == []
     directions = "(all) => all.map((node) => getComputedStyle(node).direction)"
-    assert bridge.read_page.locator(".spf-words").evaluate_all(directions) == ["ltr", "ltr", "rtl"]
-    assert bridge.read_page.locator(".spf-clip strong").evaluate_all(directions) == ["ltr", "rtl", "ltr"]
+    assert bridge.page.locator(".spf-words").evaluate_all(directions) == ["ltr", "ltr", "rtl"]
+    assert bridge.page.locator(".spf-clip strong").evaluate_all(directions) == ["ltr", "rtl", "ltr"]
     # What does not fit is reached by Tab, and follows what is heard.
-    text = bridge.read_page.locator(".spf-words").first
+    text = bridge.page.locator(".spf-words").first
     assert text.evaluate_all("([node]) => [node.tabIndex, node.scrollTop]") == [0, 0]
     text.locator(".spf-word").last.evaluate("(word) => word.click()")
-    until_lit(bridge.read_page, "end")
+    until_lit(bridge.page, "end")
     assert text.evaluate("(node) => node.scrollTop") > 500
 
 
 @pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
 def test_clips_are_played_rated_and_moved_through_by_keys_and_by_mouse(show, accessible, picture, light):
     bridge = show(lambda: play(clips(word_s=(0.3, LONG_S, 0.3, 0.3))), light=light)
-    page, widget = bridge.read_page, bridge.widget
+    page, widget = bridge.page, bridge.widget
     page.evaluate("window.__keys = []; addEventListener('keydown', (e) => window.__keys.push(e.key))")
     assert (lit(bridge), widget.loads) == ([], []), "before it is played nothing is lit, and no audio is sent"
     # By keyboard alone; the notebook hears nothing of it.
@@ -165,23 +165,23 @@ def test_clips_that_cannot_be_heard_say_so_and_the_others_play(show):
     bridge = show(lambda: play(frame))
     bridge.widget.shelf._loaders = (*bridge.widget.shelf._loaders[:4], gone)
     for place in (1, 2):
-        broken = bridge.read_page.locator(f"[data-clip='{place}']")
+        broken = bridge.page.locator(f"[data-clip='{place}']")
         assert f"row {place}" in broken.get_by_role("alert").inner_text()
         assert broken.get_by_role("button").first.is_disabled()
         assert broken.get_by_role("radio").count() == 0, "what cannot be heard cannot be rated"
     for place, said in ((3, "cannot be played"), (4, "the disk is gone")):
-        bridge.read_page.get_by_role("button", name=f"Play {place}").click()
-        bridge.read_page.locator(f"[data-clip='{place}']").get_by_role("alert").get_by_text(said).wait_for()
-    bridge.read_page.get_by_role("button", name="Play 0").click()
-    until_seen(bridge.read_page, "[data-clip='0'][data-state='playing']")
+        bridge.page.get_by_role("button", name=f"Play {place}").click()
+        bridge.page.locator(f"[data-clip='{place}']").get_by_role("alert").get_by_text(said).wait_for()
+    bridge.page.get_by_role("button", name="Play 0").click()
+    until_seen(bridge.page, "[data-clip='0'][data-state='playing']")
 
 
 def test_every_format_plays(show):
     bridge = show(lambda: play([spoken(WORDS, format=format, word_s=LONG_S) for format in Format]))
     for place, _ in enumerate(Format):
-        bridge.read_page.get_by_role("button", name=f"Play clip {place + 1}").click()
-        until_seen(bridge.read_page, f"[data-clip='{place}'][data-state='playing']")
-        assert bridge.read_page.locator(f"[data-clip='{place}'] .spf-lit").count() <= 1
+        bridge.page.get_by_role("button", name=f"Play clip {place + 1}").click()
+        until_seen(bridge.page, f"[data-clip='{place}'][data-state='playing']")
+        assert bridge.page.locator(f"[data-clip='{place}'] .spf-lit").count() <= 1
 
 
 @pytest.mark.slow
@@ -189,8 +189,8 @@ def test_turning_dark_repaints_the_waveform(show):
     bridge = show(lambda: play(clips(1)))
     paint = "() => document.querySelector('canvas').getContext('2d').getImageData(120, 26, 1, 1).data.slice(0, 3).join()"
     bridge.wait(f"() => ({paint})() !== '0,0,0'")  # it is painted with the page's next frame
-    light = bridge.read_page.evaluate(paint)
-    bridge.read_page.evaluate("document.body.dataset.jpThemeLight = 'false'")
+    light = bridge.page.evaluate(paint)
+    bridge.page.evaluate("document.body.dataset.jpThemeLight = 'false'")
     bridge.wait(f"(light) => ({paint})() !== light", light)
 
 

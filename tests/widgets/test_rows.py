@@ -91,7 +91,7 @@ def test_rows_are_found_and_sorted_as_pandas_does_it(run, rows, by, descending):
     for search in ("", "strasse", "ÉT", "R1", "some LENGTH", "nowhere"):
         for status, verdict in (("", ""), ("done", ""), ("", "keep"), ("pending", "none")):
             arranged = Arrangement(search, status, verdict, by, descending)
-            found = list(reader.places(arranged))
+            found = list(reader.find_places(arranged))
             assert found == plainly(rows, arranged)
             assert {type(place) for place in found} <= {int}
 
@@ -101,7 +101,7 @@ def test_what_is_kept_of_a_row_is_its_text_and_little_more(tmp_path):
     run = made_run(tmp_path / "run", 5000, text=texts.__getitem__)
     reader = RowReader(run)
     before = pa.total_allocated_bytes()
-    places = reader.places(Arrangement(search="line", by="text"))
+    places = reader.find_places(Arrangement(search="line", by="text"))
     kept = pa.total_allocated_bytes() - before
     assert len(places) == 5000
     assert 0 < kept < 2 * sum(map(len, texts)), "text, id and some numbers, in no objects"

@@ -77,17 +77,17 @@ def test_a_stream_is_heard_while_it_comes_and_what_came_stays_where_it_breaks_of
 ):
     writer.first = LONG
     bridge = show(lambda: play(arriving(service, writer)), light=light)
-    until_lit(bridge.read_page)
+    until_lit(bridge.page)
     accessible(bridge.box)
     picture(bridge.box, f"stream-player-{'light' if light else 'dark'}")
     bridge.until(lambda: bridge.widget.arrived_seconds > 10)
     bridge.widget.stream.close()
-    bridge.read_page.locator(".spf-error", has_text="closed before its end").first.wait_for()
+    bridge.page.locator(".spf-error", has_text="closed before its end").first.wait_for()
     # Near the end of what is heard: after it, it is a clip.
-    bridge.read_page.locator(".spf-word").last.click()
-    bridge.read_page.get_by_role("button", name="Play stream").wait_for()
-    bridge.read_page.get_by_role("button", name="Play stream").click()
-    until_seen(bridge.read_page, "[data-state='playing']")
+    bridge.page.locator(".spf-word").last.click()
+    bridge.page.get_by_role("button", name="Play stream").wait_for()
+    bridge.page.get_by_role("button", name="Play stream").click()
+    until_seen(bridge.page, "[data-state='playing']")
     assert "broken off" in bridge.widget.to_text()
 
 
@@ -97,30 +97,30 @@ def test_it_is_heard_while_the_rest_is_still_being_written(show, page, service, 
     page.add_init_script(LISTEN)
     bridge = show(lambda: play(arriving(service, writer)))
     # Between two words nothing is lit: the word is read when there is one.
-    assert bridge.read_page.locator(".spf-lit").first.text_content() in FIRST.split()
-    expect(bridge.read_page.locator("[data-state='playing']")).to_have_count(1)
+    assert bridge.page.locator(".spf-lit").first.text_content() in FIRST.split()
+    expect(bridge.page.locator("[data-state='playing']")).to_have_count(1)
     assert not bridge.widget.over
     assert "platform" not in bridge.box.inner_text()
     assert "estimated" in bridge.box.inner_text()
     known = len(sent(bridge))
     # Another view of it asks for all of it once more, and nobody hears anything twice.
-    bridge.read_page.evaluate("""async () => {
+    bridge.page.evaluate("""async () => {
       const { default: widget } = await import('./widget.js');
       window.__other = await widget.render({ model: window.__model, el: document.createElement('div') });
     }""")
     bridge.until(lambda: len(sent(bridge)) > known)
-    bridge.read_page.evaluate("window.__other()")
-    bridge.read_page.locator(".spf-time", has_text="loading…").wait_for()
+    bridge.page.evaluate("window.__other()")
+    bridge.page.locator(".spf-time", has_text="loading…").wait_for()
     writer.may.set()
-    bridge.read_page.locator("[data-state='still']").wait_for()
+    bridge.page.locator("[data-state='still']").wait_for()
     assert bridge.widget.over
     assert bridge.widget.stream.text == FIRST + SECOND
     words = (FIRST + SECOND).split()
-    seen = bridge.read_page.evaluate("window.__lit")
+    seen = bridge.page.evaluate("window.__lit")
     assert len(set(seen)) > len(words) / 2
     assert seen[-1] in words[-3:], "it was heard to its end"
     # What was heard is the stream, without a gap or a sample twice.
-    rate, pieces = bridge.read_page.evaluate("[window.__rate, window.__pieces]")
+    rate, pieces = bridge.page.evaluate("[window.__rate, window.__pieces]")
     heard = np.concatenate([piece for _, _, piece in pieces])
     assert rate == bridge.widget.stream.summary.sample_rate_hz
     assert np.abs(heard - bridge.widget.stream.samples()).max() < 1e-4
@@ -130,29 +130,29 @@ def test_it_is_heard_while_the_rest_is_still_being_written(show, page, service, 
         assert late == pytest.approx(0, abs=0.01) or late > 0.01 * rate, "it meets, or was waited for"
     # Now it is a clip as others are.
     assert bridge.widget.loads == []
-    bridge.read_page.get_by_role("button", name="Play stream").click()
-    until_seen(bridge.read_page, "[data-state='playing']")
+    bridge.page.get_by_role("button", name="Play stream").click()
+    until_seen(bridge.page, "[data-state='playing']")
     assert bridge.widget.loads == ["0"]
 
 
 @pytest.mark.slow
 def test_the_keyboard_pauses_it_and_goes_back_while_it_arrives(show, service, writer):
     bridge = show(lambda: play(arriving(service, writer)))
-    view = bridge.read_page.locator(".spf-clip")
-    until_lit(bridge.read_page)
+    view = bridge.page.locator(".spf-clip")
+    until_lit(bridge.page)
     view.focus()
     view.press(" ")
-    bridge.read_page.locator("[data-state='still']").wait_for()
+    bridge.page.locator("[data-state='still']").wait_for()
     for _ in range(20):
         view.press("ArrowLeft")
-    until_lit(bridge.read_page, "Good")
+    until_lit(bridge.page, "Good")
     view.press("ArrowRight")
-    until_lit(bridge.read_page, "morning")
-    assert bridge.read_page.locator("[data-state='still']").count() == 1, "what is paused stays paused"
+    until_lit(bridge.page, "morning")
+    assert bridge.page.locator("[data-state='still']").count() == 1, "what is paused stays paused"
     view.press(" ")
-    until_seen(bridge.read_page, "[data-state='playing']")
+    until_seen(bridge.page, "[data-state='playing']")
     writer.may.set()
-    bridge.read_page.locator("[data-state='still']").wait_for()
+    bridge.page.locator("[data-state='still']").wait_for()
     expect(bridge.box).to_contain_text("platform")
     assert view.evaluate("(node) => node === document.activeElement"), "the focus stays where it was"
 
@@ -160,16 +160,16 @@ def test_the_keyboard_pauses_it_and_goes_back_while_it_arrives(show, service, wr
 @pytest.mark.slow
 def test_what_has_come_already_begins_by_itself_once(show, service):
     bridge = show(lambda: play(spf.stream(LONG, voice="ivy", service=service)).wait())
-    until_lit(bridge.read_page)
+    until_lit(bridge.page)
     bridge.until(lambda: not bridge.widget.fresh)
-    bridge.read_page.evaluate("""() => {
+    bridge.page.evaluate("""() => {
       window.__end();
       return import('./widget.js').then(({ default: widget }) =>
         widget.render({ model: window.__model, el: document.getElementById('host') }));
     }""")
-    bridge.read_page.locator("[data-state='still']").wait_for()
-    bridge.read_page.wait_for_timeout(300)
-    assert bridge.read_page.locator("[data-state='playing']").count() == 0
+    bridge.page.locator("[data-state='still']").wait_for()
+    bridge.page.wait_for_timeout(300)
+    assert bridge.page.locator("[data-state='playing']").count() == 0
     assert bridge.widget.loads == []
 
 
@@ -178,8 +178,8 @@ def test_a_stream_of_which_nothing_came_cannot_be_played(show, service, writer):
     stream = arriving(service, writer)
     stream.close()
     bridge = show(lambda: play(stream).wait())
-    assert bridge.read_page.get_by_role("alert").inner_text()
-    assert bridge.read_page.get_by_role("button").first.is_disabled()
+    assert bridge.page.get_by_role("alert").inner_text()
+    assert bridge.page.get_by_role("button").first.is_disabled()
 
 
 def test_as_one_file_it_plays_without_any_network(page, service, tmp_path):
@@ -198,7 +198,7 @@ def test_as_one_file_it_plays_without_any_network(page, service, tmp_path):
 def test_without_a_front_end_all_of_it_is_read(service, fields):
     player = play(spf.stream(FIRST + SECOND, voice="ivy", service=service, **fields)).wait()
     samples = player.stream.samples()
-    clip = player.shelf.clip("0")
+    clip = player.shelf.read_clip("0")
     assert player.stream.is_complete
     assert player.stream.text == FIRST + SECOND
     assert player.to_text() == f"<StreamPlayer: complete, {player.stream.summary.audio_seconds:.1f} s>"

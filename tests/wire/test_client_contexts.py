@@ -386,7 +386,7 @@ class BothEnds(RuleBasedStateMachine):
         if self.service is None and self.client.needs_connection:
             self.service = Contexts(self.service_slots, now_s=self.now_s, trace_id="t")
             self.client.record_connection()
-        for frame in self.client.frames(now_s=self.now_s):
+        for frame in self.client.take_frames(now_s=self.now_s):
             self.take(self.service.receive(encode_frame(frame), now_s=self.now_s))
 
     @rule()
@@ -405,15 +405,15 @@ class BothEnds(RuleBasedStateMachine):
     def work(self):
         if self.at_work:
             one = self.at_work.pop(0)
-            self.take(self.service.audio(one.generation, one.text.encode(), now_s=self.now_s))
+            self.take(self.service.send_audio(one.generation, one.text.encode(), now_s=self.now_s))
             self.take(self.service.finish_chunk(one.generation, now_s=self.now_s))
         elif self.finishing:
-            self.take(self.service.finished(self.finishing.pop(0), b"", now_s=self.now_s))
+            self.take(self.service.finish_turn(self.finishing.pop(0), b"", now_s=self.now_s))
 
     @precondition(lambda self: self.at_work)
     @rule()
     def fail(self):
-        self.take(self.service.failed(self.at_work[0].turn, "broken", now_s=self.now_s))
+        self.take(self.service.fail_turn(self.at_work[0].turn, "broken", now_s=self.now_s))
 
     @precondition(lambda self: self.service is not None)
     @rule()

@@ -2,8 +2,8 @@
 
 The first frame of an MP3 file may contain the number of frames. The decoder trusts this number. So it reads
 only the first of several joined files, and it guesses the length of a stream without the number. It also
-prints messages about bytes between frames. :meth:`Mp3.make_decodable` returns only frames, after a first frame
-with the correct number.
+prints messages about bytes between frames. :meth:`Mp3.make_decodable` returns only frames, after a first
+frame with the correct number.
 """
 
 import re

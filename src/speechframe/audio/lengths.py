@@ -148,9 +148,10 @@ def measure_seconds(medium: Path | bytes) -> float:
 
 
 def measure_packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
-    """Return the length of a PyAV container in seconds by its packets. Raise errors as :func:`measure_seconds`.
+    """Return the length of a PyAV container in seconds by its packets.
 
-    `claimed_s` is the length in seconds in a header that FFmpeg does not read, or 0.
+    `claimed_s` is the length in seconds in a header that FFmpeg does not read, or 0. Errors are those of
+    :func:`measure_seconds`.
     """
     import av
 

@@ -79,8 +79,9 @@ def measure_loudness_lufs(samples: ArrayLike, sample_rate_hz: int) -> float:
     Examples
     --------
     >>> tone = np.sin(2 * np.pi * 997 * np.arange(48000) / 48000).astype(np.float32)
-    >>> round(measure_loudness_lufs(tone, 48000), 1), round(measure_loudness_lufs(np.pad(tone, (0, 96000)), 48000), 1)
-    (-3.0, -3.7)
+    >>> before_silence = np.pad(tone, (0, 96000))
+    >>> [round(measure_loudness_lufs(samples, 48000), 1) for samples in (tone, before_silence)]
+    [-3.0, -3.7]
     """
     array = mix_channels(samples)
     size = _compute_frame_length(sample_rate_hz, _LOUDNESS_STEP_MS)

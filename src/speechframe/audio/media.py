@@ -280,7 +280,8 @@ def refuse_shape(rate_hz: int, channels: int) -> None:
     """Raise AudioError if a sample rate or a number of channels is outside the allowed range."""
     if rate_hz not in READABLE_RATES_HZ:
         raise AudioError(
-            f"the sample rate {rate_hz} Hz cannot be read. Allowed: {READABLE_RATES_HZ[0]} to {READABLE_RATES_HZ[-1]}."
+            f"the sample rate {rate_hz} Hz cannot be read. Allowed: {READABLE_RATES_HZ[0]} to "
+            f"{READABLE_RATES_HZ[-1]}."
         )
     if not 0 < channels <= MAX_CHANNELS:
         raise AudioError(f"{channels} channels cannot be read. Allowed: 1 to {MAX_CHANNELS}.")

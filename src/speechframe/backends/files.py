@@ -24,7 +24,7 @@ def find_files(table: Any, suffixes: Collection[str], files_word: str) -> tuple[
     table
         The argument of the user. The path of a folder stands for the media files in the folder. The path of a
         media file stands for this file.
-    suffixes, what
+    suffixes, files_word
         The extensions of media files in lower case, and the word for such files in an error.
 
     Raises

@@ -82,7 +82,7 @@ class Glossary:
         self._pattern = re.compile("|".join(f"({_make_pattern(source)})" for source in sources))
 
     def find_terms(self, text: str, taken_spans: Iterable[Span]) -> list[Span]:
-        """Return a span for each term in a text. Text inside the spans in `hold_slot` is not searched."""
+        """Return a span for each term in a text. Text inside the spans in `taken_spans` is not searched."""
         found: list[Span] = []
         if not self._terms:
             return found

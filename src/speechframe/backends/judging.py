@@ -36,16 +36,17 @@ _LOSSY_FORMATS = frozenset({Format.MP3, Format.OGG})
 # Lossy encoders lengthen audio: they pad the last frame, and their filters add a delay. The lengthening is at
 # most the larger of these two, in seconds and in samples.
 _LOSSY_DELAY_S, _LOSSY_DELAY_SAMPLES = 0.15, 2400
-# Tolerances of the length of audio, each as a share and in seconds. Both are added. `_STATED_TOLERANCE_SHARE` applies to the
-# length that the answer states, `_REQUESTED_TOLERANCE_SHARE` to a requested length, and `_CLIP_TOLERANCE_SHARE` to a clip whose voice was
-# changed.
+# Tolerances of the length of audio, each as a share and in seconds. Both are added. `_STATED_TOLERANCE_SHARE`
+# applies to the length that the answer states, `_REQUESTED_TOLERANCE_SHARE` to a requested length, and
+# `_CLIP_TOLERANCE_SHARE` to a clip whose voice was changed.
 _STATED_TOLERANCE_SHARE, _STATED_TOLERANCE_S = 0.01, 0.05
 _REQUESTED_TOLERANCE_SHARE, _REQUESTED_TOLERANCE_S = 0.1, 0.25
 _CLIP_TOLERANCE_SHARE, _CLIP_TOLERANCE_S = 0.05, 0.15
 # Tolerance of a length that was requested from the voice changer, in seconds. It is one frame of an encoder,
 # because the voice changer meets the length exactly.
 _CHANGER_TOLERANCE_S = 0.05
-# A word may end later than the audio by these milliseconds, and by the share `_STATED_TOLERANCE_SHARE` of the audio.
+# A word may end later than the audio by these milliseconds, and by the share `_STATED_TOLERANCE_SHARE` of the
+# audio.
 _WORD_END_TOLERANCE_MS = 100.0
 # The audio may continue after the last word for this share of its length and these seconds, because signs and
 # emoji at the end of a text may have no word.

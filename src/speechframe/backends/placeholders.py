@@ -119,7 +119,8 @@ class ProtectedText:
 
         Examples
         --------
-        >>> [replace_spans(text, find_placeholders(text)).has_words() for text in ("Integer", "OK", "{name}: 5 km", "GitHub")]
+        >>> texts = ("Integer", "OK", "{name}: 5 km", "GitHub")
+        >>> [replace_spans(text, find_placeholders(text)).has_words() for text in texts]
         [True, False, False, False]
         """
         return _has_letter(_SAME_IN_ALL_LANGUAGES.sub("", self.outside)) or bool(self._list_branches())

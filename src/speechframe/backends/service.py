@@ -248,7 +248,7 @@ def _release_connection(raw: RawAnswer, fits: bool) -> None:  # noqa: FBT001 - A
     raw.reply.close()
 
 
-class ResolvedVoice(NamedTuple):
+class SpokenVoice(NamedTuple):
     """The voice and locale of a row, as the catalogue spells them, and problems of voice, locale and style.
 
     `locale` is the requested locale, or None. `spoken_locale` is the requested locale, or else the voice's
@@ -293,11 +293,11 @@ class VoiceBook:
         described = "\n".join(voice.model_dump_json() for _, voice in sorted(self.voices.items()))
         self.hash = hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
 
-    def _resolve(self, name: str, locale: str | None = None, style: str | None = None) -> ResolvedVoice:
+    def _resolve(self, name: str, locale: str | None = None, style: str | None = None) -> SpokenVoice:
         """Return the voice and locale of a request, with any problems. :attr:`resolve` caches this."""
         found = self._ids.get(name.casefold(), [])
         if len(found) != 1:
-            return ResolvedVoice(name, locale, locale, (self._make_voice_problem(name, found),))
+            return SpokenVoice(name, locale, locale, (self._make_voice_problem(name, found),))
         voice, problems = self.voices[found[0]], []
         tags = list(voice.supported_locales)
         if locale is not None and tags:
@@ -329,7 +329,7 @@ class VoiceBook:
             problems.append(
                 FieldProblem("style", words, style, close or "none: this voice has no styles in this locale")
             )
-        return ResolvedVoice(voice.voice_id, locale, spoken, tuple(problems))
+        return SpokenVoice(voice.voice_id, locale, spoken, tuple(problems))
 
     def _make_voice_problem(self, name: str, found: list[str]) -> FieldProblem:
         """Return the problem of a name that fits no voice, or several voices (`found`)."""

@@ -187,9 +187,10 @@ class Budget:
             later = "" if rule.period == "total" else f"next {rule.period}, or "
             advice = f"resume the run {later}with a higher {name}{where}"
         return BudgetExceeded(
-            f"{name}={convert_to_credits(limit):.15g}: {convert_to_credits(spent):,.15g} spent or set aside{by}, "
-            f"{convert_to_credits(max(0, limit - spent)):,.15g} left, and the rest of the run costs "
-            f"{format_count(convert_to_credits(price), 'credit')}. Everything that was made is kept; {advice}.",
+            f"{name}={convert_to_credits(limit):.15g}: {convert_to_credits(spent):,.15g} spent or set "
+            f"aside{by}, {convert_to_credits(max(0, limit - spent)):,.15g} left, and the rest of the run "
+            f"costs {format_count(convert_to_credits(price), 'credit')}. Everything that was made is kept; "
+            f"{advice}.",
             limit="run" if refused_by is None else name,
             max_credits=convert_to_credits(limit),
             spent_credits=convert_to_credits(spent),
@@ -219,7 +220,7 @@ def open_budget(
     in this file is read from the ledger at the start. A remote ledger is read again each time this run has
     written a part (one Parquet file of results). So a limit can be exceeded only together with other
     machines. The excess is at most their spending between two parts of this run, plus the amount allotted to
-    this run (:data:`~speechframe.store.budgets.SHARE`).
+    this run (:data:`~speechframe.store.budgets.REST_DIVISOR`).
     """
     attempts = read_all_attempts(folder, BUDGET_COLUMNS)
     is_remote = ledger.work != ledger.path

@@ -48,30 +48,32 @@ LIMIT_FALL_FACTOR = 0.7
 """If a call is refused again before any call passed, the cap has fallen. The limit then becomes this share of
 the calls in flight, because steps of one would cost too many refusals."""
 FALLS_BEFORE_PACING, FALLS_WINDOW_PASSES, MIN_PASSES_BETWEEN_FALLS = 4, 100, 10
-"""A lane begins to pace its calls if its limit falls `FALLS_BEFORE_PACING` times within `FALLS_WINDOW_PASSES` passed calls. At
-least `MIN_PASSES_BETWEEN_FALLS` passed calls must lie between two falls."""
+"""A lane begins to pace its calls if its limit falls `FALLS_BEFORE_PACING` times within `FALLS_WINDOW_PASSES`
+passed calls. At least `MIN_PASSES_BETWEEN_FALLS` passed calls must lie between two falls."""
 MAX_PASSES_BETWEEN_LONE_REFUSALS = 2
 """A lane also begins to pace its calls if two calls are refused while no other call is in flight. At most
 `MAX_PASSES_BETWEEN_LONE_REFUSALS` calls may have passed between these two."""
 PACE_GROWTH, MAX_PACE_GROWTH, FIRST_PACE_LEAD = 3e-6, 0.1, 100
 """Each passed call raises the pace by a share of the pace. The share is `PACE_GROWTH` times the square of the
 number of calls passed since the last cut, and at most `MAX_PACE_GROWTH`. The first pace is measured on calls
-that waited for each other, so it is too low. Until a refusal it grows as if `FIRST_PACE_LEAD` more calls had passed."""
+that waited for each other, so it is too low. Until a refusal it grows as if `FIRST_PACE_LEAD` more calls had
+passed."""
 PACE_CUT_FACTOR, FIRST_PACE_CUT_FACTOR, PASSES_OF_PROVEN_PACE = 0.95, 0.7, 10
-"""A refusal multiplies the pace by `PACE_CUT_FACTOR` if `PASSES_OF_PROVEN_PACE` calls have passed at this pace. Before
-that the pace is a guess, and a refusal multiplies it by `FIRST_PACE_CUT_FACTOR`."""
+"""A refusal multiplies the pace by `PACE_CUT_FACTOR` if `PASSES_OF_PROVEN_PACE` calls have passed at this
+pace. Before that the pace is a guess, and a refusal multiplies it by `FIRST_PACE_CUT_FACTOR`."""
 MIN_SHARE_OF_PROVEN_PACE, MIN_SHARE_OF_FIRST_PACE, PACING_BREAK_S = 0.3, 0.01, 60.0
-"""A lane stops pacing for `PACING_BREAK_S` seconds if the pace falls below `MIN_SHARE_OF_PROVEN_PACE` of the best proven
-pace, or below `MIN_SHARE_OF_FIRST_PACE` of the first pace. So low a pace shows that pacing does not prevent
-refusals."""
+"""A lane stops pacing for `PACING_BREAK_S` seconds if the pace falls below `MIN_SHARE_OF_PROVEN_PACE` of the
+best proven pace, or below `MIN_SHARE_OF_FIRST_PACE` of the first pace. So low a pace shows that pacing does
+not prevent refusals."""
 PACE_WINDOW_S, SHORTEST_WINDOW_S = 3.0, 0.1
 """The first pace is measured on the calls that passed in the last `PACE_WINDOW_S` seconds. The time since the
 first of these calls counts as at least `SHORTEST_WINDOW_S` seconds."""
 SHARING_PERIOD_S = 0.25
 """Seconds between two calls of :meth:`Lane.share_learned`."""
 FIRST_REST_S, LONGEST_REST_S, FAILURES_BEFORE_REST = 0.25, 300.0, 3
-"""A lane rests after `FAILURES_BEFORE_REST` calls in succession found the service unavailable. A single failure may be
-due to the text of a call. The rests double, from `FIRST_REST_S` to `LONGEST_REST_S` seconds."""
+"""A lane rests after `FAILURES_BEFORE_REST` calls in succession found the service unavailable. A single
+failure may be due to the text of a call. The rests double, from `FIRST_REST_S` to `LONGEST_REST_S`
+seconds."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 30.0
 """Shortest and longest pause in seconds after a refusal that does not lower the limit. The pause doubles with
 each further refusal of this kind."""
@@ -113,8 +115,8 @@ class Cap:
     _probes_passed: int = 0  # number of probes in a row that passed
     _restore_to: int = 0  # limit to restore if the next probe passes, or 0 to restore nothing
     _is_falling: bool = False  # True after a refusal that may mean a lower cap, until a later call passes
-    # Values of `passes` at the last `FALLS_BEFORE_PACING` falls of the limit, and at the last refusal without other calls
-    # in flight. They begin with a value that is too long ago to count.
+    # Values of `passes` at the last `FALLS_BEFORE_PACING` falls of the limit, and at the last refusal without
+    # other calls in flight. They begin with a value that is too long ago to count.
     _passes_at_falls: deque[int] = field(
         default_factory=lambda: deque([-FALLS_WINDOW_PASSES], FALLS_BEFORE_PACING)
     )

@@ -223,10 +223,11 @@ class Run(StoredRun):
         states = ", ".join(f"{s[name]:,} {name.replace('_', ' ')}" for name in STATUSES if s.get(name))
         because = f" ({self.stopped_because})" if self.stopped_because else ""
         made = [format_count(s["rows"], "row") + f": {states or 'none'}", describe_results(s)]
+        spent = format_count(s["credits"], "credit")
         lines = [
             f"{self.operation} run {self.short_path}: {self.status}{because}",
             "; ".join(filter(None, made)),
-            f"{format_count(s['credits'], 'credit')} in {format_count(s['attempts'], 'attempt')} on {self.service}",
+            f"{spent} in {format_count(s['attempts'], 'attempt')} on {self.service}",
             self.manifest.remark or "",
         ]
         if self.estimate is not None and self.progress is None:

@@ -439,8 +439,8 @@ def plan_calls(
         todo &= ~is_late
         at = datetime.fromtimestamp(min(waits[key] for key in too_late)).astimezone()
         late_reason = (
-            f"the service accepts {format_count(waiting, 'row')} only from {at:%Y-%m-%d %H:%M:%S} on, later than "
-            "patience_s allows: run again then"
+            f"the service accepts {format_count(waiting, 'row')} only from {at:%Y-%m-%d %H:%M:%S} on, later "
+            "than patience_s allows: run again then"
         )
     free = todo & mark_known_keys(keys, bytes.fromhex("".join(failed_records)))
     calls, charged = int(todo.sum()), todo & ~free

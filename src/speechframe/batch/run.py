@@ -171,10 +171,10 @@ async def continue_run(
     `backend` must not be open yet.
     """
     if table is None:
-        prepare_run = partial(reopen_run, earlier.folder, redo)
+        prepare = partial(reopen_run, earlier.folder, redo)
     else:
-        prepare_run = partial(prepare_run, table, earlier.sources, is_resumed=True)
-    return await _carry_out(backend, earlier.options, prepare_run)
+        prepare = partial(prepare_run, table, earlier.sources, is_resumed=True)
+    return await _carry_out(backend, earlier.options, prepare)
 
 
 # -- the run itself ---------------------------------------------------------------------
@@ -196,14 +196,14 @@ class _PlannedRun:
     spent_before: int = 0  # spending of the run so far, in thousandths of a credit
 
 
-async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[..., Prepared]) -> Run:
+async def _carry_out(backend: Backend, options: Options, prepare: Callable[..., Prepared]) -> Run:
     """Plan a run, and make its calls unless it is a dry run. Return the run.
 
     The run is at its end, or still live if the option ``wait`` is False.
     """
     async with contextlib.AsyncExitStack() as stack:
         opened, rules, limit = await open_backend(backend, options, stack)
-        begin = partial(_plan_run, prepare_run, backend, opened, options, rules, limit, stack)
+        begin = partial(_plan_run, prepare, backend, opened, options, rules, limit, stack)
         begun = await run_in_thread(begin)
         prepared, planned, folder = begun.prepared, begun.estimate, begun.prepared.folder
         line = f"{backend.operation} on {backend.service}: {planned.line()}"
@@ -263,7 +263,7 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
 
 
 def _plan_run(
-    prepare_run: Callable[..., Prepared],
+    prepare: Callable[..., Prepared],
     backend: Backend,
     opened: Opened,
     options: Options,
@@ -276,7 +276,7 @@ def _plan_run(
 
     CancelledError is raised once `is_stopped` returns True.
     """
-    prepared = prepare_run(backend, opened, options, stack, is_stopped)
+    prepared = prepare(backend, opened, options, stack, is_stopped)
     folder, manifest = prepared.folder, prepared.manifest
     shared = read_cache_rules(_get_settings(options))
     cache_option = shared["folder"] if options.cache is None else options.cache

@@ -200,7 +200,8 @@ def _make_lines(
     because = f" ({run.stopped_because})" if run.stopped_because not in {None, run.status} else ""
     rows = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
     yield f"{run.operation}: {run.status}{because}; {format_count(facts['rows'], 'row')}: {rows or 'none'}"
-    yield f"{describe_results(facts)}; {show.format_count(facts['credits'], 'credit')} in all on {run.service}"
+    spent = show.format_count(facts["credits"], "credit")
+    yield f"{describe_results(facts)}; {spent} in all on {run.service}"
     left = "" if progress.balance is None else f"; {describe_balance(progress.balance)}"
     yield f"{format_count(progress.ended, progress.unit)} in {progress.seconds:,.1f} s{left}"
     yield f"run folder: {run.short_path}"

@@ -206,7 +206,8 @@ class Caller:
         began_s, order, attempts, rounds = time.monotonic(), list[str](), 0, 0
         while True:
             if not order:
-                # Keep the order of preference, but put regions that failed in the last `REGION_PAUSE_S` at the end.
+                # Keep the order of preference, but put regions that failed in the last `REGION_PAUSE_S` at
+                # the end.
                 now_s, down_s = time.monotonic(), self._down_until_s
                 order = sorted(self.regions, key=lambda name: max(now_s, down_s.get(name, now_s)))
             region, attempts = order[0], attempts + 1

@@ -34,7 +34,7 @@ class Client(Caller):
     Parameters
     ----------
     settings
-        Address, key and regions. The default is the result of :func:`speechframe.settings.resolve`.
+        Address, key and regions. The default is the result of :func:`speechframe.settings.resolve_settings`.
     api_key, base_url, regions
         Replace single settings.
     timeouts, bounds, patience

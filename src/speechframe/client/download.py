@@ -107,7 +107,8 @@ async def save_file(
 
     The file is written piece by piece, and synced to the disk at the end. The whole download may take
     `timeout_s`. In each `window_s`, the mean speed must be at least `slowest_bytes_s`. A slower download
-    fails and is tried again. Errors are those of :func:`fetch_audio`, and OSError if the file cannot be written.
+    fails and is tried again. Errors are those of :func:`fetch_audio`, and OSError if the file cannot be
+    written.
     """
     temporary = path.with_name(f".{path.name}.tmp")
 
@@ -144,7 +145,7 @@ async def _request_with_retries(
     timeout_s: float,
     **how: Any,
 ) -> T:
-    """Return the result of `take` for an answer with the whole file. Retry failures that may pass."""
+    """Return the result of `read_reply` for an answer with the whole file. Retry failures that may pass."""
     deadline_s = time.monotonic() + timeout_s
     problem = f"no time was left of {timeout_s:g} s"
 

@@ -195,7 +195,7 @@ class StreamSession:
             )
 
     def _open_context(self, turn_fields: Mapping[str, Any]) -> "StreamContext":
-        """Return a new turn on the socket for its fields. `own` are the fields of this turn alone."""
+        """Return a new turn on the socket for its fields. `turn_fields` are the fields of this turn alone."""
         if self._closed:
             raise RuntimeError("the session is closed; open another session")
         fields = self._fields | {name: value for name, value in turn_fields.items() if value is not None}
@@ -212,11 +212,11 @@ class StreamSession:
 class StreamContext:
     """One turn of a session. Call ``send`` for each text, ``end`` after the last, and iterate over events.
 
-    The events are :class:`TurnAudio`, :class:`WarningReceived`, :class:`TurnRetried` (the turn is sent again, because it
-    failed before its first audio), :class:`UnexpectedMessage` and at last :class:`TurnEnded`. A turn reports
-    at most 20 warnings and 20 unexpected messages. :meth:`audio` returns the audio alone. Errors of the
-    service have the same class and code as in a call. A turn fails if its audio is too long for its text, or
-    if the service takes longer than any speech of the text.
+    The events are :class:`TurnAudio`, :class:`WarningReceived`, :class:`TurnRetried` (the turn is sent again,
+    because it failed before its first audio), :class:`UnexpectedMessage` and at last :class:`TurnEnded`. A
+    turn reports at most 20 warnings and 20 unexpected messages. :meth:`audio` returns the audio alone. Errors
+    of the service have the same class and code as in a call. A turn fails if its audio is too long for its
+    text, or if the service takes longer than any speech of the text.
 
     The end of an ``async with`` block ends the text. If the block raises an error, the turn is closed.
 

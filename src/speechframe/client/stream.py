@@ -93,7 +93,7 @@ class StreamState:
 class StreamSummary:
     """Facts about a stream, which may still be running.
 
-    `audio_seconds` is 0 while too little has arrived to measure. `count_billed_characters` is the expected cost, by
+    `audio_seconds` is 0 while too little has arrived to measure. `billed_characters` is the expected cost, by
     the rule of `spec.billing`. A stream that is broken off costs only the sentences that were spoken.
     `first_byte_ms` and `latency_ms` are the times from handing over the first text to the arrival of the
     first and the last audio, in the attempt that worked. `first_byte_ms` is None before the first audio.
@@ -102,7 +102,7 @@ class StreamSummary:
     the request.
     """
 
-    mark_complete: bool
+    complete: bool
     bytes: int
     audio_seconds: float
     billed_characters: int
@@ -161,7 +161,7 @@ class StreamView:
         if info.channels != self.channels:
             warnings.append(f"expected {self.channels} channels, got {info.channels}")
         return StreamSummary(
-            mark_complete=state.is_complete,
+            complete=state.is_complete,
             bytes=len(state.received),
             audio_seconds=info.audio_seconds,
             billed_characters=count_billed_characters(state.text),

@@ -234,6 +234,7 @@ class SyncClient(_SyncTwin):
 
     def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
         """Return the voices in a model's catalogue. See :meth:`Client.voices`."""
-        # Hide the token first. In a method made by `make_blocking`, a detailed traceback would show the token.
+        # Hide the token first. In a method made by `make_blocking`, a detailed traceback would show the
+        # token.
         token = wrap_key(token)
         return run_sync(self._inner.voices(model, token=token))

@@ -143,7 +143,8 @@ def _read_file(
 def _inspect_file(path: Path, inspect_content: Callable[[IO[bytes], bytes], tuple[float, str]]) -> Upload:
     """Return a file as an upload, with the hash of its content.
 
-    `read_figures` gets the open file and its first bytes, and returns its length in seconds and its media type.
+    `inspect_content` gets the open file and its first bytes, and returns its length in seconds and its media
+    type.
     """
     # Check before opening, because a pipe would block and /dev/zero never ends.
     if path.exists() and not path.is_file():

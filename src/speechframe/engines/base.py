@@ -169,8 +169,8 @@ class Capabilities:
     """The abilities of an engine beyond speaking a text.
 
     An engine gets no request for an ability that it lacks. The service leaves the field out of the utterance,
-    and adds a warning to the answer. :func:`speechframe.engines.streaming.within` does so. The default of
-    each ability is False.
+    and adds a warning to the answer. :func:`speechframe.engines.streaming.limit_utterance` does so. The
+    default of each ability is False.
 
     Parameters
     ----------

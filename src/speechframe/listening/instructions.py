@@ -16,9 +16,18 @@ _PAUSE_ADVICE = "You may stop at any time. Your votes are kept, and you can cont
 
 DEFAULT_INTROS: Mapping[str, str] = MappingProxyType(
     {
-        AB: f"You hear two recordings, A and B, and choose the one you prefer. {_LISTENING_ADVICE}{_PAUSE_ADVICE}",
-        MOS: f"You hear one recording at a time and rate it on a scale of five steps. {_LISTENING_ADVICE}{_PAUSE_ADVICE}",
-        MULTI: f"You hear several recordings of the same thing and rate each from 0 to 100. {_LISTENING_ADVICE}{_PAUSE_ADVICE}",
+        AB: (
+            "You hear two recordings, A and B, and choose the one you prefer. "
+            f"{_LISTENING_ADVICE}{_PAUSE_ADVICE}"
+        ),
+        MOS: (
+            "You hear one recording at a time and rate it on a scale of five steps. "
+            f"{_LISTENING_ADVICE}{_PAUSE_ADVICE}"
+        ),
+        MULTI: (
+            "You hear several recordings of the same thing and rate each from 0 to 100. "
+            f"{_LISTENING_ADVICE}{_PAUSE_ADVICE}"
+        ),
         MUSHRA: (
             "You hear a reference and several recordings of the same thing, and rate each from 0 to 100, "
             "compared with the reference. One of the recordings is the reference itself. It should get 100. "

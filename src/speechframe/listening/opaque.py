@@ -14,7 +14,7 @@ from speechframe.store.folder import convert_os_errors, sync_to_disk
 
 __all__ = ["Secret", "read_or_make_secret"]
 
-_SECRET_FILE = "secret"
+_RANDOM_BYTES_FILE = "secret"
 """Name of the file with the secret."""
 
 _SECRET_BYTES = 32
@@ -61,7 +61,7 @@ def read_or_make_secret(folder: Path) -> Secret:
     StoreError
         The secret cannot be written or read, or the file is damaged.
     """
-    path = folder / _SECRET_FILE
+    path = folder / _RANDOM_BYTES_FILE
     with convert_os_errors(folder, "keeping the secret of a test"):
         if not path.exists():
             draft = folder / f".{secrets.token_hex(8)}.tmp"

@@ -103,8 +103,8 @@ def parse_questions(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question,
             or fields.get("required") not in _REQUIRED_VALUES
         ):
             raise ListeningError(
-                f"{given_question!r} is not a question; a question is a text, or a mapping with label and optionally "
-                f"name, kind ({', '.join(_QUESTION_KINDS)}), choices, required"
+                f"{given_question!r} is not a question; a question is a text, or a mapping with label and "
+                f"optionally name, kind ({', '.join(_QUESTION_KINDS)}), choices, required"
             )
         if (fields["kind"] == "choice") != bool(choices):
             raise ListeningError(

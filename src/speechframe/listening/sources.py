@@ -168,8 +168,8 @@ def _index_by_place(
         if first is not placed_clip:
             raise ListeningError(
                 f"item {placed_clip.item!r} occurs twice in condition {placed_clip.condition!r} (rows "
-                f"{first.entry.row_id!r} and {placed_clip.entry.row_id!r}); each item needs one clip a condition: "
-                f"select rows, or use another column than item={item!r} or condition={condition!r}"
+                f"{first.entry.row_id!r} and {placed_clip.entry.row_id!r}); each item needs one clip a "
+                f"condition: select rows, or use another column than item={item!r} or condition={condition!r}"
             )
     return by_place
 

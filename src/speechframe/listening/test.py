@@ -83,7 +83,7 @@ class Test:
 
     @property
     def design(self) -> "pd.DataFrame":
-        """The trials of each listener in order. See :func:`~speechframe.listening.design.design`."""
+        """The trials of each listener in order. See :func:`~speechframe.listening.design.design_trials`."""
         return self._design.copy()
 
     @property
@@ -183,7 +183,7 @@ class Test:
         listener
             Number or name of the listener.
         message
-            The page's message, with the kind ``begin`` or ``store_vote``.
+            The page's message, with the kind ``begin`` or ``vote``.
 
         Returns
         -------
@@ -370,10 +370,10 @@ class Test:
             f" after {format_count(self.setup.training, 'practice trial')}" if self.setup.training else ""
         )
         return (
-            f"Each listener was given {format_count(trials, 'trial')}{practice}. The trials were drawn at random "
-            f"(seed {self.setup.seed}), with balanced conditions, orders and places. All sounds were mono, "
-            "had one sampling rate and were equally loud (ITU-R BS.1770). Listeners could vote after they "
-            f"had played {MIN_LISTENED_S:g} s of every sound, or all of a shorter sound."
+            f"Each listener was given {format_count(trials, 'trial')}{practice}. The trials were drawn at "
+            f"random (seed {self.setup.seed}), with balanced conditions, orders and places. All sounds were "
+            "mono, had one sampling rate and were equally loud (ITU-R BS.1770). Listeners could vote after "
+            f"they had played {MIN_LISTENED_S:g} s of every sound, or all of a shorter sound."
         )
 
     def _run_or_refuse(self, work: Callable[[], dict[str, Any]], trial: Any) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def build_script(name: str, *, as_page: bool = False, model: str = "page") -> st
     as_page
         Whether the script is for a page. Then it defines the constant ``widget`` and has no export.
     model
-        Name of the module in `static/core` that makes the page's model (``read_page``, ``served``, ``offline``).
+        Name of the module in `static/core` that makes the page's model (``page``, ``served``, ``offline``).
         The model holds the widget's state and handles its messages. Only used if `as_page` is true.
 
     Examples
@@ -70,4 +70,4 @@ def _collect(path: str, parts: dict[str, str]) -> None:
 
 
 def _read(path: str) -> str:
-    return files("speechframe.read_page").joinpath("static", path).read_text(encoding="utf-8")
+    return files("speechframe.page").joinpath("static", path).read_text(encoding="utf-8")

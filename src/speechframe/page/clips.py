@@ -129,7 +129,7 @@ class ClipShelf:
         return self.read_clip(clip_id).playable()
 
     def compute_peaks(self, clip_id: str, bins: int = PEAK_BINS) -> bytes:
-        """Return the outline of a clip's waveform (see `audio.compute_peaks`), or no bytes if it cannot be read."""
+        """Return the outline of a clip's waveform (see `audio.peaks`), or no bytes if it cannot be read."""
         try:
             return compute_peaks(self.read_clip(clip_id).samples, bins)
         except (SpeechframeError, OSError):
@@ -276,8 +276,8 @@ def _read_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]
     """Yield the data of each clip in a DataFrame, and a function that returns the clip."""
     if AUDIO_COLUMN not in frame.columns:
         raise StoreError(
-            f"the frame has no column {AUDIO_COLUMN!r}; for a run, use run.to_pandas(audio=True). Its columns are "
-            f"{', '.join(map(str, frame.columns))}"
+            f"the frame has no column {AUDIO_COLUMN!r}; for a run, use run.to_pandas(audio=True). Its "
+            f"columns are {', '.join(map(str, frame.columns))}"
         )
     import pandas as pd
 

@@ -43,7 +43,8 @@ LINKED_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; media-src blob:; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Content-Security-Policy for pages of :func:`make_linked_page`. Such a page may only connect to its server."""
+"""Content-Security-Policy for pages of :func:`make_linked_page`. Such a page may only connect to its
+server."""
 
 _LINKED_TEMPLATE = """<!doctype html>
 <html lang="{lang}">
@@ -101,8 +102,8 @@ def make_saved_page(
 
     Examples
     --------
-    >>> page = make_saved_page("clip_player", {"clips": [], "title": "</build_script>"}, title="Nothing")
-    >>> page.count("</build_script>"), "http" in page.replace("http-equiv", "")
+    >>> page = make_saved_page("clip_player", {"clips": [], "title": "</script>"}, title="Nothing")
+    >>> page.count("</script>"), "http" in page.replace("http-equiv", "")
     (2, False)
     """
     clip_elements = "\n".join(
@@ -149,8 +150,8 @@ def make_linked_page(
 
     Examples
     --------
-    >>> page = make_linked_page({"plan": "</build_script>"}, title="A test", script="page.js", style="page.css")
-    >>> page.count("</build_script>"), "http" in page
+    >>> page = make_linked_page({"plan": "</script>"}, title="A test", script="page.js", style="page.css")
+    >>> page.count("</script>"), "http" in page
     (2, False)
     """
     return _LINKED_TEMPLATE.format(
@@ -164,7 +165,7 @@ def make_linked_page(
 
 
 def save_page(page: str, path: str | PathLike[str] | None) -> str | Path:
-    """Return `read_page` if `path` is None. Otherwise write the page, make missing folders, and return the path.
+    """Return `page` if `path` is None. Otherwise write the page, make missing folders, and return the path.
 
     Raises
     ------

@@ -152,7 +152,7 @@ def _handle_sigterm(number: int, _: FrameType | None) -> None:
 def _end_in_thread(
     loop: asyncio.AbstractEventLoop, works: Collection[Unfinished], termination: Terminated
 ) -> None:
-    """End `works` in a thread while their loop continues. Then raise `order` out of the loop."""
+    """End `works` in a thread while their loop continues. Then raise `termination` out of the loop."""
 
     async def end_all() -> None:
         # Use a new thread, because all threads of the loop's own pool may be busy.

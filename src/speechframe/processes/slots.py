@@ -20,8 +20,8 @@ if sys.platform == "linux":
 CAN_SHARE_SLOTS = sys.platform == "linux"
 
 SLOT_BYTES_RANGE, USER_BYTES_RANGE = (0, 1 << 33), (1 << 33, 1 << 34)
-"""First byte of two ranges of the file, and the byte after their last. The bytes of `SLOT_BYTES_RANGE` are slots. Each
-user, which is one :class:`Slots` object, locks one byte of `USER_BYTES_RANGE`."""
+"""First byte of two ranges of the file, and the byte after their last. The bytes of `SLOT_BYTES_RANGE` are
+slots. Each user, which is one :class:`Slots` object, locks one byte of `USER_BYTES_RANGE`."""
 _MAX_PROCESS_IDS = 1 << 22
 """A number above all process ids of Linux. If processes in different containers have the same id, the bytes
 of their users are a multiple of this number apart."""
@@ -115,7 +115,10 @@ class Slots:
         return _FLOCK_LAYOUT.unpack(fcntl.fcntl(self._file, command, order))[:4]
 
     def count_others(self, what: tuple[int, int]) -> int:
-        """Return the number of slots that other users hold (for `SLOT_BYTES_RANGE`), or of other users (for `USER_BYTES_RANGE`)."""
+        """Return the number of slots that other users hold, or the number of other users.
+
+        `what` is `SLOT_BYTES_RANGE` to count slots, or `USER_BYTES_RANGE` to count users.
+        """
         count, gaps = 0, [what]
         while self._file >= 0 and gaps:
             start, stop = gaps.pop()

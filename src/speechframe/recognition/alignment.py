@@ -125,7 +125,7 @@ def align_words(written: Sequence[str], recognised: Sequence[Word], audio_ms: in
     ----------
     written
         The words of the text, in order.
-    heard
+    recognised
         The recognised words, in order.
     audio_ms
         The length of the audio in milliseconds.

@@ -52,8 +52,8 @@ _SHORTENED_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 # -- messages for refused values -------------------------------------------------------
 
-# Types of pydantic errors. The message of `ALLOWED_ERROR` lists the allowed values. The value behind `_MASKED_ERROR`
-# stays secret. `_UNKNOWN_NAME_ERROR` is pydantic's own type for a name that does not exist.
+# Types of pydantic errors. The message of `ALLOWED_ERROR` lists the allowed values. The value behind
+# `_MASKED_ERROR` stays secret. `_UNKNOWN_NAME_ERROR` is pydantic's own type for a name that does not exist.
 ALLOWED_ERROR, _MASKED_ERROR = "allowed", "masked"
 _UNKNOWN_NAME_ERROR = "unexpected_keyword_argument"
 
@@ -89,7 +89,7 @@ def make_refusal(
 ) -> SettingsError:
     """Return a SettingsError for an error of pydantic.
 
-    `what` is a word for the kind of value, such as ``build_setting``. `known` are the allowed names. `set_in`
+    `what` is a word for the kind of value, such as ``setting``. `known` are the allowed names. `set_in`
     contains the place where a name was set. `hint` is added if the name is unknown.
     """
     first = _find_first_error(error)

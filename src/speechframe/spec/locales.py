@@ -154,8 +154,10 @@ def get_three_letter_code(tag: str, *, bibliographic: bool = False) -> str:
 
     Examples
     --------
-    >>> get_three_letter_code("pt_BR"), get_three_letter_code("de"), get_three_letter_code("de", bibliographic=True)
-    ('por', 'deu', 'ger')
+    >>> get_three_letter_code("pt_BR"), get_three_letter_code("de")
+    ('por', 'deu')
+    >>> get_three_letter_code("de", bibliographic=True)
+    'ger'
     """
     try:
         return _read_tag(normalise(tag)).to_alpha3(variant="B" if bibliographic else "T")

@@ -1,8 +1,8 @@
 r"""Find code in texts for people, such as placeholders, tags and URLs. Translations must not change code.
 
-:func:`find_code` returns everything that is certainly code. :func:`count_signs` counts everything else that looks like
-code, so that a translation with changed code of an unknown form can be refused. The forms belong to these
-frameworks:
+:func:`find_code` returns everything that is certainly code. :func:`count_signs` counts everything else that
+looks like code, so that a translation with changed code of an unknown form can be refused. The forms belong
+to these frameworks:
 
 ======================= ==================================================================================
 braces                  Python, .NET, Java and ICU messages, Rust, Fluent, Vue, Angular, i18next,
@@ -135,9 +135,10 @@ def find_code(text: str, kinds: frozenset[str] = frozenset()) -> list[tuple[int,
 
 
 def count_signs(text: str) -> Counter[str]:
-    """Count the signs of code in a text. The pieces of :func:`find_code` must be removed from the text before.
+    """Count the signs of code in a text.
 
-    If the counts of a text and of its translation differ, the translation changed code of an unknown form.
+    The pieces of :func:`find_code` must be removed from the text before. If the counts of a text and of its
+    translation differ, the translation changed code of an unknown form.
 
     Examples
     --------

@@ -20,7 +20,10 @@ _TIME_AMOUNT = (
     r"[-+]?(?:[0-9]{1,15}(?:[.,][0-9]{1,15})?|[.,][0-9]{1,15})\s{0,3}"
     r"(?:ms|msecs?|milliseconds?|s|secs?|seconds?|m|mins?|minutes?)?\.?"
 )
-_MISSPELLED_MARKER = rf"(?i:\[\s{{0,3}}(?:pause|break)(?![^\W\d_])[\s:=,]{{0,3}}(?:(?:(?:for|of)\s)?{_TIME_AMOUNT})?\s{{0,3}}\])"
+_MISSPELLED_MARKER = (
+    r"(?i:\[\s{0,3}(?:pause|break)(?![^\W\d_])[\s:=,]{0,3}"
+    rf"(?:(?:(?:for|of)\s)?{_TIME_AMOUNT})?\s{{0,3}}\])"
+)
 PAUSE_MARKERS = re.compile(f"{_PAUSE_MARKER}|{_MISSPELLED_MARKER}")
 """Pattern of valid and misspelled markers, which are not spoken. Its only group has the pause in seconds."""
 UNFINISHED_MARKER = re.compile(
@@ -62,7 +65,10 @@ class Pause:
         """A warning if the pause was clamped, else None."""
         if not self.clamped:
             return None
-        return f"pause of {self.asked_seconds:g} s was set to {self.seconds:g} s (allowed: {PAUSE_SECONDS_RANGE} s)"
+        return (
+            f"pause of {self.asked_seconds:g} s was set to {self.seconds:g} s "
+            f"(allowed: {PAUSE_SECONDS_RANGE} s)"
+        )
 
 
 def split_pauses(text: str) -> tuple[str | Pause, ...]:

@@ -99,7 +99,7 @@ def parse_window(start: Any, end: Any, tz: str) -> tuple[datetime | None, dateti
 
     Examples
     --------
-    >>> [str(parse_moment) for parse_moment in parse_window("2026-07-01", "2026-08-01", "Europe/Berlin")]
+    >>> [str(moment) for moment in parse_window("2026-07-01", "2026-08-01", "Europe/Berlin")]
     ['2026-06-30 22:00:00+00:00', '2026-07-31 22:00:00+00:00']
     """
     try:

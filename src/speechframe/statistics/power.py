@@ -78,8 +78,9 @@ class Power:
         return (
             f"{self.power:.0%} of {self.simulations} simulated {self.method} studies found an effect of "
             f"{self.effect:g} {what} (95 % interval {self.low:.0%} to {self.high:.0%}): "
-            f"{format_count(self.listeners, 'listener')}, {format_count(self.trials_per_listener, 'trial')} each, "
-            f"{format_count(self.items, 'item')}, {format_count(self.conditions, 'condition')}, alpha {self.alpha:g}"
+            f"{format_count(self.listeners, 'listener')}, {format_count(self.trials_per_listener, 'trial')} "
+            f"each, {format_count(self.items, 'item')}, {format_count(self.conditions, 'condition')}, alpha "
+            f"{self.alpha:g}"
         )
 
 

@@ -32,9 +32,10 @@ MAX_BUSY_S = 10.0
 """Longest wait in seconds while another process writes to the file. A write takes milliseconds."""
 
 REST_DIVISOR, SOFT_BUDGET_DIVISOR = 20, 100
-"""Divisors for the amount that a run is allotted at a time. Of a hard budget a run gets 1/`REST_DIVISOR` of what is
-left. Of a soft budget, which may be exceeded, a run gets 1/`SOFT_BUDGET_DIVISOR` of the whole. An amount per call
-would mean a write to the file for each call. With these shares a run writes a few hundred times at most."""
+"""Divisors for the amount that a run is allotted at a time. Of a hard budget a run gets 1/`REST_DIVISOR` of
+what is left. Of a soft budget, which may be exceeded, a run gets 1/`SOFT_BUDGET_DIVISOR` of the whole. An
+amount per call would mean a write to the file for each call. With these shares a run writes a few hundred
+times at most."""
 
 _UPSERT = (
     "INSERT INTO allotted VALUES (?, ?, ?, ?) "
@@ -54,8 +55,9 @@ BUDGET_COLUMNS = ("time", *AMOUNT_COLUMNS, "tags", "run_id", "service", "key_fin
 class Allotments:
     """The amounts of each budget that each run is allotted in each period, in thousandths of a credit.
 
-    The allotment of a killed process stays, so the sum of a budget is never too low. :meth:`correct_allotments` reduces
-    the allotment to what the run has spent. A period is named by its first day.
+    The allotment of a killed process stays, so the sum of a budget is never too low.
+    :meth:`correct_allotments` reduces the allotment to what the run has spent. A period is named by its first
+    day.
     """
 
     def __init__(self, folder: Path, run: str) -> None:

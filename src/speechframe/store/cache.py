@@ -83,8 +83,8 @@ class Cache:
             marker = self.folder / MARKER
             if marker.read_bytes() != _MARKER_CONTENT if marker.exists() else not is_empty:
                 raise StoreError(
-                    f"{self.folder} holds other files and no cache of layout {CACHE_LAYOUT}: name an empty or a "
-                    "new folder as cache"
+                    f"{self.folder} holds other files and no cache of layout {CACHE_LAYOUT}: name an empty "
+                    "or a new folder as cache"
                 )
 
     def has(self, keys: Sequence[str]) -> list[bool]:

@@ -196,7 +196,7 @@ def sync_to_disk(path: Path) -> None:
 
 @contextmanager
 def convert_os_errors(place: Folder | Path, action: str) -> Iterator[None]:
-    """Convert an OSError to a StoreError that names the folder or file, what failed (`doing`), and advice."""
+    """Convert an OSError to a StoreError with the folder or file, what failed (`action`), and advice."""
     try:
         yield
     except OSError as error:
@@ -329,8 +329,8 @@ def read_manifest(folder: Folder) -> Manifest:
     except (ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise StoreError(f"{folder.path}: {RUN_FILE} is damaged ({error}); restore it from a copy") from None
     raise RunMismatch(
-        f"{folder.path} has layout {layout!r}, this version reads layout {RUN_LAYOUT}: open it with the version "
-        "that made it, or make the run anew in another folder"
+        f"{folder.path} has layout {layout!r}, this version reads layout {RUN_LAYOUT}: open it with the "
+        "version that made it, or make the run anew in another folder"
     )
 
 

@@ -53,8 +53,8 @@ class Ended:
     """The end of an attempt for one row of its call.
 
     `millicredits` is the cost in thousandths of a credit. `basis` is the source of that cost (see
-    ``credits_basis`` in :data:`speechframe.store.schema.LEDGER`). `row` is the record of the row, or None if
-    the call will be repeated. `audio` is the audio of the record.
+    ``credits_basis`` in :data:`speechframe.store.schema.LEDGER_SCHEMA`). `row` is the record of the row, or
+    None if the call will be repeated. `audio` is the audio of the record.
     """
 
     millicredits: int

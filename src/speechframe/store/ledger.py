@@ -2,8 +2,8 @@
 
 A run writes its attempts to numbered segments of its journal. ``attempts/<run id>-<segment>.parquet``
 contains the attempts of one segment, equal to ``attempts/<segment>.parquet`` in the run's folder (columns:
-:data:`speechframe.store.schema.LEDGER_SCHEMA`). ``open/<run id>.json`` names the folder of a run, from the start of
-the run until all of its attempts are in the ledger.
+:data:`speechframe.store.schema.LEDGER_SCHEMA`). ``open/<run id>.json`` names the folder of a run, from the
+start of the run until all of its attempts are in the ledger.
 """
 
 import json
@@ -88,8 +88,8 @@ def read_attempts(
                 yield batch
         except (OSError, ValueError, pa.ArrowException) as error:
             raise StoreError(
-                f"{folder.path}/{ATTEMPTS_FOLDER}/{name} of the ledger cannot be read ({error}): restore it from a "
-                "copy (the run's own folder has an equal file), or move it away to count without it"
+                f"{folder.path}/{ATTEMPTS_FOLDER}/{name} of the ledger cannot be read ({error}): restore it "
+                "from a copy (the run's own folder has an equal file), or move it away to count without it"
             ) from error
 
 
@@ -121,10 +121,10 @@ def convert_to_millicredits(amounts: Any) -> Any:
 
 
 def compute_billed_millicredits(attempts: Any) -> Any:
-    """Return the cost of each attempt in thousandths of a credit. `attempts` has the columns :data:`AMOUNT_COLUMNS`.
+    """Return the cost of each attempt in thousandths of a credit.
 
-    Earlier versions wrote any amount that a service reported. If no service can have billed the reported
-    amount, the computed price counts instead.
+    `attempts` has the columns :data:`AMOUNT_COLUMNS`. Earlier versions wrote any amount that a service
+    reported. If no service can have billed the reported amount, the computed price counts instead.
     """
     credits, basis, computed = (attempts.column(name) for name in AMOUNT_COLUMNS)
     is_below: Any = pc.and_(pc.less(credits, pa.scalar(0.0)), pc.greater(computed, pa.scalar(0.0)))

@@ -216,7 +216,10 @@ class Snapshot:
         return words.take(wanted).combine_chunks()
 
     def find_shown_records(self, base_keys: Any, takes: Numbers) -> Numbers:
-        """Return the position of the record to show for each row, or -1 (see :meth:`Index.find_shown_records`)."""
+        """Return the position of the record to show for each row, or -1.
+
+        See :meth:`Index.find_shown_records`.
+        """
         return self.index.find_shown_records(base_keys, takes, self.are_rejected)
 
     def are_rejected(self, positions: Numbers) -> npt.NDArray[np.bool_]:
@@ -416,15 +419,18 @@ def read_all_attempts(folder: Folder, columns: Sequence[str]) -> pa.Table:
     }
     if lost := [name for name in names if f"{parts.ATTEMPTS_FOLDER}/{name}" not in known]:
         raise StoreError(
-            f"{folder.path}: {parts.ATTEMPTS_FOLDER}/{lost[0]} is missing, so what the run has spent is not known "
-            "and a limit cannot be kept; put the file back, or resume with max_credits=inf if no rule "
+            f"{folder.path}: {parts.ATTEMPTS_FOLDER}/{lost[0]} is missing, so what the run has spent is not "
+            "known and a limit cannot be kept; put the file back, or resume with max_credits=inf if no rule "
             "forbids it"
         )
     return read_ledger(snapshot, columns)
 
 
 def read_spending(folder: Folder) -> int:
-    """Return the spending of a run in thousandths of a credit. Raise the errors of :func:`read_all_attempts`."""
+    """Return the spending of a run in thousandths of a credit.
+
+    Errors are those of :func:`read_all_attempts`.
+    """
     return sum_millicredits(read_all_attempts(folder, ["time", *AMOUNT_COLUMNS]))
 
 

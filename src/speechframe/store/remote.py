@@ -182,8 +182,8 @@ class RemoteFolder(Folder):
     def _check_holder(self) -> None:
         if self._read_holder().get("token") != self._token:
             raise RunLocked(
-                f"{self._describe_holder()}; if it is dead and the run cannot be resumed on that machine, remove "
-                f"{LOCK_FILE}: answers that were paid but not uploaded yet are then paid again"
+                f"{self._describe_holder()}; if it is dead and the run cannot be resumed on that machine, "
+                f"remove {LOCK_FILE}: answers that were paid but not uploaded yet are then paid again"
             )
 
     @property

@@ -29,11 +29,11 @@ it."""
 
 
 def add_review(folder: Folder, review: Mapping[str, Any]) -> None:
-    """Add a review with the columns of :data:`REVIEWS_SCHEMA`. The review is on disk when this function returns.
+    """Add a review with the columns of :data:`REVIEWS_SCHEMA`.
 
-    Several people and processes on one machine may review a run at once. A remote run must be reviewed from
-    one machine at a time. Raise InvalidRows for an unknown verdict, and StoreError if the file cannot be
-    written.
+    The review is on disk when this function returns. Several people and processes on one machine may review
+    a run at once. A remote run must be reviewed from one machine at a time. Raise InvalidRows for an unknown
+    verdict, and StoreError if the file cannot be written.
     """
     if review["verdict"] and review["verdict"] not in REVIEW_VERDICTS:
         problem = {"row": None, "row_id": review["row_id"], "field": "verdict", "problem": "is not a verdict"}

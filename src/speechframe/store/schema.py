@@ -144,7 +144,7 @@ LEDGER_SCHEMA = columns(
 ).with_metadata({LEDGER_LAYOUT_NAME: LEDGER_LAYOUT})
 """Columns of the ledger. Each row is one attempt for one row's call. The ledger contains no text and no key.
 
-``status`` is ``done``, ``suspect``, ``failed``, ``charged_unknown``, ``count_retry`` (the call was sent again) or
+``status`` is ``done``, ``suspect``, ``failed``, ``charged_unknown``, ``retried`` (the call was sent again) or
 ``cached`` (the answer came from the cache, without an attempt).
 
 ``credits`` is the best known charge. ``credits_basis`` is the source of that number: ``reported``,

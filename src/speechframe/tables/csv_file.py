@@ -63,10 +63,10 @@ def read_csv_batches(
     """Return a reader of the rows of a CSV file, whose values are all texts.
 
     `sep` separates the fields if it is given. Otherwise a first line ``sep=;`` or the header may show the
-    separator, and `usual` is the default. If `is_quoted` is False, quotes are ordinary characters. Remarks on
-    lines and columns that are left out are appended to `notes`. Raise SettingsError if the quotes are so
-    unclear that lines may be lost inside a field. Raise InvalidRows if the file has no header or equal names
-    in it.
+    separator, and `default_sep` is the default. If `is_quoted` is False, quotes are ordinary characters.
+    Remarks on lines and columns that are left out are appended to `notes`. Raise SettingsError if the quotes
+    are so unclear that lines may be lost inside a field. Raise InvalidRows if the file has no header or equal
+    names in it.
     """
     with path.open(encoding=encoding, newline="") as file:
         layout = _find_layout(file, path.name, notes, default_sep, sep, is_quoted=is_quoted)
@@ -146,8 +146,8 @@ class _Quotes:
         """Return remarks for the user on the use of quotes."""
         breaks, broken = self.breaks, self.broken
         inside = (
-            f"{format_count(breaks, 'line')} of {name} inside a quoted field that begins on an earlier line, so "
-            'not rows (quoting="none" makes a row of each)'
+            f"{format_count(breaks, 'line')} of {name} inside a quoted field that begins on an earlier line, "
+            'so not rows (quoting="none" makes a row of each)'
         )
         unclosed = f"quotes of {name} are part of its texts, because a quote on line {broken} is not closed"
         return [*([inside] if breaks else []), *([unclosed] if broken else [])]
@@ -257,7 +257,10 @@ def _read_records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> 
 
 
 def _collect_lines(record_lines: list[str], lines: Iterator[str]) -> Iterator[str]:
-    """Yield the first line of a record, `taken[0]`, and then further lines, which are appended to `hold_slot`."""
+    """Yield the first line of a record, `record_lines[0]`, and then further lines.
+
+    The further lines are appended to `record_lines`.
+    """
     yield record_lines[0]
     for line in lines:
         record_lines.append(line)

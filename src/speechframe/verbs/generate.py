@@ -233,7 +233,7 @@ async def generate(
     style
         One of the voice's styles. The default is its first style.
     pitch, rate
-        Change of pitch or speed, from -50 to 50 (default 0).
+        Change of pitch or speed, from -50 to 50. The default is 0.
     variation
         How much pauses, pitch and speed vary, from 0 to 5 (default 1).
     model

@@ -53,7 +53,7 @@ def run_in_worker(work: Callable[[], None]) -> None:
 class PageWidget(anywidget.AnyWidget):
     """A widget with one of the package's scripts.
 
-    A subclass sets ``build_script``, one of :data:`~speechframe.page.assets.SCRIPTS`. Its methods
+    A subclass sets ``script``, one of :data:`~speechframe.page.assets.SCRIPT_NAMES`. Its methods
     ``on_<kind>(message)`` handle messages of the page.
     """
 

@@ -218,8 +218,8 @@ class RunDashboard(ClipWidget):
             spent = self.offer.get("spent_credits", 0)
             if isinstance(max_credits, (int, float)) and max_credits <= spent:
                 self.trouble = (
-                    f"max_credits={max_credits:,.10g} allows no further call, because {spent:,.10g} credits are "
-                    "already spent; give a higher number"
+                    f"max_credits={max_credits:,.10g} allows no further call, because {spent:,.10g} credits "
+                    "are already spent; give a higher number"
                 )
                 return
             more["max_credits"] = max_credits

@@ -136,8 +136,8 @@ class DubPlayer(PageWidget):
             return codec.encode(sound.samples, sound.sample_rate_hz, format=Format.FLAC), "audio/flac"
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise StoreError(
-                f"{path} is larger than {_MAX_FILE_BYTES // _MEBIBYTE} MB, which is too large for a notebook; "
-                "open the file with a media player"
+                f"{path} is larger than {_MAX_FILE_BYTES // _MEBIBYTE} MB, which is too large for a "
+                "notebook; open the file with a media player"
             )
         return path.read_bytes(), _get_media_type(path)
 

@@ -76,13 +76,17 @@ class BurnDown:
         if not self.points:
             return "No credits have been spent yet."
         (_, first), (at, last) = self.points[0], self.points[-1]
-        now = f"{_AMOUNT_TEXTS[self.of]}: {_format_number(first)} {self.unit} at the start, {_format_number(last)} after {format_duration(at)}"
+        now = (
+            f"{_AMOUNT_TEXTS[self.of]}: {_format_number(first)} {self.unit} at the start, "
+            f"{_format_number(last)} after {format_duration(at)}"
+        )
         if not self.forecast:
             return f"{now}."
         end, then = self.forecast[1]
+        left = format_duration(end - at)
         if not self.stops_at:
-            return f"{now}; at this rate {_format_number(then)} at the end, in about {format_duration(end - at)}."
-        stop = f"the run stops {_STOP_TEXTS[self.of]} in about {format_duration(end - at)}"
+            return f"{now}; at this rate {_format_number(then)} at the end, in about {left}."
+        stop = f"the run stops {_STOP_TEXTS[self.of]} in about {left}"
         return f"{now}; at this rate {stop}, at about {self.stops_at}."
 
     def to_page(self) -> dict[str, Any]:

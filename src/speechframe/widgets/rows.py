@@ -42,8 +42,8 @@ _CATEGORY_TYPE = pa.dictionary(pa.int32(), pa.string())
 
 _SORT_SCHEMA = pa.schema(
     {
-        "row_id": pa.string(), "text": pa.string(), "voice": _CATEGORY_TYPE, "locale": _CATEGORY_TYPE, "status": _CATEGORY_TYPE,
-        "seconds": pa.float64(),
+        "row_id": pa.string(), "text": pa.string(), "voice": _CATEGORY_TYPE, "locale": _CATEGORY_TYPE,
+        "status": _CATEGORY_TYPE, "seconds": pa.float64(),
     }
 )  # fmt: skip
 """Columns for sorting and searching rows."""

@@ -207,7 +207,7 @@ class _SpendingLine:
 
         Parameters
         ----------
-        unit, of, start
+        unit, kind, start
             Unit, kind and first amount of the line.
         ahead
             The rest of the run. None if the run has ended or its rest is not known.

@@ -213,8 +213,8 @@ def check_amount(value: Any, most: float = MAX_CALL_CREDITS, *, least: float = 0
 
     Examples
     --------
-    >>> check_amount(12.5), check_amount(-1), check_amount(2**63), check_amount(float("nan")), check_amount(True), check_amount("7")
-    (12.5, None, None, None, None, None)
+    >>> [check_amount(value) for value in (12.5, -1, 2**63, float("nan"), True, "7")]
+    [12.5, None, None, None, None, None]
     """
     return value if type(value) in {int, float} and least <= value <= most else None
 
@@ -342,8 +342,8 @@ def describe_wrong_content(headers: Mapping[str, str], clean: SecretMasker = str
 
     Examples
     --------
-    >>> describe_wrong_content({"Content-Type": "text/html"}), describe_wrong_content({"Content-Type": "audio/wav"})
-    ('the answer is not audio but text/html', None)
+    >>> [describe_wrong_content({"Content-Type": kind}) for kind in ("text/html", "audio/wav")]
+    ['the answer is not audio but text/html', None]
     """
     content_type = headers.get("Content-Type", "").strip().lower()
     if not content_type.startswith(_NOT_AUDIO_TYPES):

@@ -110,7 +110,10 @@ class Contexts:
 
     @property
     def due_s(self) -> float | None:
-        """Time at which the caller must call `check_time`. None if no call is needed, for example after `close`."""
+        """Time at which the caller must call `check_time`.
+
+        None if no call is needed, for example after `close`.
+        """
         if self._closed:
             return None
         delays = [turns[-1].due_s for turns in self._turns.values() if turns[-1].due_s is not None]
@@ -156,7 +159,10 @@ class Contexts:
         return [Send(make_audio_frame(data, **turn.get_frame_fields()))]
 
     def finish_chunk(self, generation: int, *, now_s: float) -> list[Action]:
-        """Record the end of a chunk, after all of its audio was passed to `send_audio`. Return the actions."""
+        """Record the end of a chunk, and return the actions.
+
+        All audio of the chunk must have been passed to `send_audio` before.
+        """
         turn = self._generating.pop(generation, None)
         if turn is None:
             return []
@@ -313,7 +319,10 @@ class Contexts:
         if turn.warned_rate_s is not None and now_s < turn.warned_rate_s + 1:
             return []
         turn.warned_rate_s = now_s
-        words = f"more than {MAX_GENERATION_REQUESTS_PER_S} generation requests a second; send more text at a time"
+        words = (
+            f"more than {MAX_GENERATION_REQUESTS_PER_S} generation requests a second; "
+            "send more text at a time"
+        )
         return [self._make_warning(WarningCode.TOO_MANY_GENERATION_REQUESTS, words, turn.context_id, turn)]
 
     def _continue_turns(self, key: str | None, now_s: float) -> list[Action]:

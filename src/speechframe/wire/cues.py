@@ -46,7 +46,7 @@ def make_cues(utterances: Iterable[Cue], media_ms: int) -> tuple[list[Cue], int]
 
     Parameters
     ----------
-    said
+    utterances
         Utterances of any length, in any order.
     media_ms
         Length of the media file in milliseconds. All cues lie inside it, unless there are more cues than
@@ -54,7 +54,8 @@ def make_cues(utterances: Iterable[Cue], media_ms: int) -> tuple[list[Cue], int]
 
     Examples
     --------
-    >>> (cue,), over = make_cues([Cue(0, 1500, "Good morning, everybody. It is a fine day for a walk.")], 4000)
+    >>> long_cue = Cue(0, 1500, "Good morning, everybody. It is a fine day for a walk.")
+    >>> (cue,), over = make_cues([long_cue], 4000)
     >>> cue.end_ms, cue.text.splitlines(), over
     (2650, ['Good morning, everybody.', 'It is a fine day for a walk.'], 0)
     """

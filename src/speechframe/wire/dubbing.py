@@ -81,7 +81,10 @@ def decode_models(model: type[M], body: bytes) -> list[M]:
 
 
 def validate_value(model: type[M], value: object) -> M:
-    """Return a JSON value as a model, by the rules of :func:`decode_model`. Put texts for people on one line."""
+    """Return a JSON value as a model, by the rules of :func:`decode_model`.
+
+    Texts for people are put on one line.
+    """
     value = _clean_texts(value)
     try:
         return model.model_validate(value)

@@ -190,7 +190,7 @@ def parse_server_frame(message: str | bytes, clean: SecretMasker = str) -> Serve
     Examples
     --------
     >>> parse_server_frame('{"audio": "AAE=", "context_id": "a"}')
-    AudioReceived(audio=b'\x00\x01', context_id='a', trace_id=None, final=False, said=None)
+    ReceivedAudio(audio=b'\x00\x01', context_id='a', trace_id=None, final=False, said=None)
     >>> parse_server_frame('{"error": "new", "error_code": "NEW"}').error_code
     'NEW'
     """
@@ -282,7 +282,10 @@ def _remove_wrong_fields(given: dict[str, Any]) -> list[FrameWarning]:
         given["voice_config"] = config = _merge_voice_ids(config)
         for name in _find_wrong_fields(VoiceConfig, config):
             value = config.pop(name)
-            words = f"voice_config.{name} has a value of a wrong type or range ({shorten_value(value)}) and is ignored"
+            words = (
+                f"voice_config.{name} has a value of a wrong type or range ({shorten_value(value)}) "
+                "and is ignored"
+            )
             warnings.append(FrameWarning(WarningCode.INVALID_FIELD_TYPE, words))
     return warnings + [
         _make_warning(name, given.pop(name)) for name in _find_wrong_fields(ClientFrame, given)

@@ -90,7 +90,7 @@ def read_subtitles(text: str) -> Subtitles:
     Examples
     --------
     >>> read_subtitles("00:01 --> 00:02\nGood <i>morning</i>.\n2\n00:03 --> 00:04\nHi!").cues[1]
-    TimedLines(start_ms=3000, end_ms=4000, lines=[Line(number=5, text='Hi!', voice='')])
+    TimedLines(start_ms=3000, end_ms=4000, lines=[CueLine(number=5, text='Hi!', voice='')])
     """
     text = text.removeprefix("\ufeff")
     is_webvtt = text.startswith("WEBVTT")

@@ -36,7 +36,8 @@ class Generate:
     Parameters
     ----------
     generation
-        Number of the chunk, for calls of `Contexts.audio` and `Contexts.finish_chunk`. It is never used twice.
+        Number of the chunk, for calls of `Contexts.send_audio` and `Contexts.finish_chunk`. It is never used
+        twice.
     turn
         Number of the turn. All chunks of a turn are one audio file, which ends with a `Finish`.
     context_id

@@ -13,8 +13,10 @@ def format_count(number: float, one: str, many: str = "") -> str:
 
     Examples
     --------
-    >>> format_count(1, "row"), format_count(2_000, "row"), format_count(2, "retry", "retries"), format_count(1.5, "credit")
-    ('1 row', '2,000 rows', '2 retries', '1.5 credits')
+    >>> format_count(1, "row"), format_count(2_000, "row"), format_count(1.5, "credit")
+    ('1 row', '2,000 rows', '1.5 credits')
+    >>> format_count(2, "retry", "retries")
+    '2 retries'
     """
     digits = f"{number:,}" if isinstance(number, int) else f"{number:,.10g}"
     return f"{digits} {one if number == 1 else many or f'{one}s'}"

@@ -99,7 +99,7 @@ def _compute_starts(
 ) -> tuple[list[float], list[bool]]:
     """Return the start of each line in seconds, and whether the line overlaps the next line or the end.
 
-    A start stays as close to the original start, `own`, as the other lines allow. A line starts late if the
+    A start stays as close to the original start as the other lines allow. A line starts late if the
     line before it has not ended. A line starts early if it would otherwise overlap the next line, although
     all later lines start as late as allowed.
     """

@@ -101,7 +101,7 @@ def run_job(folder: Path, report_step: ReportStep) -> None:
     ----------
     folder
         The folder of a job, see :mod:`speechframe.local.dubbing.folder`.
-    tell
+    report_step
         Called when a step begins.
     """
     task = Task.read(folder / TASK)

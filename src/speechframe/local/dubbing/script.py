@@ -62,8 +62,8 @@ def read_script(script: str, media_s: float, *, cast: Collection[str] = (), slac
     late = [cue for cue in spoken_cues if cue.start_ms >= media_ms]
     if late:
         warnings.append(
-            f"{format_count(len(late), 'cue')} not spoken, because the medium ends at {media_s:,.1f} s; the first "
-            f"of them begins at {late[0].start_ms / 1000:,.1f} s"
+            f"{format_count(len(late), 'cue')} not spoken, because the medium ends at {media_s:,.1f} s; the "
+            f"first of them begins at {late[0].start_ms / 1000:,.1f} s"
         )
     silent = sorted({*cast} - {cue.speaker for cue in spoken_cues})
     if silent:

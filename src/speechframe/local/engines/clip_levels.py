@@ -15,7 +15,9 @@ _FRAME_S = 0.01
 
 
 def measure_levels_db(samples: Samples, sample_rate_hz: int, frame_s: float) -> NDArray[np.float64]:
-    """Return the level of each frame in dB, as :func:`speechframe.audio.measure.energy_db` does in one pass.
+    """Return the level of each frame in dB, computed in one pass.
+
+    The levels are those of :func:`speechframe.audio.measure.measure_energy_db`.
 
     Parameters
     ----------

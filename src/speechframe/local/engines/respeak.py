@@ -75,7 +75,7 @@ def respeak_clip(
 ) -> Speech:
     """Return the text of a clip, spoken by another voice in the timing of the clip.
 
-    The result is exactly as long as the clip, unless ``rate`` or ``audio_duration_s`` of `make_conversion` change
+    The result is exactly as long as the clip, unless ``rate`` or ``audio_duration_s`` of `conversion` change
     the length. The silence before and after the speech is kept. With ``retain_prosody``, a pause of 0.3 s
     or more is also kept if a clause of the text ends near it. The speech between kept pauses then takes about
     as long as in the clip. Without ``retain_prosody`` the text is spoken as a whole. The intonation of the
@@ -126,7 +126,8 @@ def respeak_clip(
     places = _compute_starts_s(spans, [len(part.samples) / rate_hz for part in said], frames / rate_hz)
     if language and get_language(language) != get_language(conversion.locale):
         warnings.append(
-            f"the text is in {get_display_name(language)} and was read as {get_display_name(conversion.locale)}"
+            f"the text is in {get_display_name(language)} and was read as "
+            f"{get_display_name(conversion.locale)}"
         )
     return _join_parts(said, places, frames, rate_hz, warnings)
 
@@ -242,7 +243,7 @@ def _compute_lengths_s(seconds: Sequence[float], own_s: Sequence[float], mean_fa
         Length of each part in the clip.
     own_s
         Length of each part as the voice speaks it.
-    whole
+    mean_factor
         The sum of `seconds` divided by the sum of `own_s`.
     """
     factors = [

@@ -71,7 +71,7 @@ def _find_problem(folder: Path) -> str | None:
     if any(engine.is_installed() for engine in files):
         return None
     if files:
-        installs = " or ".join(engine.INSTALL for engine in files)
+        installs = " or ".join(engine.INSTALL_COMMAND for engine in files)
         return f"voices of {folder} cannot be used without their engine: {installs}"
     reasons = [*odd_weights, *(words for _, left_out in found.values() for words in left_out)]
     if not reasons:
@@ -80,7 +80,8 @@ def _find_problem(folder: Path) -> str | None:
             "NAME.onnx.json beside it, those of Kokoro are style files (.npz, .bin)"
         )
     more = f"; and {len(reasons) - _SHOWN_REASONS} more" if len(reasons) > _SHOWN_REASONS else ""
-    return f"the voice folder {folder} contains no voice that can be used: {'; '.join(reasons[:_SHOWN_REASONS])}{more}"
+    shown = "; ".join(reasons[:_SHOWN_REASONS])
+    return f"the voice folder {folder} contains no voice that can be used: {shown}{more}"
 
 
 def set_translation_folders(folders: Sequence[Path]) -> None:

@@ -116,7 +116,8 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "token",
         "Lifetime and use of a token",
-        f"{TOKEN_LIFETIME_SECONDS // 60} minutes. Only the voice listing accepts a token, in the token header.",
+        f"{TOKEN_LIFETIME_SECONDS // 60} minutes. Only the voice listing accepts a token, "
+        "in the token header.",
         "The document names no other call that accepts a token.",
         "likely",
     ),
@@ -149,9 +150,9 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "re-takes",
         "Re-takes",
-        f"The number in {TAKE_HEADER}, at most {MAX_TAKE_NUMBER}, changes the seed of variation. An absent header "
-        "and 0 give the first take. /v1/limits names the header. Content keys and idempotency keys contain "
-        "the take.",
+        f"The number in {TAKE_HEADER}, at most {MAX_TAKE_NUMBER}, changes the seed of variation. An absent "
+        "header and 0 give the first take. /v1/limits names the header. Content keys and idempotency keys "
+        "contain the take.",
         "Equal requests give equal bytes, so another take needs another request.",
         "ours",
     ),
@@ -233,8 +234,8 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         "key-shares",
         "Blocking work, such as unresolvable host names, silent webhook receivers and slow disks",
         f"Each key has its own share. The service resolves {LOOKUPS_PER_KEY} host names of a key at the same "
-        f"time. A look-up over {MAX_LOOKUP_SECONDS:g} s gets 400. A look-up that waits so long for others of its "
-        f"key gets 503. The service delivers {WEBHOOKS_PER_KEY} webhooks of a key at the same time. "
+        f"time. A look-up over {MAX_LOOKUP_SECONDS:g} s gets 400. A look-up that waits so long for others of "
+        f"its key gets 503. The service delivers {WEBHOOKS_PER_KEY} webhooks of a key at the same time. "
         f"{THREADS_PER_KEY} threads of a key read and write files and encode streams.",
         "A key with hanging host names or receivers must not delay other keys.",
         "ours",

@@ -133,9 +133,10 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "link-life",
         "Life of result links",
-        f"{AUDIO_LINK_SECONDS // 3600} h for audioFile, {DUB_LINK_LIFETIME_SECONDS // 3600} h for jobs without a project, "
-        f"and {PROJECT_JOB_LIFETIME_SECONDS // 86400} days for jobs of a project, after the last end of the job. "
-        f"Then the job is removed. The newest {MAX_KEPT_FAILED_DUB_JOBS:,} failed jobs of a key are kept.",
+        f"{AUDIO_LINK_SECONDS // 3600} h for audioFile, {DUB_LINK_LIFETIME_SECONDS // 3600} h for jobs "
+        f"without a project, and {PROJECT_JOB_LIFETIME_SECONDS // 86400} days for jobs of a project, after "
+        f"the last end of the job. Then the job is removed. The newest {MAX_KEPT_FAILED_DUB_JOBS:,} failed "
+        "jobs of a key are kept.",
         "A dataset must not depend on a link, and the disk is limited.",
         "likely (audioFile), sure (dubbing)",
     ),
@@ -144,30 +145,32 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
         "Webhook delivery",
         'POST {"eventName": "DUB_JOB", "data": job status} when a job ends. With a secret: '
         f"{WEBHOOK_TIMESTAMP_HEADER} (Unix ms) and {WEBHOOK_SIGNATURE_HEADER} = hex HMAC-SHA256(secret, "
-        f'raw body + "." + timestamp). The service tries {MAX_WEBHOOK_TRIES} times over {WEBHOOK_RETRY_SECONDS // 60} '
-        f"minutes, with the same {WEBHOOK_ID_HEADER}, until a delivery is answered with a 2xx status. It "
-        "does not follow redirects. A receiver that never answers does not fail the job. A QA job also "
-        "sends a webhook each time it goes into review. A webhook_url with a host outside of the public "
-        "Internet gets 400 when the job is created, unless the operator allows such addresses. A host name "
-        "that cannot be resolved at that moment is accepted, because it may resolve when the job ends.",
+        f'raw body + "." + timestamp). The service tries {MAX_WEBHOOK_TRIES} times over '
+        f"{WEBHOOK_RETRY_SECONDS // 60} minutes, with the same {WEBHOOK_ID_HEADER}, until a delivery is "
+        "answered with a 2xx status. It does not follow redirects. A receiver that never answers does not "
+        "fail the job. A QA job also sends a webhook each time it goes into review. A webhook_url with a "
+        "host outside of the public Internet gets 400 when the job is created, unless the operator allows "
+        "such addresses. A host name that cannot be resolved at that moment is accepted, because it may "
+        "resolve when the job ends.",
         "Public receivers check exactly this signature. The timestamp in the signature prevents replays.",
         "sure (shape, signature), guess (tries)",
     ),
     OpenPoint(
         "project-page",
         "Page of the project list",
-        f"limit is {PAGE_PROJECTS_RANGE}, by default {PAGE_PROJECTS_RANGE.default}. next is an opaque string. A page has at "
-        f"most {MAX_PROJECT_PAGE_BYTES // 1024**2} MB, unless its first project is larger.",
+        f"limit is {PAGE_PROJECTS_RANGE}, by default {PAGE_PROJECTS_RANGE.default}. next is an opaque "
+        f"string. A page has at most {MAX_PROJECT_PAGE_BYTES // 1024**2} MB, unless its first project is "
+        "larger.",
         "The service can send such a page at once.",
         "guess",
     ),
     OpenPoint(
         "dubbing-sizes",
         "Sizes of the fields of dubbing calls",
-        f"At most {MAX_TARGET_LOCALES} target locales, {MAX_CAST_SPEAKERS} voices of a cast, {MAX_CORRECTIONS_PER_CALL:,} "
-        f"corrected utterances, {MAX_PROJECT_NAME_CHARACTERS} characters in the name of a project, and "
-        f"{MAX_PROJECT_DESCRIPTION_CHARACTERS:,} in its description. A larger request gets 400. Older "
-        "projects stay unchanged.",
+        f"At most {MAX_TARGET_LOCALES} target locales, {MAX_CAST_SPEAKERS} voices of a cast, "
+        f"{MAX_CORRECTIONS_PER_CALL:,} corrected utterances, {MAX_PROJECT_NAME_CHARACTERS} characters in the "
+        f"name of a project, and {MAX_PROJECT_DESCRIPTION_CHARACTERS:,} in its description. A larger request "
+        "gets 400. Older projects stay unchanged.",
         "The service handles no other request while it checks the entries, and a page has up to 100 "
         "projects.",
         "ours",
@@ -191,8 +194,8 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
         "Review of a QA job",
         "GET /v1/dub/jobs/{job_id}/utterances returns the speaker, text, times and speed of each "
         "utterance. PUT changes texts and voices, and only these utterances are spoken again. The first "
-        f"version is billed. Corrections are free until the job is removed, up to {MAX_CORRECTIONS_PER_LOCALE} for "
-        "each target locale.",
+        "version is billed. Corrections are free until the job is removed, up to "
+        f"{MAX_CORRECTIONS_PER_LOCALE} for each target locale.",
         "The document has a QA type but no call for the review.",
         "ours",
     ),
@@ -210,9 +213,9 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
         "All text is spoken, except the names of speakers, sounds in brackets, songs between musical "
         "notes, and lines that automatic captions repeat. A name in capitals, a numbered speaker, a name "
         "in brackets with a colon and a name of the cast are speakers. Other names are speakers only if "
-        f"together they begin at least {MIN_UNCERTAIN_NAME_LINES} lines and {MIN_UNCERTAIN_NAME_SHARE:.0%} as many lines as "
-        "there are cues. A cue without readable times is skipped. Warnings contain the speakers and the "
-        "lines.",
+        f"together they begin at least {MIN_UNCERTAIN_NAME_LINES} lines and {MIN_UNCERTAIN_NAME_SHARE:.0%} "
+        "as many lines as there are cues. A cue without readable times is skipped. Warnings contain the "
+        "speakers and the lines.",
         "No standard of subtitles covers speakers and sounds, and players also show files with invalid cues.",
         "ours",
     ),
@@ -250,11 +253,11 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "dub-text",
         "Longest text of a dub",
-        f"At most {MAX_DUB_CHARACTERS_PER_SECOND} characters for each second of the media file, which counts as "
-        f"at least {MIN_DUB_TEXT_SECONDS} seconds. The limit applies to a script and to a corrected dub. "
+        f"At most {MAX_DUB_CHARACTERS_PER_SECOND} characters for each second of the media file, which counts "
+        f"as at least {MIN_DUB_TEXT_SECONDS} seconds. The limit applies to a script and to a corrected dub. "
         "Cues of the script after the end of the media file do not count. A cue has at most "
-        f"{MAX_TEXT_CHARACTERS:,} characters. The total length of all cues is at most {MAX_DUB_VOICES_AT_ONCE} "
-        "times the length of the media file. A larger text gets 400.",
+        f"{MAX_TEXT_CHARACTERS:,} characters. The total length of all cues is at most "
+        f"{MAX_DUB_VOICES_AT_ONCE} times the length of the media file. A larger text gets 400.",
         "The price depends on the length of the media file alone, so much more text than speech would be "
         "free.",
         "ours",
@@ -264,16 +267,17 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
         "Order of dubbing jobs",
         "Jobs of the highest priority start first, but each lower priority with waiting jobs gets every "
         "fifth start. Within a priority, the key with the longest time since its last start is next, with "
-        f"its oldest job. A key has at most {MAX_UNFINISHED_DUB_JOBS} waiting and running jobs. Further jobs get "
-        "503 with Retry-After.",
+        f"its oldest job. A key has at most {MAX_UNFINISHED_DUB_JOBS} waiting and running jobs. Further jobs "
+        "get 503 with Retry-After.",
         "A key with many jobs must not delay other keys, nor fill the disk.",
         "ours",
     ),
     OpenPoint(
         "project-count",
         "Projects of a key",
-        f"At most {MAX_DUB_PROJECTS:,}. A further project replaces the project that was unused for the longest "
-        f"time, if that is at least {PROJECT_JOB_LIFETIME_SECONDS // 86400} days. Otherwise it gets 400.",
+        f"At most {MAX_DUB_PROJECTS:,}. A further project replaces the project that was unused for the "
+        f"longest time, if that is at least {PROJECT_JOB_LIFETIME_SECONDS // 86400} days. Otherwise it gets "
+        "400.",
         "The document has no call that removes a project.",
         "ours",
     ),

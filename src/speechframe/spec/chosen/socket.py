@@ -175,9 +175,9 @@ SOCKET_POINTS: tuple[OpenPoint, ...] = (
         "slow-readers",
         "A client that reads more slowly than audio is synthesised",
         f"If more than {MAX_WAITING_SOCKET_BYTES // 1024} KB of frames wait, the service synthesises no more "
-        f"audio. If more than {MAX_WAITING_SOCKET_CHARACTERS:,} characters of text or {MAX_WAITING_SOCKET_TURNS:,} "
-        "ended turns wait, the service reads no more frames. The number of chunks of a key in synthesis is "
-        "at most its limit of active contexts.",
+        f"audio. If more than {MAX_WAITING_SOCKET_CHARACTERS:,} characters of text or "
+        f"{MAX_WAITING_SOCKET_TURNS:,} ended turns wait, the service reads no more frames. The number of "
+        "chunks of a key in synthesis is at most its limit of active contexts.",
         "Memory is limited, and nobody pays for audio that nobody hears.",
         "ours",
     ),

@@ -151,10 +151,10 @@ SPEECH_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "pause-marker",
         "Range of the pause marker",
-        f"{PAUSE_SECONDS_RANGE} s. A value outside the range is clamped with a warning. A marker has one blank, a "
-        "decimal number and the unit s. A text that is clearly meant as a marker is left out with a warning "
-        "and not billed. Such a text is the word pause or break in square brackets, in any case, alone or "
-        "with a number that may have a unit of time. Anything else is text.",
+        f"{PAUSE_SECONDS_RANGE} s. A value outside the range is clamped with a warning. A marker has one "
+        "blank, a decimal number and the unit s. A text that is clearly meant as a marker is left out with a "
+        "warning and not billed. Such a text is the word pause or break in square brackets, in any case, "
+        "alone or with a number that may have a unit of time. Anything else is text.",
         "Comparable services clamp. Other services would speak and bill a marker that only we accept. A "
         "marker that is read aloud spoils the sentence.",
         "likely",
@@ -188,10 +188,10 @@ SPEECH_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "answer-length",
         "Longest answer with audioDuration (audio_duration)",
-        f"{ALWAYS_ALLOWED_DURATION_S:g} s or {MAX_DURATION_RATIO:g} times the natural length, whichever is longer. "
-        "The natural length is that of the speech without audioDuration, or that of the clip. A longer value "
-        "is clamped with a warning. Above max_audio_seconds the answer is 400. Only the text limits the "
-        "natural length, including its pauses.",
+        f"{ALWAYS_ALLOWED_DURATION_S:g} s or {MAX_DURATION_RATIO:g} times the natural length, whichever is "
+        "longer. The natural length is that of the speech without audioDuration, or that of the clip. A "
+        "longer value is clamped with a warning. Above max_audio_seconds the answer is 400. Only the text "
+        "limits the natural length, including its pauses.",
         "A word that costs a few characters must not produce gigabytes of silence.",
         "ours",
     ),

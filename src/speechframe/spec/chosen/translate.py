@@ -33,7 +33,7 @@ def make_route_warning(route: str, texts: Iterable[int]) -> str:
 
 
 def read_route(warning: str) -> tuple[str, list[int]] | None:
-    """Return the route and the positions in a warning of :func:`make_route_warning`, or None for other warnings.
+    """Return the route and the positions in a warning of :func:`make_route_warning`, else None.
 
     Examples
     --------
@@ -94,8 +94,8 @@ TRANSLATION_POINTS: tuple[OpenPoint, ...] = (
         "translation-route",
         "Translation through a third language",
         f"The service uses the best route. {WARNING_HEADER} reports each route as "
-        f"{ROUTE_WARNING_START}en>pt-BR>es; texts 0-2,5 (positions in the list, from 0). If the service has no "
-        "translation into a region, it uses another region of the language, with a warning.",
+        f"{ROUTE_WARNING_START}en>pt-BR>es; texts 0-2,5 (positions in the list, from 0). If the service has "
+        "no translation into a region, it uses another region of the language, with a warning.",
         "A translation through a third language is worse, and a reader cannot see its route.",
         "ours",
     ),

@@ -42,7 +42,8 @@ _CHARS_UTF8 = 1
 _PHONEMES_FLAG = 0x100
 _IPA_FLAG = 2
 TIE_CHARACTER = "^"
-"""Character that joins the letters of one sound in the result of :func:`convert_to_ipa`, as in ``t^\u0283``."""
+"""Character that joins the letters of one sound in the result of :func:`convert_to_ipa`, as in
+``t^\u0283``."""
 _TIED_IPA = _IPA_FLAG | 0x80 | ord(TIE_CHARACTER) << 8
 _RATE_PARAMETER, _VOLUME_PARAMETER, _PITCH_PARAMETER, _RANGE_PARAMETER, _WORD_GAP_PARAMETER = 1, 2, 3, 4, 7
 _EVENT_END, _EVENT_WORD = 0, 1

@@ -39,9 +39,9 @@ _PAUSE_PER_STEP = 0.09
 class EspeakReading:
     """The settings of the engine for one utterance, before the speed is scaled to reach a requested length.
 
-    The first attributes are those of :class:`~speechframe.local.engines.espeak.library.EspeakSetting`. ``seed`` is
-    for the noise of breathy voices. ``pause_jitter`` is the largest random change of a pause, as a share of
-    its length.
+    The first attributes are those of :class:`~speechframe.local.engines.espeak.library.EspeakSetting`.
+    ``seed`` is for the noise of breathy voices. ``pause_jitter`` is the largest random change of a pause, as
+    a share of its length.
     """
 
     voice: str

@@ -310,10 +310,11 @@ def _build_entry(voice: EspeakVoice) -> EngineVoice:
     clearer = _CLEARER_VOICES.get(get_language(voice.locale))
     unclear = f" A formant voice of low clarity; {clearer} (Kokoro) is clear." if clearer else ""
     who = {_WOMAN: "female voice", _MAN: "male voice", _NEITHER: "voice"}[voice.timbre.gender]
+    language = get_display_name(voice.locale)
     return EngineVoice(
         voice_id=voice.voice_id,
         display_name=voice.name.title(),
-        description=f"A {who}, {voice.timbre.sounds}, for {get_display_name(voice.locale)} (espeak-ng).{unclear}",
+        description=f"A {who}, {voice.timbre.sounds}, for {language} (espeak-ng).{unclear}",
         gender=voice.timbre.gender,
         locale=voice.locale,
         supported_locales=MappingProxyType(

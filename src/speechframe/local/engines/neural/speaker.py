@@ -166,7 +166,7 @@ def _speak_and_pause(
 def _fit_plan(
     planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading, room: int, warnings: list[str]
 ) -> list[Chunk]:
-    """Speak a plan in exactly `wait_for_room` frames: scale the phoneme lengths, then stretch the audio."""
+    """Speak a plan in exactly `room` frames: scale the phoneme lengths, then stretch the audio."""
     factor = room / estimate_frames(planned, model, read)
     for _ in range(_MAX_ROUNDS):
         chunks = list(

@@ -317,7 +317,7 @@ def count_frames(chunks: Sequence[Chunk]) -> int:
 def fit_to_length(
     chunks: Sequence[Chunk], room: int, sample_rate_hz: int, warnings: list[str]
 ) -> list[Chunk]:
-    """Return the chunks, changed to exactly `wait_for_room` frames together.
+    """Return the chunks, changed to exactly `room` frames together.
 
     A difference of at most 20 ms changes only the silence at the end. A larger difference stretches the
     speech, at most by a factor of 2. Silence fills the rest.

@@ -158,7 +158,7 @@ class _NumberChange(NamedTuple):
 def _find_changes(
     text: str, locale: EspeakLocale, taken: Iterable[tuple[int, int]] = ()
 ) -> list[_NumberChange]:
-    """Return the numbers and Roman numerals of a text in order. Those that overlap `hold_slot` are left out."""
+    """Return the numbers and Roman numerals of a text in order. Those that overlap `taken` are left out."""
     language = locale.language.rpartition("/")[2]
     free = bytearray(b"\1" * len(text))
     for start, end in taken:

@@ -127,8 +127,8 @@ class Routes:
     Parameters
     ----------
     translators
-        Name to translator, as from :func:`speechframe.engines.registry.translators`. Their pairs are read
-        once. Invalid pairs are left out.
+        Name to translator, as from :func:`speechframe.engines.registry.load_translators`. Their pairs are
+        read once. Invalid pairs are left out.
 
     Examples
     --------
@@ -184,8 +184,8 @@ class Routes:
         """Return the best route between two locales.
 
         A route to the region of the target is preferred. A locale without a region accepts any region. If all
-        routes lead to other regions, the best of them is returned, and :func:`build_region_warnings` returns a
-        warning.
+        routes lead to other regions, the best of them is returned, and :func:`build_region_warnings` returns
+        a warning.
 
         Parameters
         ----------

@@ -217,7 +217,8 @@ def _check_language(model: "WhisperModel", language: str) -> str:
     known = model.supported_languages
     if code not in known:
         raise EngineError(
-            f"Whisper does not support the language {language!r}; allowed: {', '.join(map(_convert_code, known))}"
+            f"Whisper does not support the language {language!r}; allowed: "
+            f"{', '.join(map(_convert_code, known))}"
         )
     return code
 

@@ -60,7 +60,7 @@ def synthesise_clip(clip: AnalysedClip, change: Change, times_s: Array) -> Sampl
         The change of its pitch and spectrum.
     times_s
         Time in the clip for each frame of the result, from
-        :func:`speechframe.local.engines.world.time.source_times_s`.
+        :func:`speechframe.local.engines.world.time.compute_source_times_s`.
     """
     f0_hz = _interpolate_f0_hz(clip, times_s)
     result = np.zeros(len(times_s) * _PERIOD_FRAMES, np.float32)

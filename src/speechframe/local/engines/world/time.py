@@ -78,8 +78,8 @@ def compute_timing(clip_s: float, conversion: Conversion, jitter: Jitter) -> Tim
     factor = asked_s / clip_s
     if factor > _MAX_LENGTH_FACTOR:
         warning = (
-            f"audio_duration is {factor:.1f} times the clip's length: it was slowed down {_MAX_LENGTH_FACTOR:g} times, "
-            "the rest is silence"
+            f"audio_duration is {factor:.1f} times the clip's length: it was slowed down "
+            f"{_MAX_LENGTH_FACTOR:g} times, the rest is silence"
         )
         return Timing(frames, convert_seconds_to_frames(_MAX_LENGTH_FACTOR * clip_s, RATE_HZ), warning)
     if factor < _MIN_CLEAR_FACTOR:

@@ -100,7 +100,7 @@ CREATE TABLE IF NOT EXISTS webhooks (
 
 A turn is the number of a start: the key whose turn is the smallest starts the next job. The secret of a
 webhook is stored in plain text, because the service signs with it. The column
-``job`` contains the whole job (:class:`speechframe.local.service.dubbing.jobs.Job`). ``owner`` is the
+``job`` contains the whole job (:class:`speechframe.local.service.dubbing.jobs.JobRow`). ``owner`` is the
 service process whose worker does the job. ``expires_at`` is NULL until the job ends.
 """
 

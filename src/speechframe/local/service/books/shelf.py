@@ -54,7 +54,7 @@ class ServableFile:
         Unix time in seconds at which the link expires.
     """
 
-    build_path: Path
+    path: Path
     content_type: str
     expires_at: float
 
@@ -110,7 +110,7 @@ class Shelf:
     def remove_expired(self, connection: sqlite3.Connection, long_there: Iterable[str] = ()) -> list[str]:
         """Remove old files, and the oldest above the size limit, from the index. Return the names to delete.
 
-        Names in `list_old_files` that the index does not contain are returned, too.
+        Names in `long_there` that the index does not contain are returned, too.
         """
         gone = connection.execute(
             "DELETE FROM shelf WHERE made_at <= ? RETURNING file_name", (now() - chosen.AUDIO_LINK_SECONDS,)

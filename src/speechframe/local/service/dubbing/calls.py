@@ -208,8 +208,8 @@ def _add_project(connection: sqlite3.Connection, key_hash: bytes, project: Proje
         )
         if not gone.rowcount:
             refuse(
-                f"this key has {count:,} projects; allowed: {chosen.MAX_DUB_PROJECTS:,}; use one of them, with "
-                "other locales if need be (PUT /v1/dub/projects/{project_id}/update)"
+                f"this key has {count:,} projects; allowed: {chosen.MAX_DUB_PROJECTS:,}; use one of them, "
+                "with other locales if need be (PUT /v1/dub/projects/{project_id}/update)"
             )
     connection.execute(
         "INSERT INTO dub_projects (project_id, key_hash, project, used_at) VALUES (?, ?, ?, ?)",

@@ -216,8 +216,8 @@ def _find_voice_id(state: State, speaker: str, name: str) -> str:
     voice_id = state.languages.find_voice_id(name)
     if voice_id is None:
         refuse(
-            f"cast: the voice of {shorten_value(speaker)} is not a voice of this service (got {shorten_value(name)}); "
-            "allowed: ids and names of the voice listing"
+            f"cast: the voice of {shorten_value(speaker)} is not a voice of this service "
+            f"(got {shorten_value(name)}); allowed: ids and names of the voice listing"
         )
     return voice_id
 
@@ -246,9 +246,10 @@ def _refuse_expensive(wanted: _Wanted, media_s: float, locale_count: int) -> Non
     price = billing.compute_dub_millicredits(media_s, locale_count)
     if wanted.max_credits is not None and price > round(wanted.max_credits * billing.MILLICREDITS_PER_CREDIT):
         refuse(
-            f"the job costs {format_count(billing.convert_to_credits(price), 'credit')}, because the medium is "
-            f"{format_count(media_s, 'second')} long; allowed by max_credits are {wanted.max_credits:,.10g}. "
-            "Nothing was billed: raise max_credits, or give the right length of the medium when you plan it"
+            f"the job costs {format_count(billing.convert_to_credits(price), 'credit')}, because the medium "
+            f"is {format_count(media_s, 'second')} long; allowed by max_credits are "
+            f"{wanted.max_credits:,.10g}. Nothing was billed: raise max_credits, or give the right length of "
+            "the medium when you plan it"
         )
 
 

@@ -343,8 +343,8 @@ def _reserve_credits(connection: sqlite3.Connection, job: JobRow) -> Failure | N
         return Failure(
             code=FailureCode.INSUFFICIENT_CREDITS,
             reason=f"the job costs {format_count(billing.convert_to_credits(price_millis), 'credit')}, and "
-            f"{short.left_millis // billing.MILLICREDITS_PER_CREDIT:,} are left (credits reserved for jobs under way "
-            "count as used); nothing was billed",
+            f"{short.left_millis // billing.MILLICREDITS_PER_CREDIT:,} are left (credits reserved for jobs "
+            "under way count as used); nothing was billed",
         )
     return None
 
@@ -471,8 +471,8 @@ def correct_job(
         max_corrections = chosen.MAX_CORRECTIONS_PER_LOCALE * len(current.task.targets)
         if current.task.version > max_corrections:
             refuse(
-                f"the job was corrected {format_count(max_corrections, 'time')}; allowed for each target locale: "
-                f"{chosen.MAX_CORRECTIONS_PER_LOCALE}; create a new job"
+                f"the job was corrected {format_count(max_corrections, 'time')}; allowed for each target "
+                f"locale: {chosen.MAX_CORRECTIONS_PER_LOCALE}; create a new job"
             )
         check_room(connection, job.key_hash, skipped)
         task_changes = {

@@ -166,7 +166,8 @@ def _refuse_errors(config: ServiceConfig) -> Iterator[None]:
     except TooLarge:
         raise Refusal(
             HttpErrorCode.PAYLOAD_TOO_LARGE,
-            f"{_URL_FIELD}: the file is too large; allowed: at most {config.max_upload_bytes / MEBIBYTE:,g} MB",
+            f"{_URL_FIELD}: the file is too large; allowed: at most "
+            f"{config.max_upload_bytes / MEBIBYTE:,g} MB",
         ) from None
     except FileNotWritten as error:
         raise Refusal(

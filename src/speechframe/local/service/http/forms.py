@@ -235,8 +235,8 @@ class _FormReader:
             return
         if not part.is_file:
             refuse(
-                f"{_show_name(part.name)} is a text; allowed: a file, sent with a file name (filename=...) or a "
-                "Content-Type of its own"
+                f"{_show_name(part.name)} is a text; allowed: a file, sent with a file name (filename=...) "
+                "or a Content-Type of its own"
             )
         if part.name in self._files:
             refuse(f"{_show_name(part.name)} is given more than once; allowed: once")
@@ -293,8 +293,8 @@ async def _read_urlencoded(request: web.Request, config: ServiceConfig) -> Recei
 def _refuse_too_large(config: ServiceConfig) -> NoReturn:
     raise Refusal(
         HttpErrorCode.PAYLOAD_TOO_LARGE,
-        f"the upload is too large; allowed: a file of at most {config.max_upload_bytes / MEBIBYTE:,g} MB, and "
-        f"{config.max_body_bytes:,} bytes of other fields",
+        f"the upload is too large; allowed: a file of at most {config.max_upload_bytes / MEBIBYTE:,g} MB, "
+        f"and {config.max_body_bytes:,} bytes of other fields",
     )
 
 

@@ -10,7 +10,8 @@ from speechframe.spec.chosen import MAX_WAITING_SOCKET_BYTES
 class Outbox:
     """A queue of frames that wait to be sent. The frame ``None`` marks the end.
 
-    The queue accepts every frame. Code that makes many frames must await :meth:`wait_for_room` before it makes them.
+    The queue accepts every frame. Code that makes many frames must await :meth:`wait_for_room` before it
+    makes them.
 
     Parameters
     ----------

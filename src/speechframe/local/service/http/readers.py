@@ -69,7 +69,7 @@ class Reader:
         self.counted(size_bytes)
 
     def hold_until_deleted(self, owner: object, size_bytes: int) -> None:
-        """Count bytes that wait for the client, until the object `there` is deleted."""
+        """Count bytes that wait for the client, until `owner` is deleted."""
         self.hold(size_bytes)
         weakref.finalize(owner, self.hold, -size_bytes)
 

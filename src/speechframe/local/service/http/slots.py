@@ -91,7 +91,10 @@ class RequestSlots:
                 del self._uploads[key.key_hash]
 
     def take_slot(self, key: Key, pool: Pool) -> bool:
-        """Take a slot and return True, or return False if all are taken. :meth:`give_back_slot` gives it back."""
+        """Take a slot and return True, or return False if all are taken.
+
+        :meth:`give_back_slot` gives the slot back.
+        """
         try:
             self._take_or_raise(key, pool)
         except NoSlot:
@@ -109,8 +112,8 @@ class RequestSlots:
         Raises
         ------
         NoSlot
-            No slot became free within :data:`chosen.MAX_QUEUE_SECONDS`, or as many requests already wait as the
-            key has slots.
+            No slot became free within :data:`chosen.MAX_QUEUE_SECONDS`, or as many requests already wait as
+            the key has slots.
         """
         try:
             slot_key = self._take_or_raise(key, pool)

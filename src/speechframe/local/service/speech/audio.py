@@ -57,10 +57,10 @@ async def send_audio(request: web.Request) -> web.StreamResponse:
     state = request.app[STATE]
     name = request.match_info["name"]
     found = await state.database.read(lambda connection: state.shelf.find(connection, name))
-    if found is None or not found.build_path.is_file():
+    if found is None or not found.path.is_file():
         raise Refusal(HttpErrorCode.NOT_FOUND, "there is no such audio, or its 24 hours are over")
     return web.FileResponse(
-        found.build_path,
+        found.path,
         headers={
             "Content-Type": found.content_type,
             "Cache-Control": f"private, immutable, max-age={max(0, int(found.expires_at - now()))}",

@@ -37,7 +37,8 @@ from speechframe.spec.speech import GenerateRequest, GenerateResponse, Model
 from speechframe.spec.texts import count_billed_characters, find_text_warnings
 from speechframe.wire.requests import encode_request
 
-# JSON name of each field of the answer. `_build_body` joins fields that are JSON already, without parsing them.
+# JSON name of each field of the answer. `_build_body` joins fields that are JSON already, without parsing
+# them.
 _ANSWER_NAMES = {
     name: json.dumps(field.alias).encode() for name, field in GenerateResponse.model_fields.items()
 }

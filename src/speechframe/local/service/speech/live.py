@@ -30,7 +30,7 @@ class OpenSockets:
 
         A context (one text over a WebSocket) gives its slot back when the client ends it, while its last
         chunks still wait. So slots alone would not limit these chunks. All sockets of a key share one
-        semaphore, which exists while one of them keeps it. `most` is used only for a new semaphore.
+        semaphore, which exists while one of them keeps it. `max_chunks` is used only for a new semaphore.
         """
         return self._gates.setdefault(key.key_hash, asyncio.Semaphore(max_chunks))
 
@@ -41,7 +41,7 @@ class OpenSockets:
         Raises
         ------
         TooManySockets
-            The key already has `most` open sockets.
+            The key already has `max_sockets` open sockets.
         """
         if self._open[key.key_hash] >= max_sockets:
             raise TooManySockets

@@ -220,7 +220,8 @@ async def reserve_price(
         raise Refusal(
             HttpErrorCode.QUOTA_EXHAUSTED,
             f"{bill.words}, and of this billing cycle's "
-            f"quota {short.left_millis // billing.MILLICREDITS_PER_CREDIT:,} are left (what is in flight counts as used)",
+            f"quota {short.left_millis // billing.MILLICREDITS_PER_CREDIT:,} are left (what is in flight "
+            "counts as used)",
         ) from None
     except BaseException:
         # A settled call is not affected, because settling has removed its reservation.

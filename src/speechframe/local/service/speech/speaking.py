@@ -1,7 +1,7 @@
 """Speak and encode parts of a text, for streams over HTTP and over WebSockets.
 
-:func:`describe_utterance` makes the description of the speech that a worker needs. The call for whole texts uses the
-same function.
+:func:`describe_utterance` makes the description of the speech that a worker needs. The call for whole texts
+uses the same function.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence

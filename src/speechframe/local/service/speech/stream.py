@@ -207,7 +207,8 @@ async def _answer(request: web.Request, state: State, call: _StreamCall) -> web.
 def _add_log_note(request: web.Request, call: _StreamCall) -> None:
     request[LOG_NOTE_KEY] = (
         f"key {call.bill.key.fingerprint} voice {call.resolved.voice.voice_id} "
-        f"characters {call.made_millis // billing.MILLICREDITS_PER_CREDIT} of {call.bill.millis // billing.MILLICREDITS_PER_CREDIT}"
+        f"characters {call.made_millis // billing.MILLICREDITS_PER_CREDIT} of "
+        f"{call.bill.millis // billing.MILLICREDITS_PER_CREDIT}"
     )
 
 

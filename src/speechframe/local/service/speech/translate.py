@@ -143,7 +143,8 @@ async def _answer(request: web.Request, state: State, call: TranslationCall) -> 
         translations = await _translate_texts(state, call.bill.key, call.request.texts, plan.routes)
         await state.database.run(lambda c: quota.settle(c, reservation, call.bill.millis))
     request[LOG_NOTE_KEY] = (
-        f"key {call.bill.key.fingerprint} texts {len(translations)} characters {call.bill.millis // billing.MILLICREDITS_PER_CREDIT}"
+        f"key {call.bill.key.fingerprint} texts {len(translations)} characters "
+        f"{call.bill.millis // billing.MILLICREDITS_PER_CREDIT}"
     )
     answer = TranslateResponse(
         translations=[
@@ -196,7 +197,8 @@ def _list_warnings(routes: Sequence[Route | None], call: TranslationCall) -> lis
     for route, text_indexes in places.items():
         if route is None:
             warnings.append(
-                f"already in {call.target} and returned as they are: texts {chosen.format_ranges(text_indexes)}"
+                f"already in {call.target} and returned as they are: texts "
+                f"{chosen.format_ranges(text_indexes)}"
             )
             continue
         warnings.append(chosen.make_route_warning(str(route), text_indexes))

@@ -1,8 +1,8 @@
-"""The jobs ``measure_clip``, ``change_voice`` and ``probe`` of a worker process.
+"""The jobs ``measure``, ``change`` and ``probe`` of a worker process.
 
-``measure_clip`` decodes a clip, and ``change_voice`` replaces its voice. These are two jobs, because the price depends
-on the length of the clip and is reserved before the voice is changed. ``measure_clip`` writes the samples into a
-file, so another worker may run ``change_voice``. ``probe`` checks a media file before a dubbing job is queued.
+``measure`` decodes a clip, and ``change`` replaces its voice. These are two jobs, because the price depends
+on the length of the clip and is reserved before the voice is changed. ``measure`` writes the samples into a
+file, so another worker may run ``change``. ``probe`` checks a media file before a dubbing job is queued.
 """
 
 import json

@@ -360,7 +360,7 @@ class WorkerPool:
     ) -> WorkerProcess | None:
         """Start a worker and return it. Try again until it starts, with pauses.
 
-        With `take_ready_chunks`, try only once. Set this future when the worker is ready. If the start fails, set its
+        With `ready`, try only once. Set this future when the worker is ready. If the start fails, set its
         error and return None.
         """
         while True:

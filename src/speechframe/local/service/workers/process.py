@@ -101,7 +101,7 @@ class WorkerProcess:
         """Return the CPU time in seconds of the process and its children. Call this in a thread."""
         total = 0.0
         with contextlib.suppress(psutil.Error):
-            for process in (self._usage, *self._usage.run_children(recursive=True)):
+            for process in (self._usage, *self._usage.children(recursive=True)):
                 with contextlib.suppress(psutil.Error):
                     total += sum(process.cpu_times()[:4])  # with children that have ended
         return total

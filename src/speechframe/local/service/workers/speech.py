@@ -30,7 +30,7 @@ _WORDS_ADAPTER = TypeAdapter(list[WordDuration])
 
 
 def speak(job: dict[str, Any]) -> WorkerReply:
-    """Speak the job's ``make_utterance`` with its ``engine``, and write the audio to ``path``."""
+    """Speak the job's ``utterance`` with its ``engine``, and write the audio to ``path``."""
     started = time.process_time()
     speaker, said = registry.find_speaker(job["engine"]), make_utterance(job["utterance"])
     whole_warnings = streaming.check(speaker, said)
@@ -56,7 +56,7 @@ def _limit_length(speaker: Speaker, said: Utterance) -> tuple[Utterance, str | N
 def speak_part(job: dict[str, Any]) -> WorkerReply:
     """Return a part of a stream as float32 samples.
 
-    The job contains ``engine``, ``make_utterance`` and ``pause_s``, the silence in seconds before the part. The
+    The job contains ``engine``, ``utterance`` and ``pause_s``, the silence in seconds before the part. The
     job of the first part also contains the ``whole`` text. The worker then checks the whole text before it
     speaks the part. The reply contains the warnings for the whole text.
 
@@ -114,7 +114,7 @@ def encode_speech(
         Contains ``format``, ``channel_type``, ``sample_rate_hz`` and ``path``.
     asked_s
         The requested length in seconds. 0 if the request names no length.
-    started
+    engine_start_s
         Value of `time.process_time` before the engine began.
     shape_names
         The request's names of channel type and sample rate, for warnings.
