@@ -4,21 +4,16 @@ Each clip is inspected before anything is spent, and read again when it is sent.
 A clip without a file (bytes, an array, a URL) is kept in the run's folder as ``clips/<sha256>.<ending>``.
 """
 
-import asyncio
 import json
-import os
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
 from math import ceil
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Unpack
 
-import aiohttp
 import pyarrow as pa
-from yarl import URL
 
-from speechframe.backends.files import files_or_table, keep_clip, kept_path
+from speechframe.backends.clips import ClipReader
+from speechframe.backends.files import kept_path
 from speechframe.backends.service import SpokenBackend
 from speechframe.batch.backend import Request
 from speechframe.batch.live import Run
@@ -26,13 +21,12 @@ from speechframe.batch.progress import duration
 from speechframe.batch.run import make
 from speechframe.batch.run_options import RunOptions
 from speechframe.client import PreparedCall
-from speechframe.client.upload import Body, Upload, file_of_samples, upload_of, upload_of_bytes
+from speechframe.client.upload import Body, Upload
 from speechframe.errors import AudioError
 from speechframe.settings import Settings
 from speechframe.spec.billing import CREDIT, PRICES, convert_millicredits
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import FieldProblem, shown
-from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
 from speechframe.tables.column import Column
 from speechframe.wire.changer import encode_convert
@@ -57,11 +51,6 @@ AUDIO = "audio"
 _FILE = ARGUMENTS[AUDIO]
 _KEPT_OF_CLIP = ("sha256", "size_bytes", "audio_seconds", "media_type")
 
-_SUFFIXES = "wav flac mp3 ogg oga opus aif aiff au caf w64 m4a mp4 aac webm mkv mov 3gp amr wma"
-_AUDIO_SUFFIXES = frozenset(f".{suffix}" for suffix in _SUFFIXES.split())
-_FETCH_S = 60.0  # time limit of one download
-_MOST_REMEMBERED = 50_000
-
 
 class ChangeVoiceBackend(SpokenBackend):
     """Backend of the voice changer. A request's body contains the fields and facts about the clip."""
@@ -77,13 +66,11 @@ class ChangeVoiceBackend(SpokenBackend):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._base = Path.cwd()  # folder of clips with relative paths
-        self._looked_up = lru_cache(_MOST_REMEMBERED)(self._look_up)  # looks up each path or URL once
+        self._clips = ClipReader()
 
     def source(self, table: Any) -> Any:
         """Return the table, or the files of a folder. Relative paths in a table file begin at its folder."""
-        source, self._base = files_or_table(table, _AUDIO_SUFFIXES, "audio")
-        return source
+        return self._clips.open_source(table)
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
         """Return the request of one row, or all problems of the row. Reads the clip."""
@@ -108,51 +95,13 @@ class ChangeVoiceBackend(SpokenBackend):
 
     def _clip(self, value: Any) -> Upload:
         """Return a row's clip, or raise AudioError if the clip cannot be sent."""
-        clip = self._read_clip(value)
+        clip = self._clips.read(value, self.folder)
         sizes = {"max_audio_seconds": clip.audio_seconds, "max_upload_bytes": clip.size_bytes}
         for name, size in sizes.items():
             most, unit = self.limits.get(name), name.rpartition("_")[2]
             if isinstance(most, (int, float)) and size > most:
                 raise AudioError(f"has {size:,.10g} {unit}, but the service accepts at most {most:,.10g}")
         return clip
-
-    def _read_clip(self, value: Any) -> Upload:
-        """Return the clip of a row's value.
-
-        The value may be a path, a URL, bytes, or a pair of an array and its rate in Hz. It may also be a
-        mapping with ``bytes``, ``path``, or ``array`` and ``sampling_rate``. Hugging Face datasets and
-        earlier runs contain such mappings.
-        """
-        if isinstance(value, Mapping):
-            array = value.get("array")
-            pair = None if array is None else (array, value.get("sampling_rate"))
-            value = next((v for v in (value.get("bytes"), pair, value.get("path")) if v is not None), None)
-        if isinstance(value, (str, os.PathLike)):
-            found = self._looked_up(os.fspath(value))
-            if isinstance(found, AudioError):
-                raise AudioError(str(found))
-            return found
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            return keep_clip(self.folder, upload_of_bytes(bytes(value)))
-        if isinstance(value, Sequence) and len(value) == 2:  # noqa: PLR2004 - a pair
-            return keep_clip(self.folder, upload_of_bytes(file_of_samples(*value)))
-        kind = "missing" if value is None else type(value).__name__
-        raise AudioError(f"is {kind}; allowed: a path, a URL, bytes or an array with its rate")
-
-    def _look_up(self, text: str) -> Upload | AudioError:
-        """Return the clip of a path or URL, or return its error, so that the cache keeps errors, too."""
-        scheme = text.strip().lower().partition("://")[0] if "://" in text else ""
-        try:
-            if scheme in {"http", "https"}:
-                # Run a new event loop, because rows are checked in a thread.
-                return keep_clip(self.folder, upload_of_bytes(asyncio.run(_download(text.strip()))))
-            if scheme:
-                return AudioError(f"{scheme}:// is not supported; allowed: a path, http:// or https://")
-            if not text.strip():
-                return AudioError("is missing")
-            return upload_of(self._base / Path(text).expanduser())
-        except AudioError as error:
-            return error
 
     def call(self, request: Request, **call_options: Any) -> PreparedCall[Any]:
         """Return the call of a request's body. Sending reads the clip and checks its hash."""
@@ -177,28 +126,6 @@ def _encode(request: ConvertRequest, clip: Upload) -> tuple[bytes, Any]:
     """Return the request's content with the clip's hash, and the form around the clip's bytes."""
     # Request Base64 beside the URL, so that the answer needs no second exchange.
     return encode_convert(request, clip.sha256, name=clip.name, media_type=clip.media_type, as_base64=True)
-
-
-async def _download(address: str) -> bytes:
-    """Return the bytes at a URL, or raise AudioError."""
-    try:
-        limit, url = aiohttp.ClientTimeout(total=_FETCH_S), URL(address, encoded=address.isascii())
-        async with (
-            aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
-            session.get(url, max_redirects=5, headers={"Accept-Encoding": "identity"}) as reply,
-        ):
-            if reply.status != 200:  # noqa: PLR2004 - every other status lacks the whole file
-                raise AudioError(f"cannot be fetched: {reply.url.host} answered {reply.status}")
-            data = bytearray()
-            async for piece in reply.content.iter_chunked(1 << 16):
-                data += piece
-                if len(data) > MAX_UPLOAD_BYTES:
-                    raise AudioError(f"has more than {MAX_UPLOAD_BYTES:,} bytes, the largest size allowed")
-            return bytes(data)
-    except TimeoutError:
-        raise AudioError(f"cannot be fetched within {_FETCH_S:g} s") from None
-    except (aiohttp.ClientError, ValueError, OSError) as error:
-        raise AudioError(f"cannot be fetched: {str(error) or type(error).__name__}") from None
 
 
 async def change_voice(
