@@ -239,7 +239,8 @@ class TableEntry:
     names: dict[str, str] = field(default_factory=dict)
     """Our columns whose name the caller has too, with their names in this run."""
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The source of each argument: ``{"constant": value}``, ``{"column": name}`` or ``{"values": true}``.
+    """The source of each argument: ``{"constant": value}``, ``{"column": name}``, ``{"balanced": rule}`` or
+    ``{"values": true}``.
 
     The last one is a list with a value for each row. Only this table has it."""
     hidden: list[str] = field(default_factory=list)
