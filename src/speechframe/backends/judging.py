@@ -26,7 +26,7 @@ from speechframe.errors import AudioError
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import read_clamped
 from speechframe.spec.speech import Format, GenerateRequest, StreamRequest
-from speechframe.spec.texts import Pause, split_pauses, strip_pauses
+from speechframe.spec.texts import SCRIPTS_WITHOUT_SPACES, Pause, split_pauses, strip_pauses
 
 _WORD, _START, _END = itemgetter(0), itemgetter(1), itemgetter(2)
 """Parts of a word in an answer. Times are in milliseconds."""
@@ -99,7 +99,6 @@ _CLAUSE_ENDS = frozenset(
 SPOKEN_SIGNS = frozenset("%#&@*/\\_§¶†‡•‰")  # punctuation in Unicode, but read out as words
 _CHARACTERS = 1 << 14  # characters whose kind is cached
 _APOSTROPHES = frozenset("'\u2019\u02bc\u2032`\u00b4")
-_WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 
 
 @dataclass(slots=True)
@@ -320,4 +319,6 @@ def _folded(character: str) -> str:
         return ""
     if not character.isalnum():
         return " "
-    return f" {character} " if unicodedata.name(character, "").startswith(_WITHOUT_SPACES) else character
+    return (
+        f" {character} " if unicodedata.name(character, "").startswith(SCRIPTS_WITHOUT_SPACES) else character
+    )

@@ -57,16 +57,12 @@ class WordAligner:
         SettingsError
             No recogniser works. The message names the package to install.
         """
-        reasons = []
-        for recogniser in registry.recognisers().values():
-            try:
-                # The trial is necessary, because the model of an installed recogniser may be unusable.
-                recogniser.recognise(_NOTHING)
-                return cls(recogniser)
-            except Exception as error:  # noqa: BLE001 - a plug-in may fail in any way, and the others go on
-                reasons.append(str(error) if isinstance(error, EngineError) else type(error).__name__)
-        why = f" ({'; '.join(reasons)})" if reasons else ""
-        raise SettingsError(f"words='align' needs a speech recogniser{why}: {INSTALL}. Nothing was sent.")
+        try:
+            return cls(find_recogniser())
+        except EngineError as error:
+            raise SettingsError(
+                f"words='align' needs a speech recogniser {error}. Nothing was sent."
+            ) from None
 
     def align(
         self,
@@ -106,6 +102,29 @@ class WordAligner:
         numbers = [span[:2] for span in plain_numbers(plain, language)] if language else []
         tokens = spoken_tokens(plain, characters_are_words=language in _WITHOUT_SPACES, numbers=numbers)
         return laid_upon([token.shown for token in tokens], said.words, round(1000 * recording.audio_seconds))
+
+
+def find_recogniser(name: str | None = None) -> Recogniser:
+    """Return the recogniser with this name, or the first one that works. A trial loads its model.
+
+    Raises
+    ------
+    EngineError
+        No recogniser works, or none has the name. The message names the package to install.
+    """
+    reasons, recognisers = [], registry.recognisers()
+    if name is not None and name not in recognisers:
+        raise EngineError(f"{name!r} is not installed; allowed: {', '.join(recognisers) or INSTALL}")
+    for recogniser in recognisers.values() if name is None else [recognisers[name]]:
+        try:
+            # The trial is necessary, because the model of an installed recogniser may be unusable.
+            recogniser.recognise(_NOTHING)
+        except Exception as error:  # noqa: BLE001 - a plug-in may fail in any way, and the others go on
+            reasons.append(str(error) if isinstance(error, EngineError) else type(error).__name__)
+        else:
+            return recogniser
+    why = f"({'; '.join(reasons)}): " if reasons else ""
+    raise EngineError(f"{why}{INSTALL}")
 
 
 def laid_upon(written: Sequence[str], heard: Sequence[Word], audio_ms: int) -> list[Timed]:

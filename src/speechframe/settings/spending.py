@@ -22,7 +22,7 @@ Period = Literal["day", "week", "month", "year", "total"]
 ALERTS = (0.8, 1.0)
 _RESERVED = ("run", "max_credits", "max_credits_per_month")
 """Names of other limits in errors and alerts."""
-OPERATIONS = ("generate", "translate", "change_voice", "dub")
+OPERATIONS = ("generate", "translate", "change_voice", "dub", "transcribe")
 """Operations of our verbs. A user's own backend may have another operation."""
 
 

@@ -41,6 +41,9 @@ _SOMETIMES_SSML = (
 _SSML = re.compile(f"{_ALWAYS_SSML}|{_SOMETIMES_SSML}|^\\s*<speak\\b", re.IGNORECASE)
 
 
+SCRIPTS_WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+"""Scripts without spaces between words, as the Unicode names of their characters begin."""
+
 _NAMED_CODES, _LONGEST_CODE = 3, 40
 
 

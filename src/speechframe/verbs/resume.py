@@ -72,6 +72,12 @@ async def resume(
     return await continue_run(earlier, backend, table, redo)
 
 
+def needs_service(run: Run | str | PathLike[str], *_: Any, **_options: Any) -> bool:
+    """Return whether the verb of a run calls a service. The other arguments are those of `resume`."""
+    verb = VERBS.get(read_run(run, {}).operation)
+    return verb is None or verb.needs_service
+
+
 def backend_of(earlier: EarlierRun) -> Backend:
     """Return the backend of a verb's run, or raise RunMismatch if the run is of another backend."""
     if (verb := VERBS.get(earlier.operation)) is None:
