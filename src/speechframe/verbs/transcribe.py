@@ -154,8 +154,8 @@ async def transcribe(
 ) -> Run:
     """Return a :class:`Run` with the recognised words of every clip of `table`.
 
-    Speech is recognised on this machine, in a process for each core. ``max_concurrency`` sets a smaller
-    number. Nothing is sent to a service, and no credits are charged. It needs the extra ``asr``. If it is
+    Speech is recognised on this machine, in a process for each core. A process of Whisper base needs 350 MB.
+    ``max_concurrency`` sets a smaller number of processes. Nothing is sent to a service, and no credits are charged. It needs the extra ``asr``. If it is
     called again with the same clips, it recognises only missing ones.
 
     Parameters
