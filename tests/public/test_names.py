@@ -54,7 +54,18 @@ def test_import_is_light():
 
 
 def test_sync_and_async_faces_agree():
-    for name in ("generate", "change_voice", "translate", "dub", "transcribe", "run", "resume", "changes", "say", "voices"):
+    for name in (
+        "generate",
+        "change_voice",
+        "translate",
+        "dub",
+        "transcribe",
+        "run",
+        "resume",
+        "changes",
+        "say",
+        "voices",
+    ):
         sync_face, async_face = getattr(api, name), getattr(aio, name)
         assert inspect.signature(sync_face) == inspect.signature(async_face), name
         assert sync_face.__doc__ == async_face.__doc__

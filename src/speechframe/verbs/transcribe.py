@@ -155,8 +155,8 @@ async def transcribe(
     """Return a :class:`Run` with the recognised words of every clip of `table`.
 
     Speech is recognised on this machine, in a process for each core. A process of Whisper base needs 350 MB.
-    ``max_concurrency`` sets a smaller number of processes. Nothing is sent to a service, and no credits are charged. It needs the extra ``asr``. If it is
-    called again with the same clips, it recognises only missing ones.
+    ``max_concurrency`` sets a smaller number of processes. Nothing is sent to a service, and no credits are
+    charged. The extra ``asr`` is needed. Calling again with the same clips recognises only missing ones.
 
     Parameters
     ----------
