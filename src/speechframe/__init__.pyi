@@ -14,6 +14,7 @@ from speechframe.api import run as run
 from speechframe.api import say as say
 from speechframe.api import stream as stream
 from speechframe.api import to_datasets as to_datasets
+from speechframe.api import transcribe as transcribe
 from speechframe.api import translate as translate
 from speechframe.api import utterances as utterances
 from speechframe.api import voices as voices
@@ -89,6 +90,7 @@ from speechframe.spending.report import report as report
 from speechframe.spending.usage import UsageTable as UsageTable
 from speechframe.spending.usage import plot_usage as plot_usage
 from speechframe.spending.usage import usage as usage
+from speechframe.tables.column import balanced as balanced
 from speechframe.tables.column import col as col
 from speechframe.widgets import browse as browse
 from speechframe.widgets import compare_voices as compare_voices

@@ -21,7 +21,11 @@ def corpus(service, tmp_path_factory):
         }
     )
     german = pd.DataFrame(
-        {"id": list("abcd"), "text": ["Guten Tag.", "Guten Tag.", "Auf Wiedersehen.", "Bis morgen."], "score": range(4)}
+        {
+            "id": list("abcd"),
+            "text": ["Guten Tag.", "Guten Tag.", "Auf Wiedersehen.", "Bis morgen."],
+            "score": range(4),
+        }
     )
     options = {"service": service, "progress": False, "id": "id"}
     english_run = spf.generate(english, voice=spf.col("voice"), run_dir=folder / "en", **options)

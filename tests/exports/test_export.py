@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 import av
-import datasets
 import pyarrow.parquet as pq
 import pytest
 import soundfile
 import webdataset
 from praatio import textgrid
 
+import datasets
 import speechframe as spf
 from speechframe.errors import ExportError
 
@@ -63,9 +63,13 @@ def test_the_hub_opens_its_files_without_torch_and_they_tell_nothing_about_the_a
     names = {*data["train"].column_names}
     assert not names & {"balance_after", "trace_id", "credits", "service", "request_key", "error_message"}
     assert {"score", "word_durations"} <= names  # of the German table, and of the service
-    assert max(
-        pq.ParquetFile(path).metadata.row_group(0).total_byte_size for path in exported.path.glob("data/*.parquet")
-    ) < 286 << 20
+    assert (
+        max(
+            pq.ParquetFile(path).metadata.row_group(0).total_byte_size
+            for path in exported.path.glob("data/*.parquet")
+        )
+        < 286 << 20
+    )
 
 
 def test_other_manifests_open_with_the_tools_of_their_formats(exported):
@@ -110,8 +114,12 @@ def test_manifests_of_trainers_are_as_their_rules_demand(exported):
             with gzip.open(path, "rt", encoding="utf-8") as file:
                 lhotse.setdefault(name, []).extend(map(json.loads, file))
     recording = next(line for line in lhotse["recordings"] if line["id"] == "en-US/en-US-nora/en_0")
-    assert recording["sources"] == [{"type": "file", "channels": [0], "source": "wavs/en-US/en-US-nora/en_0.wav"}]
-    assert recording["num_samples"] == soundfile.info(exported.path / recording["sources"][0]["source"]).frames
+    assert recording["sources"] == [
+        {"type": "file", "channels": [0], "source": "wavs/en-US/en-US-nora/en_0.wav"}
+    ]
+    assert (
+        recording["num_samples"] == soundfile.info(exported.path / recording["sources"][0]["source"]).frames
+    )
     supervision = next(line for line in lhotse["supervisions"] if line["recording_id"] == recording["id"])
     symbol, start_s, duration_s, score = supervision["alignment"]["word"][0]
     assert (symbol, score) == ("Line", None)
@@ -170,7 +178,9 @@ def test_a_killed_export_leaves_the_earlier_one_and_nothing_that_looks_finished(
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".lock") == ["out"]
 
 
-def test_a_full_disk_is_an_error_that_names_the_folder_and_leaves_nothing(corpus, service, tmp_path, monkeypatch):
+def test_a_full_disk_is_an_error_that_names_the_folder_and_leaves_nothing(
+    corpus, service, tmp_path, monkeypatch
+):
     write = Path.write_bytes
 
     def fill(path, data):
@@ -195,11 +205,16 @@ def test_a_full_disk_is_an_error_that_names_the_folder_and_leaves_nothing(corpus
         ({"name": "{id:_>900}"}, "has a path of 900 bytes"),
         ({"formats": ["mp4"]}, "'mp4' is not an export format; allowed: files"),
         ({"formats": ["ljspeech"], "audio_format": "FLAC"}, "'ljspeech' needs audio_format WAV"),
-        ({"split": {"nobody": "train"}}, "no row can be exported: .* the given split does not contain the row"),
+        (
+            {"split": {"nobody": "train"}},
+            "no row can be exported: .* the given split does not contain the row",
+        ),
         ({"card": {"author": "me"}}, "card= has the unknown entry 'author'"),
     ],
 )
-def test_what_cannot_be_exported_is_refused_before_anything_is_written(corpus, service, tmp_path, given, words):
+def test_what_cannot_be_exported_is_refused_before_anything_is_written(
+    corpus, service, tmp_path, given, words
+):
     options = {"formats": ["files"], **given}
     with pytest.raises(ExportError, match=words):
         spf.export(corpus[0], tmp_path / "out", progress=False, service=service, **options)

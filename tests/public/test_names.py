@@ -25,10 +25,10 @@ PUBLIC = """
     ListeningError LocalService NotARun Opened PaymentRequired PermissionDenied RateLimited Record Request
     RequestTimeout Run RunLocked RunMismatch RunOptions ServedTest ServerError ServiceError Settings
     SettingsError SpeechframeError StoreError Stream StreamBroken StreamSession SyncClient SyncStream
-    SyncStreamSession TimedOut Unavailable UsageTable VoteRefused __version__ aio browse change_voice
+    SyncStreamSession TimedOut Unavailable UsageTable VoteRefused __version__ aio balanced browse change_voice
     changes check_budgets col compare_voices configure correct dub forecast gallery generate listening_test
     local_service open_run open_test play plot_burn_down plot_usage read_votes receive_webhooks reconcile
-    report resume review run say serve_test stream translate tune_allocator usage utterances voices watch
+    report resume review run say serve_test stream transcribe translate tune_allocator usage utterances voices watch
 """
 
 
@@ -54,7 +54,18 @@ def test_import_is_light():
 
 
 def test_sync_and_async_faces_agree():
-    for name in ("generate", "change_voice", "translate", "dub", "run", "resume", "changes", "say", "voices"):
+    for name in (
+        "generate",
+        "change_voice",
+        "translate",
+        "dub",
+        "transcribe",
+        "run",
+        "resume",
+        "changes",
+        "say",
+        "voices",
+    ):
         sync_face, async_face = getattr(api, name), getattr(aio, name)
         assert inspect.signature(sync_face) == inspect.signature(async_face), name
         assert sync_face.__doc__ == async_face.__doc__
