@@ -10,7 +10,7 @@ another process. Translation, voice changing, dubbing and streaming use the loca
 
 - `child` is the child process, and `lab` starts children and services.
 - `jobs` and `stored` run speechframe in a child. `references` and `notebook` run the references.
-- `pace`, `cost`, `memory`, `translating`, `changing`, `dubbing`, `streaming`, `reading` and `spending` contain the
-  rows of the table.
+- `pace`, `cost`, `memory`, `translating`, `changing`, `dubbing`, `streaming`, `reading`, `spending` and `quality`
+  contain the rows of the table.
 - `report` prints the table. `sound` measures the clarity of voices.
 """

@@ -8,7 +8,19 @@ import time
 from pathlib import Path
 
 import benchmarks
-from benchmarks import changing, cost, dubbing, memory, pace, reading, sound, spending, streaming, translating
+from benchmarks import (
+    changing,
+    cost,
+    dubbing,
+    memory,
+    pace,
+    quality,
+    reading,
+    sound,
+    spending,
+    streaming,
+    translating,
+)
 from benchmarks.lab import BrokenRowError, Lab
 from benchmarks.report import HEADER, Figure, machine, remarks, table_line
 
@@ -22,6 +34,7 @@ ROWS = {
     **streaming.ROWS,
     **reading.ROWS,
     **spending.ROWS,
+    **quality.ROWS,
 }
 ORDER = (
     "U15",
@@ -46,6 +59,8 @@ ORDER = (
     "S5",
     "L1",
     "Q1",
+    "Q2",
+    "QF",
 )
 
 

@@ -1,23 +1,312 @@
-"""Measure the quality of the clips of runs, and grade them."""
+"""Measure the quality of the clips of runs, and grade each row."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from speechframe.audio import codec
+from speechframe.audio.clip_measures import BANDS_HZ, ClipMeasures, measure_clip
+from speechframe.batch.progress import open_bar
+from speechframe.errors import AudioError, ExportError
+from speechframe.exports.chosen_rows import index_rows, open_runs, read_rows
+from speechframe.exports.clips import map_on_all_cores
+from speechframe.exports.grades import (
+    BAD,
+    COMPARISONS,
+    ENOUGH_CLIPS,
+    GOOD,
+    LANGUAGES_BY_CHARACTER,
+    TRUSTED_LANGUAGES,
+    compare_with_voices,
+    grade_rows,
+)
+from speechframe.spec.locales import display_name, language_of
+from speechframe.spec.speech import Format, GenerateRequest
+from speechframe.spec.texts import Pause, split_pauses, strip_pauses
+from speechframe.store.journal import loads
 from speechframe.store.reader import StoredRun
+from speechframe.store.rows import OUR_ROW_ID, Selection
+from speechframe.store.schema import AUDIO, CACHED, DONE, FINISHED, REQUEST
+from speechframe.writing.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_FACTS = (
+    *(OUR_ROW_ID, "status", "error_message", "sha256", "audio_seconds"),
+    *("voice_id", "locale", "text", "transcription"),
+)
+_AUDIO_FACTS = (AUDIO, "format", "sample_rate", "channels", "sha256")
+NUMBERS = tuple(each.name for each in fields(ClipMeasures) if each.name != "spectrum_db")
+"""Measures of a clip that are numbers."""
+_PROSODY = tuple(GenerateRequest.wire_names()[name] for name in ("style", "rate", "pitch", "audio_duration"))
+"""Fields of a request that change how a voice sounds. Clips compare only if these are equal."""
+_WORD_ERRORS = ("wer", "cer", "word_error", "word_error_remark")
+_FIRST = ("voice_id", "locale", "grade", "reasons", "advice")
 
-def quality(runs: Any) -> "pd.DataFrame":
-    raise NotImplementedError
+
+def quality(runs: Any, *, transcripts: Any = None, progress: bool = True) -> "pd.DataFrame":
+    """Return measures, a grade and its reasons for each row of runs.
+
+    A clip is compared with the other clips of its voice in these runs, so give all runs of a dataset at
+    once. All cores work.
+
+    Parameters
+    ----------
+    runs
+        A run with audio, or a list of such runs.
+    transcripts
+        The run of :func:`transcribe` over the run, with a reference. For a list of runs, a list with one for
+        each. Its word error counts only in languages in which the recogniser can be trusted.
+    progress
+        False shows no progress bar.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each row of the runs, by ``row_id``, or by ``run_id`` and ``row_id`` for a list of runs.
+
+        - ``grade`` (``good``, ``check`` or ``bad``), ``reasons`` (a list) and ``advice``
+        - ``audio_seconds``, ``loudness_lufs``, ``true_peak_dbtp``, ``clipped_fraction``, ``silence_start_s``,
+          ``silence_end_s``, ``silence_inside_s``, ``end_db``, ``snr_db`` and ``bandwidth_hz``, as measured.
+          ``end_db`` is the level of the last 20 ms and ``snr_db`` that of the noise, relative to the speech.
+          ``bandwidth_hz`` is the highest frequency with sound.
+        - ``characters_per_second``, letters without silence at the ends. NaN for texts with digits.
+        - ``voice_clips``, the number of clips of the voice, and ``loudness_vs_voice_lu``,
+          ``silence_vs_voice_s``, ``pace_vs_voice``, ``end_vs_voice`` and ``rate_vs_voice``, the differences
+          from them. If the voice has fewer than 12 clips, they are NaN, except the difference of the
+          silence, which is then that to a usual sentence pause.
+        - with `transcripts`: ``wer``, ``cer``, ``word_error`` (the one that counts) and ``word_error_remark``
+
+    Raises
+    ------
+    ExportError
+        A value is not a run with audio, or `transcripts` do not fit.
+
+    Examples
+    --------
+    >>> import speechframe as spf
+    >>> found = spf.quality(run)  # doctest: +SKIP
+    >>> spf.resume(run, redo=list(found.index[found["grade"] == "bad"]))  # doctest: +SKIP
+    """
+    frame = measure_runs(open_runs(runs), transcripts=transcripts, progress=progress)
+    return index_rows(runs, frame.reset_index())
 
 
 def measure_runs(
-    runs: Sequence[StoredRun], *, progress: bool, is_cancelled: Callable[[], bool]
+    runs: Sequence[StoredRun],
+    *,
+    transcripts: Any = None,
+    progress: bool = True,
+    is_cancelled: Callable[[], bool] = lambda: False,
 ) -> "pd.DataFrame":
-    raise NotImplementedError
+    """Return the frame of :func:`quality` by run id and row id. Raise ExportError once it is cancelled."""
+    import pandas as pd
+
+    frame = pd.DataFrame([row for run in runs for row in _read_rows_of(run)])
+    errors = _read_word_errors(transcripts, runs)  # before the long work, because it may raise
+    measured = _measure_clips(runs, frame, is_cancelled, is_shown=progress)
+    if errors is not None:
+        columns = zip(*map(errors, frame.itertuples()), strict=True)
+        frame = frame.assign(**dict(zip(_WORD_ERRORS, columns, strict=True)))
+    return grade_clips(frame, *measured)
+
+
+def grade_clips(
+    frame: "pd.DataFrame",
+    numbers: NDArray[np.float64],
+    spectra_db: NDArray[np.float16],
+    places: NDArray[np.intp],
+) -> "pd.DataFrame":
+    """Return the frame of :func:`quality` from facts of rows, measures of clips, and each row's clip."""
+    for column, name in enumerate(NUMBERS):
+        frame[name] = numbers[places, column]
+    silence_s = frame["silence_start_s"] + frame["silence_end_s"] + frame["pauses_s"]
+    frame["characters_per_second"] = frame["letters"] / (frame["audio_seconds"] - silence_s).clip(lower=0.05)
+    frame["log_pace"] = np.log(frame["characters_per_second"])
+    compare_with_voices(frame, spectra_db, places)
+    grades, reasons = grade_rows(frame)
+    problems = frame["problem"].tolist()
+    frame["grade"] = [BAD if problem else grade for problem, grade in zip(problems, grades, strict=True)]
+    frame["reasons"] = [[p] if p else why for p, why in zip(problems, reasons, strict=True)]
+    frame["advice"] = list(map(_advise, frame["grade"], frame["status"], frame["varies"]))
+    words = [name for name in _WORD_ERRORS if name in frame]
+    return frame.set_index(["run_id", "row_id"])[
+        [*_FIRST, *NUMBERS, "characters_per_second", *COMPARISONS, *words]
+    ]
+
+
+def _read_rows_of(run: StoredRun) -> Iterator[dict[str, Any]]:
+    """Yield facts of each row: its text in numbers, its voice, and why it has no clip."""
+    stored = {*run.record_schema.names, OUR_ROW_ID}
+    rows = read_rows(run, [name for name in _FACTS if name in stored])
+    for row, (varies, prosody) in zip(rows, _read_requests(run), strict=True):
+        has_clip = row["status"] in FINISHED and row["sha256"] and row["audio_seconds"]
+        why = f": {row['error_message']}" if row["error_message"] else ""
+        voice, locale = row.get("voice_id") or "", row.get("locale") or ""
+        yield {
+            "run_id": run.run_id,
+            "row_id": row[OUR_ROW_ID],
+            "voice_id": voice,
+            "locale": locale,
+            "voice": f"{voice} {locale} {prosody}",
+            "sha256": row["sha256"] if has_clip else None,
+            "status": row["status"],
+            "varies": varies,
+            "problem": "" if has_clip else f"it has no audio: it is {row['status']}{why}",
+            **measure_text(row.get("text") or row.get("transcription") or ""),
+        }
+
+
+def _read_requests(run: StoredRun) -> Iterator[tuple[bool, str]]:
+    """Yield whether another take of a row would differ, and the fields that change how its voice sounds."""
+    table = run.manifest.table.file
+    with pq.ParquetFile(run.folder.source(table)) as file:
+        for batch in file.iter_batches(columns=[REQUEST]):
+            for request in batch.column(0).to_pylist():
+                known, _, body = (request or b"").partition(b"\n")
+                fields_ = loads(body) if body.startswith(b"{") else {}
+                prosody = [str(fields_[name]) if fields_.get(name) else "" for name in _PROSODY]
+                yield bool(known and loads(known)[1]), " ".join(prosody)
+
+
+def measure_text(text: str) -> dict[str, float]:
+    """Return the letters of a text, and the sum and the longest of its pause markers in seconds.
+
+    The letters are NaN if the text has digits, because nobody knows how many letters are spoken for them.
+    """
+    pauses = [piece.seconds for piece in split_pauses(text) if isinstance(piece, Pause)]
+    plain = strip_pauses(text)
+    letters = math.nan if any(map(str.isdigit, plain)) else sum(map(str.isalpha, plain)) or math.nan
+    return {"letters": letters, "pauses_s": sum(pauses), "marker_s": max(pauses, default=0.0)}
+
+
+def _measure_clips(
+    runs: Sequence[StoredRun], frame: "pd.DataFrame", is_cancelled: Callable[[], bool], *, is_shown: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float16], NDArray[np.intp]]:
+    """Return the measures and the spectrum of each different clip, and the place of each row's clip in them.
+
+    The last place stands for rows without a clip.
+    """
+    has_clip = frame["sha256"].notna()
+    is_wanted = has_clip & ~frame.duplicated("sha256")
+    place_of = {sha256: place for place, sha256 in enumerate(frame.loc[is_wanted, "sha256"])}
+    numbers = np.full((len(place_of) + 1, len(NUMBERS)), np.nan)
+    spectra_db = np.full((len(place_of) + 1, len(BANDS_HZ)), np.nan, np.float16)
+    problems: dict[str, str] = {}
+    bar = open_bar(len(place_of), "quality", "clip", is_shown=is_shown)
+    try:
+        for sha256, measures in map_on_all_cores(_measure, _read_clips(runs, frame, is_wanted)):
+            if is_cancelled():
+                raise ExportError("the measurement of quality was stopped")
+            if isinstance(measures, ClipMeasures):
+                numbers[place_of[sha256]] = [getattr(measures, name) for name in NUMBERS]
+                spectra_db[place_of[sha256]] = measures.spectrum_db
+            else:
+                problems[sha256] = f"its audio cannot be decoded: {measures}"
+            bar.update()
+    finally:
+        bar.close()
+    frame["problem"] = frame["sha256"].map(problems).fillna(frame["problem"])
+    return numbers, spectra_db, frame["sha256"].map(place_of).fillna(len(place_of)).to_numpy(np.intp)
+
+
+def _read_clips(
+    runs: Sequence[StoredRun], frame: "pd.DataFrame", is_wanted: "pd.Series"
+) -> Iterator[dict[str, Any]]:
+    for run in runs:
+        names = {name: run.name_of(name) for name in _AUDIO_FACTS if name in run.record_schema.names}
+        places = np.flatnonzero(is_wanted[frame["run_id"] == run.run_id]).tolist()
+        for batch in Selection(run, places).batches(list(names.values())):
+            for number in range(batch.num_rows):
+                yield {ours: batch.column(name)[number].as_py() for ours, name in names.items()}
+
+
+def _measure(clip: Mapping[str, Any]) -> tuple[str, ClipMeasures | AudioError]:
+    """Return the measures of a clip, or the reason why it cannot be decoded, by its SHA-256."""
+    try:
+        audio = codec.decode(
+            (clip[AUDIO] or {}).get("bytes") or b"",
+            format=Format(clip["format"]),
+            sample_rate_hz=clip["sample_rate"],
+            channels=clip.get("channels") or 1,
+        )
+        return clip["sha256"], measure_clip(audio.samples, audio.sample_rate_hz)
+    except AudioError as error:
+        return clip["sha256"], error
+
+
+def _read_word_errors(transcripts: Any, runs: Sequence[StoredRun]) -> Callable[[Any], tuple[Any, ...]] | None:
+    """Return a function from a row of the frame to its values of ``_WORD_ERRORS``, or None."""
+    if transcripts is None:
+        return None
+    given = list(transcripts) if isinstance(transcripts, (list, tuple)) else [transcripts]
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    for run, one in zip(runs, given if len(given) == len(runs) else (), strict=False):
+        table = one.to_pandas() if isinstance(one, StoredRun) else one
+        if missing := {"row_id", "wer", "cer"} - {*getattr(table, "columns", ())}:
+            raise ExportError(
+                f"transcripts= has no column {min(missing)!r}: give the run of transcribe(run, ...)"
+            )
+        rows = zip(table["row_id"], table["wer"], table["cer"], strict=True)
+        found |= {(run.run_id, str(row_id)): (wer, cer) for row_id, wer, cer in rows}
+    if not found:
+        raise ExportError(
+            f"transcripts= must have {counted(len(runs), 'run')} of transcribe(), one for each run"
+        )
+
+    def describe(row: Any) -> tuple[Any, ...]:
+        wer, cer = found.get((row.run_id, row.row_id), (math.nan, math.nan))
+        language = language_of(row.locale) if row.locale else ""
+        counts = cer if language in LANGUAGES_BY_CHARACTER else wer
+        if language not in TRUSTED_LANGUAGES:
+            name = display_name(language) if language else "an unknown language"
+            return wer, cer, math.nan, f"does not count: the recogniser cannot be trusted in {name}"
+        return (
+            wer,
+            cer,
+            counts,
+            "" if not math.isnan(counts) else "the row has no transcript with a reference",
+        )
+
+    return describe
+
+
+def _advise(grade: str, status: str, varies: object) -> str:
+    if status not in FINISHED:
+        return "resume(run) makes the row, unless it is invalid"
+    if grade == GOOD:
+        return ""
+    if grade != BAD:
+        return "listen to the clip"
+    if status in {DONE, CACHED} and not varies:
+        return "another take would be identical: use another voice or another text"
+    return "resume(run, redo=[row_id]) makes another take"
 
 
 def describe_quality(measured: "pd.DataFrame") -> tuple[str, ...]:
-    raise NotImplementedError
+    """Return sentences on a frame of :func:`quality`, for the card of a dataset."""
+    grades, clips = measured["grade"].value_counts(), measured.dropna(subset="loudness_lufs")
+    numbers = ", ".join(f"{grades.get(grade, 0):,} {grade}" for grade in ("good", "check", "bad"))
+    sentences = [f"Quality of {counted(len(measured), 'row')}: {numbers}."]
+    if len(clips):
+        low, middle, high = clips["loudness_lufs"].quantile([0.05, 0.5, 0.95])
+        sentences += [
+            f"Loudness: {middle:.1f} LUFS in the middle, 90 % of clips from {low:.1f} to {high:.1f} LUFS.",
+            f"Highest true peak: {clips['true_peak_dbtp'].max():.1f} dBTP.",
+            f"Native bandwidth: {clips['bandwidth_hz'].median() / 1000:.1f} kHz in the middle.",
+        ]
+    if few := int((clips["voice_clips"] < ENOUGH_CLIPS).sum()):
+        sentences.append(
+            f"{counted(few, 'clip')} could not be compared with others: a voice needs {ENOUGH_CLIPS} clips."
+        )
+    if "word_error" in measured and measured["word_error"].notna().any():
+        share = measured["word_error"].mean()
+        counted_rows = counted(int(measured["word_error"].notna().sum()), "clip")
+        sentences.append(f"Word error of a recogniser: {share:.1%} over {counted_rows}.")
+    return tuple(sentences)
