@@ -6,6 +6,7 @@ the other texts in the other voices. Each clip is damaged once, while nine tenth
 
 import csv
 import io
+import os
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -197,8 +198,8 @@ def q2(lab: Lab) -> Iterator[Figure]:
     what = "processor time of quality for a second of audio"
     shares = [mine.cpu_s / alone.cpu_s for mine, alone in rounds]
     yield Figure.of("Q2", what, shares, "x", target, "soundfile, pyloudnorm and soxr in a loop")
-    cores = [mine.cpu_s / mine.wall_s for mine, _ in rounds]
-    yield Figure.of("Q2", "cores that quality used", cores, "count", None, "all cores")
+    busy = [mine.cpu_s / mine.wall_s / (os.cpu_count() or 1) for mine, _ in rounds]
+    yield Figure.of("Q2", "share of all cores that quality kept busy", busy, "share", None, "an idle machine")
 
 
 ROWS = {"QF": qf, "Q2": q2}

@@ -109,6 +109,8 @@ def measure_runs(
     import pandas as pd
 
     frame = pd.DataFrame([row for run in runs for row in _read_rows_of(run)])
+    if frame.empty:
+        raise ExportError("no row can be measured: the runs are empty")
     errors = _read_word_errors(transcripts, runs)  # before the long work, because it may raise
     measured = _measure_clips(runs, frame, is_cancelled, is_shown=progress)
     if errors is not None:
@@ -198,22 +200,26 @@ def _measure_clips(
     place_of = {sha256: place for place, sha256 in enumerate(frame.loc[is_wanted, "sha256"])}
     numbers = np.full((len(place_of) + 1, len(NUMBERS)), np.nan)
     spectra_db = np.full((len(place_of) + 1, len(BANDS_HZ)), np.nan, np.float16)
-    problems: dict[str, str] = {}
+    problems = dict.fromkeys(place_of, "its audio changed while the run was measured: measure the run again")
     bar = open_bar(len(place_of), "quality", "clip", is_shown=is_shown)
     try:
         for sha256, measures in map_on_all_cores(_measure, _read_clips(runs, frame, is_wanted)):
             if is_cancelled():
                 raise ExportError("the measurement of quality was stopped")
-            if isinstance(measures, ClipMeasures):
-                numbers[place_of[sha256]] = [getattr(measures, name) for name in NUMBERS]
-                spectra_db[place_of[sha256]] = measures.spectrum_db
-            else:
+            place = place_of.get(sha256)
+            if isinstance(measures, AudioError):
                 problems[sha256] = f"its audio cannot be decoded: {measures}"
+            elif place is not None:
+                numbers[place] = [getattr(measures, name) for name in NUMBERS]
+                spectra_db[place] = measures.spectrum_db
+                problems.pop(sha256)
             bar.update()
     finally:
         bar.close()
-    frame["problem"] = frame["sha256"].map(problems).fillna(frame["problem"])
-    return numbers, spectra_db, frame["sha256"].map(place_of).fillna(len(place_of)).to_numpy(np.intp)
+    rows = list(zip(frame["sha256"], frame["problem"], strict=True))
+    frame["problem"] = [problems.get(sha256, problem) for sha256, problem in rows]
+    places = np.array([place_of.get(sha256, len(place_of)) for sha256, _ in rows], np.intp)
+    return numbers, spectra_db, places
 
 
 def _read_clips(
@@ -232,8 +238,8 @@ def _measure(clip: Mapping[str, Any]) -> tuple[str, ClipMeasures | AudioError]:
     try:
         audio = codec.decode(
             (clip[AUDIO] or {}).get("bytes") or b"",
-            format=Format(clip["format"]),
-            sample_rate_hz=clip["sample_rate"],
+            format=Format(clip["format"]) if clip.get("format") else None,
+            sample_rate_hz=clip.get("sample_rate"),
             channels=clip.get("channels") or 1,
         )
         return clip["sha256"], measure_clip(audio.samples, audio.sample_rate_hz)
