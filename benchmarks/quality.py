@@ -146,7 +146,7 @@ def qf(lab: Lab) -> Iterator[Figure]:
                 "QF", f"of {seen[kind]} {name}", [share], "%", None, "the fault, made with a seed"
             )
         wrong = 100 * found[0] / seen[0]
-        what = f"false alarms of {seen[0]} untouched, {of}"
+        what = f"false alarms of {damaged} untouched, {of}"
         yield Figure.of("QF", what, [wrong], "%", most, "the clips as they were spoken")
 
 

@@ -1,4 +1,4 @@
-"""Quality: real clips, some of them damaged, in runs whose takes and clips the test chooses."""
+"""Real clips, some of them damaged, in runs of which the test chooses each take."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ LINES = [row["text"] for row in read_csv("clarity_lines.csv") if row["locale"] =
 
 
 class Replay(spf.Backend):
-    """Answers each text with the clip of its take, and says what another take would be."""
+    """Answers each text with the clip of its take."""
 
     operation = "replay"
     columns = pa.schema(
@@ -117,7 +117,7 @@ def replay(tmp_path):
 
 @pytest.fixture
 def with_faults(spoken):
-    """Return the takes of each line: the first take of five lines is damaged. Also the fault by row id."""
+    """Return the takes of each line, and the fault by row id. The first take of five lines is damaged."""
     samples = [sf.read(io.BytesIO(spoken[line]), dtype="float32")[0] for line in LINES[:5]]
     faults = {
         str(place): (fault, damaged(one)[fault])

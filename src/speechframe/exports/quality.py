@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,14 +48,15 @@ NUMBERS = tuple(each.name for each in fields(ClipMeasures) if each.name != "spec
 _PROSODY = tuple(GenerateRequest.wire_names()[name] for name in ("style", "rate", "pitch", "audio_duration"))
 """Fields of a request that change how a voice sounds. Clips compare only if these are equal."""
 _WORD_ERRORS = ("wer", "cer", "word_error", "word_error_remark")
+_ROWS_AT_ONCE = 4096
 _FIRST = ("voice_id", "locale", "grade", "reasons", "advice")
 
 
 def quality(runs: Any, *, transcripts: Any = None, progress: bool = True) -> "pd.DataFrame":
     """Return measures, a grade and its reasons for each row of runs.
 
-    A clip is compared with the other clips of its voice in these runs, so give all runs of a dataset at
-    once. All cores work.
+    A clip is compared with the other clips of its voice in these runs. Give all runs of a dataset at once.
+    All cores work.
 
     Parameters
     ----------
@@ -70,18 +72,31 @@ def quality(runs: Any, *, transcripts: Any = None, progress: bool = True) -> "pd
     -------
     pandas.DataFrame
         One row for each row of the runs, by ``row_id``, or by ``run_id`` and ``row_id`` for a list of runs.
+        The columns are:
 
-        - ``grade`` (``good``, ``check`` or ``bad``), ``reasons`` (a list) and ``advice``
-        - ``audio_seconds``, ``loudness_lufs``, ``true_peak_dbtp``, ``clipped_fraction``, ``silence_start_s``,
-          ``silence_end_s``, ``silence_inside_s``, ``end_db``, ``snr_db`` and ``bandwidth_hz``, as measured.
-          ``end_db`` is the level of the last 20 ms and ``snr_db`` that of the noise, relative to the speech.
-          ``bandwidth_hz`` is the highest frequency with sound.
-        - ``characters_per_second``, letters without silence at the ends. NaN for texts with digits.
-        - ``voice_clips``, the number of clips of the voice, and ``loudness_vs_voice_lu``,
-          ``silence_vs_voice_s``, ``pace_vs_voice``, ``end_vs_voice`` and ``rate_vs_voice``, the differences
-          from them. If the voice has fewer than 12 clips, they are NaN, except the difference of the
-          silence, which is then that to a usual sentence pause.
-        - with `transcripts`: ``wer``, ``cer``, ``word_error`` (the one that counts) and ``word_error_remark``
+        ``voice_id``, ``locale``
+            Voice and language of the row.
+        ``grade``, ``reasons``, ``advice``
+            ``good``, ``check`` or ``bad``, a list of reasons, and the next step.
+        ``audio_seconds``, ``loudness_lufs``, ``true_peak_dbtp``, ``clipped_fraction``
+            Length, loudness and true peak by EBU R 128, and the share of clipped samples.
+        ``silence_start_s``, ``silence_end_s``, ``silence_inside_s``
+            Silence at both ends, and the longest silence between them.
+        ``end_db``, ``snr_db``, ``bandwidth_hz``
+            Level of the last 20 ms relative to the speech, level of the speech relative to the quietest part,
+            and the highest frequency with sound.
+        ``characters_per_second``
+            Pace in letters, without silence at the ends. NaN for texts with digits.
+        ``voice_clips``
+            Number of different clips that describe the voice.
+        ``loudness_vs_voice_lu``, ``silence_vs_voice_s``, ``rate_vs_voice``
+            Difference of loudness and of the longest silence from the voice's, and the factor by which the
+            clip sounds higher. NaN if the voice has fewer than 12 clips. The silence is then compared with a
+            pause between sentences.
+        ``silence_end_vs_voice``, ``pace_vs_voice``, ``end_vs_voice``
+            Difference from the voice in robust standard deviations. NaN if the voice has fewer than 12 clips.
+        ``wer``, ``cer``, ``word_error``, ``word_error_remark``
+            Only with `transcripts`: word and character error, the error that counts, and why no error counts.
 
     Raises
     ------
@@ -108,9 +123,12 @@ def measure_runs(
     """Return the frame of :func:`quality` by run id and row id. Raise ExportError once it is cancelled."""
     import pandas as pd
 
-    frame = pd.DataFrame([row for run in runs for row in _read_rows_of(run)])
-    if frame.empty:
-        raise ExportError("no row can be measured: the runs are empty")
+    rows = (row for run in runs for row in _read_rows_of(run))
+    # In pieces, because dicts take five times the memory of a frame.
+    pieces = [pd.DataFrame(some) for some in iter(lambda: list(islice(rows, _ROWS_AT_ONCE)), [])]
+    if not pieces:
+        raise ExportError("no row can be measured, because the runs are empty")
+    frame = pd.concat(pieces, ignore_index=True)
     errors = _read_word_errors(transcripts, runs)  # before the long work, because it may raise
     measured = _measure_clips(runs, frame, is_cancelled, is_shown=progress)
     if errors is not None:
@@ -144,7 +162,7 @@ def grade_clips(
 
 
 def _read_rows_of(run: StoredRun) -> Iterator[dict[str, Any]]:
-    """Yield facts of each row: its text in numbers, its voice, and why it has no clip."""
+    """Yield facts of each row, with the numbers of its text, and the reason if it has no clip."""
     stored = {*run.record_schema.names, OUR_ROW_ID}
     rows = read_rows(run, [name for name in _FACTS if name in stored])
     for row, (varies, prosody) in zip(rows, _read_requests(run), strict=True):
@@ -180,7 +198,7 @@ def _read_requests(run: StoredRun) -> Iterator[tuple[bool, str]]:
 def measure_text(text: str) -> dict[str, float]:
     """Return the letters of a text, and the sum and the longest of its pause markers in seconds.
 
-    The letters are NaN if the text has digits, because nobody knows how many letters are spoken for them.
+    The letters are NaN if the text has digits, because a digit may be spoken with one letter or with ten.
     """
     pauses = [piece.seconds for piece in split_pauses(text) if isinstance(piece, Pause)]
     plain = strip_pauses(text)
@@ -254,11 +272,11 @@ def _read_word_errors(transcripts: Any, runs: Sequence[StoredRun]) -> Callable[[
     given = list(transcripts) if isinstance(transcripts, (list, tuple)) else [transcripts]
     found: dict[tuple[str, str], tuple[float, float]] = {}
     for run, one in zip(runs, given if len(given) == len(runs) else (), strict=False):
-        table = one.to_pandas() if isinstance(one, StoredRun) else one
-        if missing := {"row_id", "wer", "cer"} - {*getattr(table, "columns", ())}:
+        if missing := {"row_id", "wer", "cer"} - {*getattr(one, "columns", ())}:
             raise ExportError(
                 f"transcripts= has no column {min(missing)!r}: give the run of transcribe(run, ...)"
             )
+        table = one.to_pandas(["row_id", "wer", "cer"]) if isinstance(one, StoredRun) else one
         rows = zip(table["row_id"], table["wer"], table["cer"], strict=True)
         found |= {(run.run_id, str(row_id)): (wer, cer) for row_id, wer, cer in rows}
     if not found:
