@@ -188,12 +188,12 @@ def test_word_errors_count_only_in_languages_that_the_recogniser_can_be_trusted_
     assert found["grade"].tolist() == ["good", "bad", "good", "good", "good"]
     assert found["reasons"].iloc[1] == ["its word error is 60%"]
     assert found["word_error"].fillna(-1).tolist() == [0.0, 0.6, 0.1, -1, -1]
-    assert found["word_error_remark"].iloc[3] == "does not count: the recogniser cannot be trusted in German"
+    assert found["word_error_remark"].iloc[3] == "does not count: the recogniser cannot be trusted in de-DE"
     assert "no transcript" in found["word_error_remark"].iloc[4]
     with pytest.raises(spf.ExportError, match="one for each run"):
         spf.quality([run, replay({LINES[0]: [spoken[LINES[0]]]})[0]], transcripts=transcripts, progress=False)
-    with pytest.raises(spf.ExportError, match="no column 'cer'"):
-        spf.quality(run, transcripts=transcripts.drop(columns="cer"), progress=False)
+    with pytest.raises(spf.StoreError, match="no column 'wer'"):
+        spf.quality(run, transcripts=run, progress=False)
 
 
 def test_the_trusted_languages_are_those_of_the_table_of_clarity():

@@ -72,26 +72,28 @@ LIMITS: Sequence[Limit] = (
     Limit("clipped_fraction", 0.0001, 0.0003, "{:.2%} of its samples are clipped", "as for answers of a run"),
     Limit("silence_start_s", 0.5, 1.5, "it begins with {:.2f} s of silence", "longer than a breath"),
     Limit("silence_end_s", 0.8, 2.0, "it ends with {:.2f} s of silence", "voices end more slowly"),
-    Limit(
-        "silence_vs_voice_s", 0.15, 0.4, "its silence inside is {:.2f} s longer than its voice's", "fitted"
-    ),
+    Limit("silence_vs_voice_s", 0.15, 0.4, "its silence inside is {:.2f} s longer than usual", "fitted"),
     Limit("pace_vs_voice", -4.5, -7, _PACE, "as for answers of a run; fitted"),
     Limit("pace_vs_voice", 4.5, 7, _PACE, "the same, faster than the voice"),
     Limit("end_vs_voice", 4.5, 7, "it is cut off: its end is {:.0f} deviations too loud", "fitted"),
     Limit("silence_end_vs_voice", 4.5, _NEVER, "it may be cut off in a pause ({:.0f} deviations)", "fitted"),
-    Limit(
-        "snr_db", 15, 8, "its noise is {:.0f} dB below its speech", "clean clips have 20 dB or more; fitted"
-    ),
+    Limit("snr_db", 15, 8, "its noise is {:.0f} dB below its speech", "clean clips have 20 dB; fitted"),
     Limit("rate_vs_voice", 1.05, 1.08, _RATE, "fitted; 24 for 22.05 kHz gives 1.09"),
     Limit("rate_vs_voice", 0.95, 0.925, _RATE, "fitted; 22.05 for 24 kHz gives 0.92"),
     Limit("word_error", 0.2, 0.5, "its word error is {:.0%}", "two and five times a trusted voice's"),
 )
 """All limits. ``_vs_voice`` compares with the median over the voice's clips. Deviations are robust standard
-deviations (1.4826 times the median absolute deviation), but at least those of :data:`LEAST_DEVIATIONS`."""
+deviations (1.4826 times the median absolute deviation), but at least those of :data:`DEVIATIONS`."""
 
-LEAST_DEVIATIONS: Mapping[str, float] = MappingProxyType({"pace": 0.07, "end_db": 5.0, "silence_end_s": 0.02})
-"""Smallest deviations, so that a voice that hardly varies does not make small differences look large. Pace is
-the logarithm of characters a second."""
+DEVIATIONS: Mapping[str, tuple[str, float]] = MappingProxyType(
+    {
+        "pace_vs_voice": ("log_pace", 0.07),
+        "end_vs_voice": ("end_db", 5.0),
+        "silence_end_vs_voice": ("silence_end_s", 0.02),
+    }
+)
+"""Measure of each difference in deviations, and the smallest deviation. So small differences do not look
+large in a voice that hardly varies. Pace is the logarithm of characters a second."""
 
 _SHIFTS = np.arange(-32, 33)
 """Shifts of a spectrum that are tried, in bands. They reach beyond the double and the half sample rate."""
@@ -122,8 +124,7 @@ def compare_with_voices(
     added = {name: np.full(len(frame), np.nan) for name in COMPARISONS}
     added["silence_vs_voice_s"] = inside - _LONGEST_USUAL_SILENCE_S
     is_first = ~frame.duplicated(["voice", "sha256"]).to_numpy() & frame["loudness_lufs"].notna().to_numpy()
-    names = ("loudness_lufs", "log_pace", "end_db", "silence_end_s")
-    loudness, pace, end, silence_end = (frame[name].to_numpy() for name in names)
+    loudness = frame["loudness_lufs"].to_numpy()
     for found in frame.groupby("voice").indices.values():
         places = np.asarray(found, np.intp)
         own = places[is_first[places]]
@@ -132,22 +133,17 @@ def compare_with_voices(
             continue
         added["loudness_vs_voice_lu"][places] = loudness[places] - np.median(loudness[own])
         added["silence_vs_voice_s"][places] = inside[places] - np.quantile(inside[own], _USUAL_SILENCE)
-        added["end_vs_voice"][places] = _deviate(end, own, places, LEAST_DEVIATIONS["end_db"])
-        added["silence_end_vs_voice"][places] = _deviate(
-            silence_end, own, places, LEAST_DEVIATIONS["silence_end_s"]
-        )
-        if len(paced := own[~np.isnan(pace[own])]) >= ENOUGH_CLIPS:
-            added["pace_vs_voice"][places] = _deviate(pace, paced, places, LEAST_DEVIATIONS["pace"])
         some = own[:: -(-len(own) // _REFERENCE_CLIPS)]
         added["rate_vs_voice"][places] = _compare_rates(spectra_db, clips[some], clips[places])
+        for name, (source, least) in DEVIATIONS.items():
+            values = frame[source].to_numpy()
+            known = values[own][~np.isnan(values[own])]
+            if len(known) >= ENOUGH_CLIPS:
+                distance = values[places] - np.median(known)
+                deviation = _MAD_TO_DEVIATION * np.median(np.abs(known - np.median(known)))
+                added[name][places] = distance / max(deviation, least)
     for name, values in added.items():
         frame[name] = values
-
-
-def _deviate(values: Array, own: NDArray[np.intp], places: NDArray[np.intp], least: float) -> Array:
-    middle = np.median(values[own])
-    deviation = _MAD_TO_DEVIATION * np.median(np.abs(values[own] - middle))
-    return np.asarray((values[places] - middle) / max(deviation, least))
 
 
 def _compare_rates(spectra_db: NDArray[np.float16], own: NDArray[np.intp], places: NDArray[np.intp]) -> Array:
@@ -161,11 +157,9 @@ def _compare_rates(spectra_db: NDArray[np.float16], own: NDArray[np.intp], place
     is_usual = np.isnan(some).mean(axis=0) <= 0.5  # noqa: PLR2004 - a rate that most clips have
     reference = np.full(size, np.nan)
     reference[is_usual] = np.nanmedian(some[:, is_usual], axis=0)
-    sources = np.arange(size) - _SHIFTS[:, None]
-    is_known = (sources >= 0) & (sources < size)
-    shifted = np.where(is_known, reference[sources.clip(0, size - 1)], np.nan)
-    is_known = ~np.isnan(shifted)
-    known, shifted = is_known.T.astype(np.float64), np.nan_to_num(shifted).T.astype(np.float64)
+    sources = np.arange(size)[:, None] - _SHIFTS
+    shifted = np.where((sources >= 0) & (sources < size), reference[sources.clip(0, size - 1)], np.nan)
+    known, shifted = (~np.isnan(shifted)).astype(np.float64), np.nan_to_num(shifted)
     factors = []
     for first in range(0, len(places), _AT_ONCE):
         spectra = spectra_db[places[first : first + _AT_ONCE]].astype(np.float64)
@@ -180,10 +174,10 @@ def _compare_rates(spectra_db: NDArray[np.float16], own: NDArray[np.intp], place
     return np.concatenate(factors)
 
 
-def grade_rows(frame: "pd.DataFrame") -> tuple[list[str], list[list[str]]]:
-    """Return the grade of each row of a frame of measures, and its reasons in the order of :data:`LIMITS`."""
-    reasons: list[list[str]] = [[] for _ in range(len(frame))]
-    worst = np.zeros(len(frame), int)
+def grade_rows(frame: "pd.DataFrame") -> None:
+    """Add the columns ``grade`` and ``reasons``. A row with a ``problem`` is bad."""
+    reasons = [[problem] if problem else [] for problem in frame["problem"]]
+    worst = np.array([2 if problem else 0 for problem in frame["problem"]])
     for limit in LIMITS:
         if limit.column not in frame:
             continue
@@ -194,4 +188,4 @@ def grade_rows(frame: "pd.DataFrame") -> tuple[list[str], list[list[str]]]:
         worst = np.maximum(worst, found)
         for place in np.flatnonzero(found):
             reasons[place].append(limit.words.format(values[place]))
-    return [(GOOD, CHECK, BAD)[number] for number in worst], reasons
+    frame["grade"], frame["reasons"] = np.array((GOOD, CHECK, BAD), object)[worst], reasons

@@ -18,6 +18,7 @@ from speechframe.exports.chosen_rows import index_rows, open_runs, read_rows
 from speechframe.exports.clips import map_on_all_cores
 from speechframe.exports.grades import (
     BAD,
+    CHECK,
     COMPARISONS,
     ENOUGH_CLIPS,
     GOOD,
@@ -26,7 +27,6 @@ from speechframe.exports.grades import (
     compare_with_voices,
     grade_rows,
 )
-from speechframe.spec.locales import display_name, language_of
 from speechframe.spec.speech import Format, GenerateRequest
 from speechframe.spec.texts import Pause, split_pauses, strip_pauses
 from speechframe.store.journal import loads
@@ -129,12 +129,9 @@ def measure_runs(
     if not pieces:
         raise ExportError("no row can be measured, because the runs are empty")
     frame = pd.concat(pieces, ignore_index=True)
-    errors = _read_word_errors(transcripts, runs)  # before the long work, because it may raise
-    measured = _measure_clips(runs, frame, is_cancelled, is_shown=progress)
-    if errors is not None:
-        columns = zip(*map(errors, frame.itertuples()), strict=True)
-        frame = frame.assign(**dict(zip(_WORD_ERRORS, columns, strict=True)))
-    return grade_clips(frame, *measured)
+    if transcripts is not None:
+        frame = _add_word_errors(frame, transcripts, runs)
+    return grade_clips(frame, *_measure_clips(runs, frame, is_cancelled, is_shown=progress))
 
 
 def grade_clips(
@@ -150,15 +147,10 @@ def grade_clips(
     frame["characters_per_second"] = frame["letters"] / (frame["audio_seconds"] - silence_s).clip(lower=0.05)
     frame["log_pace"] = np.log(frame["characters_per_second"])
     compare_with_voices(frame, spectra_db, places)
-    grades, reasons = grade_rows(frame)
-    problems = frame["problem"].tolist()
-    frame["grade"] = [BAD if problem else grade for problem, grade in zip(problems, grades, strict=True)]
-    frame["reasons"] = [[p] if p else why for p, why in zip(problems, reasons, strict=True)]
+    grade_rows(frame)
     frame["advice"] = list(map(_advise, frame["grade"], frame["status"], frame["varies"]))
-    words = [name for name in _WORD_ERRORS if name in frame]
-    return frame.set_index(["run_id", "row_id"])[
-        [*_FIRST, *NUMBERS, "characters_per_second", *COMPARISONS, *words]
-    ]
+    columns = [*_FIRST, *NUMBERS, "characters_per_second", *COMPARISONS, *_WORD_ERRORS]
+    return frame.set_index(["run_id", "row_id"])[[name for name in columns if name in frame]]
 
 
 def _read_rows_of(run: StoredRun) -> Iterator[dict[str, Any]]:
@@ -213,30 +205,29 @@ def _measure_clips(
 
     The last place stands for rows without a clip.
     """
-    has_clip = frame["sha256"].notna()
-    is_wanted = has_clip & ~frame.duplicated("sha256")
-    place_of = {sha256: place for place, sha256 in enumerate(frame.loc[is_wanted, "sha256"])}
-    numbers = np.full((len(place_of) + 1, len(NUMBERS)), np.nan)
-    spectra_db = np.full((len(place_of) + 1, len(BANDS_HZ)), np.nan, np.float16)
-    problems = dict.fromkeys(place_of, "its audio changed while the run was measured: measure the run again")
+    import pandas as pd
+
+    places, hashes = pd.factorize(frame["sha256"])  # -1 for rows without a clip
+    place_of = {sha256: place for place, sha256 in enumerate(hashes)}
+    is_wanted = ~frame.duplicated("sha256") & (places >= 0)
+    numbers = np.full((len(hashes) + 1, len(NUMBERS)), np.nan)
+    spectra_db = np.full((len(hashes) + 1, len(BANDS_HZ)), np.nan, np.float16)
+    problems = np.full(len(hashes) + 1, "its audio changed while the run was measured: measure again", object)
     bar = open_bar(len(place_of), "quality", "clip", is_shown=is_shown)
     try:
         for sha256, measures in map_on_all_cores(_measure, _read_clips(runs, frame, is_wanted)):
             if is_cancelled():
                 raise ExportError("the measurement of quality was stopped")
-            place = place_of.get(sha256)
-            if isinstance(measures, AudioError):
-                problems[sha256] = f"its audio cannot be decoded: {measures}"
-            elif place is not None:
+            if (place := place_of.get(sha256)) is None:
+                continue
+            problems[place] = f"its audio cannot be decoded: {measures}"
+            if isinstance(measures, ClipMeasures):
                 numbers[place] = [getattr(measures, name) for name in NUMBERS]
-                spectra_db[place] = measures.spectrum_db
-                problems.pop(sha256)
+                spectra_db[place], problems[place] = measures.spectrum_db, ""
             bar.update()
     finally:
         bar.close()
-    rows = list(zip(frame["sha256"], frame["problem"], strict=True))
-    frame["problem"] = [problems.get(sha256, problem) for sha256, problem in rows]
-    places = np.array([place_of.get(sha256, len(place_of)) for sha256, _ in rows], np.intp)
+    frame["problem"] = np.where(places < 0, frame["problem"], problems[places])
     return numbers, spectra_db, places
 
 
@@ -265,40 +256,25 @@ def _measure(clip: Mapping[str, Any]) -> tuple[str, ClipMeasures | AudioError]:
         return clip["sha256"], error
 
 
-def _read_word_errors(transcripts: Any, runs: Sequence[StoredRun]) -> Callable[[Any], tuple[Any, ...]] | None:
-    """Return a function from a row of the frame to its values of ``_WORD_ERRORS``, or None."""
-    if transcripts is None:
-        return None
-    given = list(transcripts) if isinstance(transcripts, (list, tuple)) else [transcripts]
-    found: dict[tuple[str, str], tuple[float, float]] = {}
-    for run, one in zip(runs, given if len(given) == len(runs) else (), strict=False):
-        if missing := {"row_id", "wer", "cer"} - {*getattr(one, "columns", ())}:
-            raise ExportError(
-                f"transcripts= has no column {min(missing)!r}: give the run of transcribe(run, ...)"
-            )
-        table = one.to_pandas(["row_id", "wer", "cer"]) if isinstance(one, StoredRun) else one
-        rows = zip(table["row_id"], table["wer"], table["cer"], strict=True)
-        found |= {(run.run_id, str(row_id)): (wer, cer) for row_id, wer, cer in rows}
-    if not found:
-        raise ExportError(
-            f"transcripts= must have {counted(len(runs), 'run')} of transcribe(), one for each run"
-        )
+def _add_word_errors(frame: "pd.DataFrame", transcripts: Any, runs: Sequence[StoredRun]) -> "pd.DataFrame":
+    """Return the frame with the columns ``_WORD_ERRORS``."""
+    import pandas as pd
 
-    def describe(row: Any) -> tuple[Any, ...]:
-        wer, cer = found.get((row.run_id, row.row_id), (math.nan, math.nan))
-        language = language_of(row.locale) if row.locale else ""
-        counts = cer if language in LANGUAGES_BY_CHARACTER else wer
-        if language not in TRUSTED_LANGUAGES:
-            name = display_name(language) if language else "an unknown language"
-            return wer, cer, math.nan, f"does not count: the recogniser cannot be trusted in {name}"
-        return (
-            wer,
-            cer,
-            counts,
-            "" if not math.isnan(counts) else "the row has no transcript with a reference",
-        )
-
-    return describe
+    given = transcripts if isinstance(transcripts, (list, tuple)) else [transcripts]
+    if len(given) != len(runs):
+        raise ExportError(f"transcripts= must have {counted(len(runs), 'run')}: give one for each run")
+    names = ["row_id", "wer", "cer"]
+    tables = [one.to_pandas(names) if isinstance(one, StoredRun) else one[names] for one in given]
+    errors = [table.assign(run_id=run.run_id) for table, run in zip(tables, runs, strict=True)]
+    frame = frame.merge(pd.concat(errors), how="left", on=["run_id", "row_id"])
+    language = frame["locale"].str.partition("-")[0]
+    counts = frame["cer"].where(language.isin(LANGUAGES_BY_CHARACTER), frame["wer"])
+    is_trusted = language.isin(TRUSTED_LANGUAGES)
+    untrusted = "does not count: the recogniser cannot be trusted in " + frame["locale"]
+    missing = pd.Series("no transcript with a reference", frame.index).where(counts.isna(), "")
+    return frame.assign(
+        word_error=counts.where(is_trusted), word_error_remark=missing.where(is_trusted, untrusted)
+    )
 
 
 def _advise(grade: str, status: str, varies: object) -> str:
@@ -316,21 +292,20 @@ def _advise(grade: str, status: str, varies: object) -> str:
 def describe_quality(measured: "pd.DataFrame") -> tuple[str, ...]:
     """Return sentences on a frame of :func:`quality`, for the card of a dataset."""
     grades, clips = measured["grade"].value_counts(), measured.dropna(subset="loudness_lufs")
-    numbers = ", ".join(f"{grades.get(grade, 0):,} {grade}" for grade in ("good", "check", "bad"))
+    numbers = ", ".join(f"{grades.get(grade, 0):,} {grade}" for grade in (GOOD, CHECK, BAD))
     sentences = [f"Quality of {counted(len(measured), 'row')}: {numbers}."]
     if len(clips):
         low, middle, high = clips["loudness_lufs"].quantile([0.05, 0.5, 0.95])
+        width, peak = clips["bandwidth_hz"].median() / 1000, clips["true_peak_dbtp"].max()
         sentences += [
-            f"Loudness: {middle:.1f} LUFS in the middle, 90 % of clips from {low:.1f} to {high:.1f} LUFS.",
-            f"Highest true peak: {clips['true_peak_dbtp'].max():.1f} dBTP.",
-            f"Native bandwidth: {clips['bandwidth_hz'].median() / 1000:.1f} kHz in the middle.",
+            f"Loudness: {middle:.1f} LUFS, 90 % of clips {low:.1f} to {high:.1f}, peak {peak:.1f} dBTP.",
+            f"Native bandwidth: {width:.1f} kHz.",
         ]
     if few := int((clips["voice_clips"] < ENOUGH_CLIPS).sum()):
         sentences.append(
-            f"{counted(few, 'clip')} could not be compared with others: a voice needs {ENOUGH_CLIPS} clips."
+            f"{counted(few, 'clip')} had too few others of the voice ({ENOUGH_CLIPS}) to compare."
         )
     if "word_error" in measured and measured["word_error"].notna().any():
-        share = measured["word_error"].mean()
-        counted_rows = counted(int(measured["word_error"].notna().sum()), "clip")
-        sentences.append(f"Word error of a recogniser: {share:.1%} over {counted_rows}.")
+        rows = counted(int(measured["word_error"].count()), "clip")
+        sentences.append(f"Word error of a recogniser: {measured['word_error'].mean():.1%} over {rows}.")
     return tuple(sentences)

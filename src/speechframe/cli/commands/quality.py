@@ -40,9 +40,7 @@ def run(options: argparse.Namespace) -> int:
         return code
     show.write("\n".join(describe_quality(found)))
     if len(odd):
-        names = ["row_id", "grade", "advice", "reasons"]
-        if len(options.runs) > 1:
-            names.insert(0, "run_id")
+        names = ["run_id", "row_id", "grade", "advice", "reasons"]
         cells = odd[names].head(_ROWS_SHOWN).itertuples(index=False)
         show.write(show.table(names, cells, width=show.terminal_width()))
     if len(odd) > _ROWS_SHOWN:
