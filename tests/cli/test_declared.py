@@ -203,6 +203,7 @@ def test_every_verb_is_a_command():
         "resume",
         "jobs",
         "runs",
+        "quality",
         "usage",
         "reconcile",
         "report",
