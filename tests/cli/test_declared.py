@@ -201,6 +201,7 @@ def test_every_verb_is_a_command():
     assert names[:4] == ["demo", "serve", "voices", "say"]
     others = [
         "resume",
+        "export",
         "jobs",
         "runs",
         "quality",

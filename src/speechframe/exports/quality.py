@@ -45,7 +45,9 @@ _FACTS = (
 _AUDIO_FACTS = (AUDIO_COLUMN, "format", "sample_rate", "channels", "sha256")
 NUMBERS = tuple(each.name for each in fields(ClipMeasures) if each.name != "spectrum_db")
 """Measures of a clip that are numbers."""
-_PROSODY = tuple(GenerateRequest.get_wire_names()[name] for name in ("style", "rate", "pitch", "audio_duration"))
+_PROSODY = tuple(
+    GenerateRequest.get_wire_names()[name] for name in ("style", "rate", "pitch", "audio_duration")
+)
 """Fields of a request that change how a voice sounds. Clips compare only if these are equal."""
 _WORD_ERRORS = ("wer", "cer", "word_error", "word_error_remark")
 _ROWS_AT_ONCE = 4096

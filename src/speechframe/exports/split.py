@@ -246,18 +246,21 @@ def draw_splits(
 
 
 def _check_strata(
-    rows: Sequence[Mapping[str, Any]],
-    members: Mapping[int, Sequence[int]],
-    strata: Sequence[str],
+    rows: Sequence[Mapping[str, Any]], members: Mapping[int, Sequence[int]], strata: Sequence[str]
 ) -> None:
-    """Raise ExportError for a column that has one value in each group, so that it cannot be spread."""
+    """Raise ExportError for a column whose values cannot be spread, because groups keep each value together.
+
+    Values with one row are too rare to be spread, so they do not count.
+    """
     for number, column in enumerate(strata):
         groups_with: dict[Any, set[int]] = defaultdict(set)
+        counts: Counter[Any] = Counter()
         for group, places in members.items():
             for place in places:
                 groups_with[rows[place]["stratum"][number]].add(group)
-        stuck = [value for value, groups in groups_with.items() if len(groups) == 1]
-        if len(stuck) == len(groups_with):
+                counts[rows[place]["stratum"][number]] += 1
+        stuck = [len(groups_with[value]) == 1 for value, count in counts.items() if count > 1]
+        if stuck and all(stuck):
             values = format_count(len(stuck), "value")
             raise ExportError(
                 f"the column {column!r} cannot be spread: each of its {values} is in one group only. "
