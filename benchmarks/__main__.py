@@ -12,6 +12,7 @@ from benchmarks import (
     changing,
     cost,
     dubbing,
+    exporting,
     memory,
     pace,
     quality,
@@ -35,6 +36,7 @@ ROWS = {
     **reading.ROWS,
     **spending.ROWS,
     **quality.ROWS,
+    **exporting.ROWS,
 }
 ROW_ORDER = (
     "U15",
@@ -61,6 +63,8 @@ ROW_ORDER = (
     "Q1",
     "Q2",
     "QF",
+    "X1",
+    "X2",
 )
 
 

@@ -129,28 +129,28 @@ def count_found(run: spf.Run) -> tuple[Counter, Counter]:
     return seen, found
 
 
-def qf(lab: Lab) -> Iterator[Figure]:
+def measure_qf(lab: Lab) -> Iterator[Figure]:
     for half in (0, 1) if lab.long else (1,):
-        with lab.folder() as folder:
+        with lab.make_folder() as folder:
             seen, found = count_found(speak(half, folder, tiny=lab.tiny))
         of = "other voices and texts" if half else "voices and texts of the fit"
         damaged = sum(seen.values()) - seen[0]
         share = 100 * (sum(found.values()) - found[0]) / damaged
         target, most = (None, None) if lab.tiny else (at_least(95), at_most(2))
-        yield Figure.of(
+        yield Figure.from_rounds(
             "QF", f"faults found of {damaged}, {of}", [share], "%", target, "five kinds of faults"
         )
         for kind, name in enumerate(FAULTS, 1):
             share = 100 * found[kind] / seen[kind] if seen[kind] else 0.0
-            yield Figure.of(
+            yield Figure.from_rounds(
                 "QF", f"of {seen[kind]} {name}", [share], "%", None, "the fault, made with a seed"
             )
         wrong = 100 * found[0] / seen[0]
         what = f"false alarms of {damaged} untouched, {of}"
-        yield Figure.of("QF", what, [wrong], "%", most, "the clips as they were spoken")
+        yield Figure.from_rounds("QF", what, [wrong], "%", most, "the clips as they were spoken")
 
 
-def ours(clock: Clock, path: str, rows: int):
+def grade_with_speechframe(clock: Clock, path: str, rows: int):
     """Grade all clips of a run."""
     run = spf.open_run(path)
     measure_clip(np.zeros(RATE_HZ, np.float32) + 0.1, RATE_HZ)
@@ -159,7 +159,7 @@ def ours(clock: Clock, path: str, rows: int):
     return {"rows": min(rows, len(graded)), "audio_s": float(graded["audio_seconds"].sum())}
 
 
-def bare(clock: Clock, path: str, rows: int):
+def measure_with_libraries(clock: Clock, path: str, rows: int):
     """Measure loudness and true peak of clips in memory, with three libraries."""
     import pyloudnorm
     import soundfile
@@ -176,8 +176,8 @@ def bare(clock: Clock, path: str, rows: int):
     return {"rows": min(rows, len(clips))}
 
 
-def q2(lab: Lab) -> Iterator[Figure]:
-    with lab.folder() as folder:
+def measure_q2(lab: Lab) -> Iterator[Figure]:
+    with lab.make_folder() as folder:
         table = make_table(0, tiny=lab.tiny)
         table = table[~table["voice"].isin(["en-US-joe", "pt-BR-helena"])]
         columns = {"text": spf.col("line"), "voice": spf.col("voice"), "locale": spf.col("locale")}
@@ -192,15 +192,20 @@ def q2(lab: Lab) -> Iterator[Figure]:
             )
         job = {"path": str(Path(folder, "run")), "rows": len(table)}
         rounds = [
-            (lab.run_child("quality.ours", **job), lab.run_child("quality.bare", **job))
+            (
+                lab.run_child("quality.grade_with_speechframe", **job),
+                lab.run_child("quality.measure_with_libraries", **job),
+            )
             for _ in range(lab.rounds)
         ]
     target = None if lab.tiny else at_most(1.3)
     what = "processor time of quality for a second of audio"
     shares = [mine.cpu_s / alone.cpu_s for mine, alone in rounds]
-    yield Figure.of("Q2", what, shares, "x", target, "soundfile, pyloudnorm and soxr in a loop")
+    yield Figure.from_rounds("Q2", what, shares, "x", target, "soundfile, pyloudnorm and soxr in a loop")
     busy = [mine.cpu_s / mine.wall_s / (os.cpu_count() or 1) for mine, _ in rounds]
-    yield Figure.of("Q2", "share of all cores that quality kept busy", busy, "share", None, "an idle machine")
+    yield Figure.from_rounds(
+        "Q2", "share of all cores that quality kept busy", busy, "share", None, "an idle machine"
+    )
 
 
-ROWS = {"QF": qf, "Q2": q2}
+ROWS = {"QF": measure_qf, "Q2": measure_q2}

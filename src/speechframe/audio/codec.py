@@ -291,6 +291,32 @@ def decode(
         return Audio(check_samples(samples[:, 0] if file.channels == 1 else samples), file.samplerate)
 
 
+def convert_container(data: bytes, source: Format, target: Format) -> bytes | None:
+    """Return a WAV or FLAC file of 16 bits in the other of these formats, with the same samples.
+
+    Return None if the samples do not have 16 bits, or if a format is another one.
+
+    Raises
+    ------
+    AudioError
+        The file is damaged or truncated, or has no samples.
+    """
+    if not {source, target} <= {Format.WAV, Format.FLAC}:
+        return None
+    with _open_file(data, source) as file:
+        if file.subtype != "PCM_16":
+            return None
+        try:
+            samples = file.read(file.frames, dtype="int16")
+        except soundfile.LibsndfileError as error:
+            raise AudioError(f"the {file.format} data is damaged or truncated") from error
+        if not len(samples) == file.frames > 0:
+            raise AudioError(f"the {file.format} file has {len(samples)} of {file.frames} frames")
+        written = io.BytesIO()
+        _write_blocks(written, [samples], file.samplerate, target, file.channels)
+        return written.getvalue()
+
+
 def inspect_audio(
     data: bytes,
     *,

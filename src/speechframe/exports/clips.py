@@ -59,8 +59,8 @@ class ExportedClip:
         words were not requested.
     voice_id, locale, speaker
         Voice and language. `speaker` is the row's column ``speaker``, or else the voice.
-    row
-        All columns of the row without its audio, as an Arrow batch of one row.
+    batch, index
+        All published columns of some rows, and the place of this row in them.
     """
 
     run_id: str
@@ -77,7 +77,13 @@ class ExportedClip:
     voice_id: str
     locale: str
     speaker: str
-    row: pa.RecordBatch
+    batch: pa.RecordBatch
+    index: int
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The published columns of the row."""
+        return {name: self.batch.column(name)[self.index].as_py() for name in self.batch.schema.names}
 
     @property
     def stem(self) -> str:
@@ -100,13 +106,14 @@ class AudioShape:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One row as it is stored: its place in the export, our columns, and the whole row."""
+    """One row as it is stored: its place in the export, our columns, and the published columns."""
 
     run_id: str
     split: str
     path: str
     facts: Mapping[str, Any]
-    row: pa.RecordBatch
+    batch: pa.RecordBatch
+    index: int
 
 
 def read_clips(chosen: Sequence[ChosenRows], shape: AudioShape, folder: str) -> Iterator[ExportedClip]:
@@ -141,13 +148,14 @@ def _read_sources(rows: ChosenRows, shape: AudioShape, folder: str) -> Iterator[
     place = 0
     for batch in Selection(run, rows.places).batches(list(dict.fromkeys([*others, *known.values()]))):
         bare = batch.select(others)
-        for number in range(batch.num_rows):
-            facts = {ours: batch.column(name)[number].as_py() for ours, name in known.items()}
-            facts["speaker"] = (
-                batch.column("speaker")[number].as_py() if "speaker" in bare.schema.names else None
-            )
+        columns = {ours: batch.column(name).to_pylist() for ours, name in known.items()}
+        columns["speaker"] = (
+            bare.column("speaker").to_pylist() if "speaker" in others else [None] * batch.num_rows
+        )
+        for index in range(batch.num_rows):
+            facts = {name: values[index] for name, values in columns.items()}
             path = f"{folder}/{rows.paths[place]}{shape.suffix}"
-            yield _Source(run.run_id, rows.splits[place], path, facts, bare.slice(number, 1))
+            yield _Source(run.run_id, rows.splits[place], path, facts, bare, index)
             place += 1
 
 
@@ -177,7 +185,8 @@ def _convert(source: _Source, shape: AudioShape) -> ExportedClip:
         voice_id=voice,
         locale=facts.get("locale") or "",
         speaker=str(facts["speaker"] or voice),
-        row=source.row,
+        batch=source.batch,
+        index=source.index,
     )
 
 
@@ -197,6 +206,10 @@ def convert_audio(
     rate = shape.sample_rate or info.sample_rate_hz
     if info.format is shape.format and rate == info.sample_rate_hz:
         return stored, info.audio_seconds, rate, info.channels
+    if rate == info.sample_rate_hz:
+        converted = codec.convert_container(stored, info.format, shape.format)
+        if converted is not None:
+            return converted, info.audio_seconds, rate, info.channels
     decoded = codec.decode(stored, **kind)
     samples = (
         decoded.samples

@@ -29,8 +29,8 @@ class FilesFormat(ExportFormat):
 
     def add(self, clip: ExportedClip) -> None:
         """Write a line."""
-        row = clip.row.schema.names
-        others = [clip.row.column(name)[0].as_py() if name in row else None for name in self._others]
+        row = clip.row
+        others = [row.get(name) for name in self._others]
         self._writer.writerow([*(getattr(clip, name) for name in _OURS), *others])
 
     def count(self) -> int:

@@ -1,6 +1,8 @@
 """The format ``huggingface``: Parquet files that the library `datasets` and the viewers of the hub open."""
 
+import itertools
 import json
+from collections.abc import Sequence
 from typing import ClassVar
 
 import pyarrow as pa
@@ -57,13 +59,10 @@ class HuggingFaceFormat(ExportFormat):
         audio = [{"bytes": clip.audio, "path": clip.path.rpartition("/")[2]} for clip in clips]
         ours = [pa.array([getattr(clip, field.name) for clip in clips], field.type) for field in _OURS]
         wanted = pa.schema([self.schema.field(name) for name in self._others])
-        rows = (
-            pa.concat_tables(
-                [_take_columns(clip.row, wanted) for clip in clips], promote_options="permissive"
-            )
-            .combine_chunks()
-            .cast(wanted)
-        )
+        # Rows of one batch are taken together, because tables of single rows take long to join.
+        batches = itertools.groupby(clips, key=lambda clip: id(clip.batch))
+        tables = [_take_rows([*some], wanted) for _, some in batches]
+        rows = pa.concat_tables(tables, promote_options="permissive").combine_chunks().cast(wanted)
         values = [pa.array(audio, AUDIO_TYPE), *ours, *rows.columns]
         self._open_shard(split).write_table(pa.Table.from_arrays(values, schema=self._schema))
         self._shard_bytes[split] = self._shard_bytes.get(split, 0) + self._waiting_bytes.pop(split)
@@ -101,8 +100,12 @@ class HuggingFaceFormat(ExportFormat):
         return found
 
 
-def _take_columns(row: pa.RecordBatch, wanted: pa.Schema) -> pa.Table:
-    """Return a row with all wanted columns. A column that its run lacks is null."""
-    known = row.schema.names
-    columns = [row.column(f.name) if f.name in known else pa.nulls(1, f.type) for f in wanted]
+def _take_rows(clips: Sequence[ExportedClip], wanted: pa.Schema) -> pa.Table:
+    """Return the rows of clips from one batch. A wanted column that their run lacks is null."""
+    batch, places = clips[0].batch, [clip.index for clip in clips]
+    known = batch.schema.names
+    columns = [
+        batch.column(f.name).take(pa.array(places)) if f.name in known else pa.nulls(len(clips), f.type)
+        for f in wanted
+    ]
     return pa.Table.from_arrays(columns, names=wanted.names)

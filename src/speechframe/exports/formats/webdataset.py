@@ -29,7 +29,7 @@ class WebDatasetFormat(ExportFormat):
 
     def add(self, clip: ExportedClip) -> None:
         """Write a sample."""
-        facts = clip.row.to_pylist()[0] | {
+        facts = clip.row | {
             **{
                 name: getattr(clip, name)
                 for name in ("run_id", "row_id", "split", "text", "locale", "voice_id")
