@@ -64,11 +64,13 @@ class Progress:
 
     A terminal shows the plan and then a bar. A notebook shows a bar with the plan as its label. A log file or
     a pipe gets a plain line every 15 seconds. Output goes to standard error. In a notebook the output goes to
-    standard output, because a notebook shows standard error as an error. `line` is the plan, for example
-    ``generate on local: 3 rows, 12 credits``.
+    standard output, because a notebook shows standard error as an error. `name` is the work, such as
+    ``generate on local``. `describe_plan` returns the plan, such as ``3 rows, 12 credits``.
     """
 
-    def __init__(self, unit: str, total: int, options: Options, line: str) -> None:
+    def __init__(
+        self, unit: str, total: int, options: Options, name: str, describe_plan: Callable[[], str]
+    ) -> None:
         show = options.progress
         self.unit = unit  # the word for one call, such as "text"
         self.total = total  # number of calls to make, cached calls included; retakes raise it
@@ -97,12 +99,13 @@ class Progress:
         self._lock = threading.Lock()
         self._shown = bool(show)
         self._draws = self._shown and find_dashboard(show) is None
-        self._name = line.partition(": ")[0]
+        self._name = name
         self._bar: Any = None
         on_page = self._draws and is_notebook()
-        if not on_page:
+        line = f"{name}: {describe_plan()}" if self._shown else ""
+        if self._shown and not on_page:
             # In a terminal the line is not the label of the bar. There its end, the price, would be cut off.
-            print_line(line, shown=self._shown)
+            print_line(line, shown=True)
         if on_page or (self._draws and total and sys.stderr is not None and sys.stderr.isatty()):
             label = line if on_page else self._name
             self._bar = _import_tqdm()(

@@ -206,12 +206,12 @@ async def _carry_out(backend: Backend, options: Options, prepare: Callable[..., 
         begin = partial(_plan_run, prepare, backend, opened, options, rules, limit, stack)
         begun = await run_in_thread(begin)
         prepared, planned, folder = begun.prepared, begun.estimate, begun.prepared.folder
-        line = f"{backend.operation} on {backend.service}: {planned.line()}"
+        name = f"{backend.operation} on {backend.service}"
         if begun.journal is None:
             # Do not show the line in a notebook, because a notebook shows the returned run with the same
             # line.
             shown = bool(options.progress) and not is_notebook()
-            print_line(f"{line} (dry run: nothing was sent)", shown=shown)
+            print_line(f"{name}: {planned.line()} (dry run: nothing was sent)", shown=shown)
             for note in prepared.notes:
                 print_line(note, shown=bool(options.progress))
             return Run(folder, estimate=planned, problems=prepared.problems)
@@ -220,7 +220,7 @@ async def _carry_out(backend: Backend, options: Options, prepare: Callable[..., 
         lanes = [Lane(spec, options.max_concurrency, learned, most=most) for spec in opened.lanes]
         for lane in lanes:
             stack.callback(lane.close)
-        progress = Progress(backend.unit, planned.calls + planned.cached, options, line)
+        progress = Progress(backend.unit, planned.calls + planned.cached, options, name, planned.line)
         progress.budget, progress.currency = begun.limit_credits, planned.currency or ""
         progress.spent_before = progress.credits_millis = begun.spent_before
         progress.money_per_credit = (planned.money or 0.0) / (planned.credits or 1.0)
@@ -431,7 +431,8 @@ async def _return_run(run: Run, live: Live) -> Run:
 
     If ``progress="dashboard"``, show the run's dashboard in the notebook first.
     """
-    show = find_dashboard(live.options.progress)
+    wanted = live.options.progress
+    show = find_dashboard(wanted) if wanted else None
     shown = None if show is None else asyncio.create_task(asyncio.to_thread(show, run))
     if live.options.wait:
         try:
