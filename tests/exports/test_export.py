@@ -209,6 +209,7 @@ def test_a_full_disk_is_an_error_that_names_the_folder_and_leaves_nothing(
             {"split": {"nobody": "train"}},
             "no row can be exported: .* the given split does not contain the row",
         ),
+        ({"sample_rate": 7}, "sample_rate=7 is not allowed; allowed: 1,000 to 384,000 Hz"),
         ({"card": {"author": "me"}}, "card= has the unknown entry 'author'"),
     ],
 )

@@ -58,7 +58,7 @@ _BLOCK_FRAMES = 1 << 16
 """Number of frames that are read or written at a time, which limits the memory."""
 _MAX_KEPT_FRAMES = 1 << 21
 """Audio of up to this many frames (44 s at 48000 Hz) is kept in memory at the output rate."""
-_ALLOWED_RATES_HZ = range(1000, 384_001)
+ALLOWED_RATES_HZ = range(1000, 384_001)
 _MAX_CHANNELS = 8
 
 
@@ -390,7 +390,7 @@ def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
 
 def _refuse_rates(*rates_hz: int) -> None:
     for rate_hz in rates_hz:
-        if rate_hz not in _ALLOWED_RATES_HZ:
+        if rate_hz not in ALLOWED_RATES_HZ:
             raise AudioError(f"the sample rate {rate_hz} Hz is not possible. Allowed: 1000 to 384000.")
 
 
@@ -446,10 +446,10 @@ def _open_file(data: bytes, found: Format) -> soundfile.SoundFile:
 
 
 def _refuse_unusual_shape(rate_hz: int, channels: int) -> None:
-    if rate_hz not in _ALLOWED_RATES_HZ or not 0 < channels <= _MAX_CHANNELS:
+    if rate_hz not in ALLOWED_RATES_HZ or not 0 < channels <= _MAX_CHANNELS:
         raise AudioError(
             f"{channels} channels at {rate_hz} Hz cannot be read. "
-            f"Allowed: 1 to {_MAX_CHANNELS} channels at {_ALLOWED_RATES_HZ[0]} to {_ALLOWED_RATES_HZ[-1]} Hz."
+            f"Allowed: 1 to {_MAX_CHANNELS} channels at {ALLOWED_RATES_HZ[0]} to {ALLOWED_RATES_HZ[-1]} Hz."
         )
 
 

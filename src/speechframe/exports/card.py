@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 UNKNOWN = "not stated"
 
 _NOT_MEASURED = "not measured"
+_SYNTHETIC = "All speech in this dataset is synthetic."
+_SYNTHETIC_CONVERTED = "All speech in this dataset is synthetic, or was converted to a synthetic voice."
 
 
 @dataclass
@@ -29,7 +31,7 @@ class _Sum:
 
 @dataclass
 class Card:
-    """Facts for the card: what the caller says, what the services say of their voices, and sums over clips.
+    """Facts for the card: words of the caller, facts of the voices from the service, and sums over the clips.
 
     Attributes
     ----------
@@ -40,6 +42,8 @@ class Card:
         ``clarity``.
     quality
         A sentence for each measure of quality. Empty if quality was not measured.
+    has_converted_speech
+        True if a run of the voice changer is in the dataset.
     """
 
     title: str = ""
@@ -49,6 +53,7 @@ class Card:
     licence: str = ""
     voices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     quality: tuple[str, ...] = ()
+    has_converted_speech: bool = False
     sums: dict[tuple[str, str, str], _Sum] = field(default_factory=lambda: defaultdict(_Sum), init=False)
     speakers: set[str] = field(default_factory=set, init=False)
     sample_rates: set[int] = field(default_factory=set, init=False)
@@ -85,7 +90,7 @@ def write_card(tree: ExportTree, card: Card, report: "ExportReport") -> None:
         "",
         f"# {title}",
         "",
-        "**All speech in this dataset is synthetic.** It was made with speechframe.",
+        f"**{_SYNTHETIC_CONVERTED if card.has_converted_speech else _SYNTHETIC}** It was made with speechframe.",
         *(["", card.description] if card.description else []),
         "",
         f"- {', '.join(_write_sizes(card, report))}",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Only = Literal["kept", "good"]
-"""Which rows are exported: the kept rows, or of these only rows with the grade good."""
+"""Choice of rows: all kept rows, or only the kept rows with the grade ``good``."""
 
 Grades = Mapping[tuple[str, str], tuple[str, Sequence[str]]]
 """Grade of a row's quality, and the reasons for it, by run id and row id."""

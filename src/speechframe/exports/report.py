@@ -1,4 +1,4 @@
-"""The report of an export: what was written, what was left out, and what was changed."""
+"""The report of an export. It lists the written, changed and omitted rows."""
 
 import html
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What an export wrote.
+    """Result of an export.
 
     Attributes
     ----------

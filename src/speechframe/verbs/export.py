@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speechframe.audio.codec import ALLOWED_RATES_HZ
 from speechframe.batch.progress import open_bar
 from speechframe.batch.run import run_in_thread
 from speechframe.client import Client
@@ -98,6 +99,9 @@ async def export(
     shape = AudioShape(_check_audio_format(audio_format), sample_rate)
     if only not in {"kept", "good"}:
         raise ExportError(f"only={only!r} is not allowed; allowed: 'kept', 'good'")
+    if sample_rate is not None and sample_rate not in ALLOWED_RATES_HZ:
+        allowed = f"{ALLOWED_RATES_HZ[0]:,} to {ALLOWED_RATES_HZ[-1]:,} Hz, or None"
+        raise ExportError(f"sample_rate={sample_rate} is not allowed; allowed: {allowed}")
     words: dict[str, Any] = dict(card or {})
     if unknown := [key for key in words if key not in _CARD_WORDS]:
         raise ExportError(f"card= has the unknown entry {unknown[0]!r}; allowed: {', '.join(_CARD_WORDS)}")
@@ -109,6 +113,7 @@ async def export(
         if measured is None and only == "good":
             measured = measure_runs(opened, progress=progress, is_cancelled=is_cancelled)
         facts = Card(**words, voices=voices)
+        facts.has_converted_speech = any(run.operation == "change_voice" for run in opened)
         if measured is not None:
             facts.quality = describe_quality(measured)
         return export_runs(

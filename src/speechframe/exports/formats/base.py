@@ -1,4 +1,4 @@
-"""What a format of an export does: it gets the clips in order, writes files, and counts what it wrote."""
+"""Base classes of export formats. A format gets the clips in order, writes files, and counts its rows."""
 
 import json
 from abc import ABC, abstractmethod
