@@ -83,6 +83,7 @@ class Card:
 def write_card(tree: ExportTree, card: Card, report: "ExportReport") -> None:
     """Write ``README.md`` with the header that the hub reads."""
     title = card.title or report.path.name
+    mark = _SYNTHETIC_CONVERTED if card.has_converted_speech else _SYNTHETIC
     lines = [
         "---",
         *_write_header(card, report),
@@ -90,7 +91,7 @@ def write_card(tree: ExportTree, card: Card, report: "ExportReport") -> None:
         "",
         f"# {title}",
         "",
-        f"**{_SYNTHETIC_CONVERTED if card.has_converted_speech else _SYNTHETIC}** It was made with speechframe.",
+        f"**{mark}** It was made with speechframe.",
         *(["", card.description] if card.description else []),
         "",
         f"- {', '.join(_write_sizes(card, report))}",
