@@ -98,7 +98,7 @@ def test_a_turn_without_audio_says_what_the_service_warned_of_last():
     contexts.send(contexts.open(NORA), "Hi.")
     contexts.end(2)
     sent(contexts)
-    assert got(contexts, final=True, context_id="2.1")[0].words == "the answer holds no audio"
+    assert got(contexts, final=True, context_id="2.1")[0].message == "the answer holds no audio"
 
 
 def test_a_long_text_goes_in_frames_that_a_service_takes():

@@ -33,15 +33,15 @@ _CALLS_A_FILE = 64
 _NEEDED_COLUMNS = ("request_key", "text", "locale", "format", "sample_rate", "channels", AUDIO_COLUMN)
 
 
-async def load_aligner(words: Any) -> "WordAligner":
+async def load_aligner(method: Any) -> "WordAligner":
     """Return the aligner for the argument ``words`` of a run, and load its recogniser.
 
     Raises InvalidRows for another value than ``"align"``, and SettingsError if no recogniser works.
     """
-    if words != "align":
+    if method != "align":
         allowed = "'align' for the whole table, or nothing"
         raise InvalidRows(
-            [make_problem("words", "is not a known method", value=shorten_value(words), allowed=allowed)]
+            [make_problem("words", "is not a known method", value=shorten_value(method), allowed=allowed)]
         )
     from speechframe.recognition.alignment import WordAligner
 

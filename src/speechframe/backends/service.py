@@ -209,7 +209,7 @@ class CallBackend(ServiceBackend):
             progress=attempt.extend,
             hold=True,
         )
-        if call.read_audio_url(raw) is None:
+        if call.find_audio_url(raw) is None:
             return Answer(
                 (call, raw), raw.trace_id, raw.latency_ms, release=partial(_release_connection, raw)
             )
@@ -230,7 +230,7 @@ class CallBackend(ServiceBackend):
         """Fetch the audio at the URL in an answer, in the time left of an attempt that `began` then."""
         left_s = None if attempt.deadline_s is None else attempt.deadline_s - (time.monotonic() - began)
         audio = await self.client.fetch(
-            call.read_audio_url(raw) or "",
+            call.find_audio_url(raw) or "",
             deadline_s=None if left_s is None else max(0.0, left_s),
             max_bytes=self.max_answer_bytes or call.compute_limits(*_DEFAULT_LIMITS)[2],
             admit=attempt.admit,
@@ -306,14 +306,14 @@ class VoiceBook:
             if len(matching) == 1:
                 locale = matching[0]
             else:
-                words, allowed = (
+                fault, allowed = (
                     ("matches more than one locale of", "one of")
                     if matching
                     else ("is not spoken by", "nearest")
                 )
                 close = ", ".join((matching or find_nearest(locale, tags) or sorted(tags))[:_MAX_SHOWN_NAMES])
                 problems.append(
-                    FieldProblem("locale", f"{words} {voice.voice_id}", locale, f"{allowed}: {close}")
+                    FieldProblem("locale", f"{fault} {voice.voice_id}", locale, f"{allowed}: {close}")
                 )
         spoken = locale or voice.locale
         details = [
@@ -325,9 +325,9 @@ class VoiceBook:
             close = ", ".join(
                 difflib.get_close_matches(style, styles, n=_MAX_SHOWN_NAMES, cutoff=0.4) or styles
             )
-            words = f"is not a style of {voice.voice_id}"
+            fault = f"is not a style of {voice.voice_id}"
             problems.append(
-                FieldProblem("style", words, style, close or "none: this voice has no styles in this locale")
+                FieldProblem("style", fault, style, close or "none: this voice has no styles in this locale")
             )
         return SpokenVoice(voice.voice_id, locale, spoken, tuple(problems))
 

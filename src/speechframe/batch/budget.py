@@ -224,8 +224,8 @@ def open_budget(
     """
     attempts = read_all_attempts(folder, BUDGET_COLUMNS)
     is_remote = ledger.work != ledger.path
-    place = find_default_ledger_folder() if is_remote else ledger.path
-    allotments = Allotments(place, run_id)
+    allotments_folder = find_default_ledger_folder() if is_remote else ledger.path
+    allotments = Allotments(allotments_folder, run_id)
     allowances = [Allowance(rule, allotments, time.time) for rule in rules]
 
     new = [one for one in allowances if is_remote or not allotments.is_counted(one.id, one.period)]

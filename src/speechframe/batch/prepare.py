@@ -205,8 +205,8 @@ def reopen_run(
     backend.folder = folder.work
     entry = manifest.table
     if manifest.state == PLANNED_STATE and entry.invalid and options.on_invalid == "raise":
-        words = f"{format_count(entry.invalid, 'row')} cannot be sent"
-        raise InvalidRows([make_problem("table", words, allowed='on_invalid="skip" leaves them out')])
+        message = f"{format_count(entry.invalid, 'row')} cannot be sent"
+        raise InvalidRows([make_problem("table", message, allowed='on_invalid="skip" leaves them out')])
     if not folder.exists(entry.file):
         raise StoreError(
             f"{folder.path}: the run's table, {entry.file}, is missing: hand the table in again with "
@@ -319,8 +319,8 @@ class _Checker:
         table, ours = self._table, self._backend.columns
         names = table.schema.names
         if reserved := [name for name in names if name.startswith(COLUMN_PREFIX)]:
-            words = f"has a column {reserved[0]!r}"
-            raise InvalidRows([make_problem("table", words, allowed="names that do not begin with spf:")])
+            fault = f"has a column {reserved[0]!r}"
+            raise InvalidRows([make_problem("table", fault, allowed="names that do not begin with spf:")])
         metadata: Any = table.schema.metadata
         schema = pa.schema([*table.schema, *INPUT_COLUMNS], metadata=metadata)
         with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
@@ -336,8 +336,8 @@ class _Checker:
             for shared in of_ids.filter(is_shared).to_pylist():
                 row_id, count = shared["values"], shared["counts"]
                 often = "twice" if count == 2 else f"{count:,} times"  # noqa: PLR2004
-                words = f"stands {often} in {table.id_column or 'the index'}"
-                self._add_problem("id", words, value=row_id, allowed="one id a row", row_id=row_id)
+                fault = f"stands {often} in {table.id_column or 'the index'}"
+                self._add_problem("id", fault, value=row_id, allowed="one id a row", row_id=row_id)
         is_hopeless = self._invalid >= self._rows or any(one["field"] == "id" for one in self.problems)
         if self._problem_count and (is_hopeless or not leaves_out):
             raise InvalidRows(self.problems, total=self._problem_count, rows=self._invalid or None)
@@ -365,9 +365,9 @@ class _Checker:
         lines = zip(ids, make_rows(batch, self._sources), tags, strict=True)
         if self._expands_rows:
             spread = [
-                (place, f"{row_id}{suffix}", dict(more), tag)
+                (place, f"{row_id}{suffix}", dict(values), tag)
                 for place, (row_id, row, tag) in enumerate(lines)
-                for suffix, more in self._backend.expand(row)
+                for suffix, values in self._backend.expand(row)
             ]
             batch = batch.take(pa.array([place for place, *_ in spread], pa.int64()))
             lines = [(row_id, row, tag) for _, row_id, row, tag in spread]
@@ -552,8 +552,8 @@ def _make_next_takes(
     Also return the number of rows to `redo` that keep their take, because a further take would be the same.
     """
     if not opened.takes:
-        words = "makes other takes, which this service does not offer: they would be the same, billed again"
-        raise InvalidRows([make_problem("redo", words)])
+        fault = "makes other takes, which this service does not offer: they would be the same, billed again"
+        raise InvalidRows([make_problem("redo", fault)])
     stored = StoredRun(folder)
     with convert_os_errors(folder, "reading the table"):
         table = pq.read_table(folder.get_source(manifest.table.file))
@@ -570,8 +570,8 @@ def _make_next_takes(
     else:
         wanted = {str(row_id) for row_id in redo}
         if unknown := sorted(wanted.difference(ids)):
-            words = "names no row of the run"
-            raise InvalidRows([make_problem("redo", words, value=row_id) for row_id in unknown])
+            fault = "names no row of the run"
+            raise InvalidRows([make_problem("redo", fault, value=row_id) for row_id in unknown])
     chosen = [place for place, key in enumerate(keys) if key is not None and ids[place] in wanted]
     places = [place for place in chosen if found[place] not in {DONE, CACHED} or _does_row_vary(table, place)]
     identical = len(chosen) - len(places)

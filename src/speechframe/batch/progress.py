@@ -150,14 +150,14 @@ class Progress:
         self.retries += 1
         self.retried_by[code] += 1
 
-    def warn(self, kind: str, words: str) -> None:
+    def warn(self, kind: str, message: str) -> None:
         """Count a warning about an answer. Show the first warning of each of the first few kinds."""
-        kind, words = replace_unprintable(kind), replace_unprintable(words)
+        kind, message = replace_unprintable(kind), replace_unprintable(message)
         self.warned[kind] += 1
         if kind not in self.examples:
-            self.examples[kind] = words
+            self.examples[kind] = message
             if len(self.examples) <= _KINDS_SHOWN:
-                self.note(f"warning: {words}" if kind == words else f"warning ({kind}): {words}")
+                self.note(f"warning: {message}" if kind == message else f"warning ({kind}): {message}")
 
     @property
     def ended(self) -> int:
@@ -384,14 +384,14 @@ class Outcomes:
         self._live.check_loop(
             blocks="a plain `for` would block the event loop that makes the run: use `async for`"
         )
-        with self._live.open_reader(get_background_loop()) as more:
-            while found := run_sync(more()):
+        with self._live.open_reader(get_background_loop()) as read_more:
+            while found := run_sync(read_more()):
                 yield from found
 
     async def __aiter__(self) -> AsyncIterator[Outcome]:
         """Yield each outcome as soon as its call has ended, in any event loop."""
-        with self._live.open_reader(asyncio.get_running_loop()) as more:
-            while found := await more():
+        with self._live.open_reader(asyncio.get_running_loop()) as read_more:
+            while found := await read_more():
                 for outcome in found:
                     yield outcome
         await wait_until_terminated()
@@ -437,7 +437,7 @@ def describe_warnings(counts: Counter[str], examples: dict[str, str]) -> str:
     if not counts:
         return ""
     kinds = counts.most_common(_KINDS_SHOWN)
-    shown = {kind: f" ({words})" for kind, words in examples.items() if words != kind}
+    shown = {kind: f" ({example})" for kind, example in examples.items() if example != kind}
     texts = [f"{n:,} {kind}{shown.get(kind, '')}" for kind, n in kinds]
     if len(counts) > len(kinds):
         texts.append(format_count(len(counts) - len(kinds), "other kind"))

@@ -143,7 +143,7 @@ async def _request_with_retries(
     source: _AudioAddress,
     read_reply: Callable[[HttpReply], Awaitable[T]],
     timeout_s: float,
-    **how: Any,
+    **exchange_options: Any,
 ) -> T:
     """Return the result of `read_reply` for an answer with the whole file. Retry failures that may pass."""
     deadline_s = time.monotonic() + timeout_s
@@ -157,7 +157,7 @@ async def _request_with_retries(
                 headers=_REQUEST_HEADERS,
                 timeout_s=max(0.001, min(source.head_s, deadline_s - time.monotonic())),
                 max_error_bytes=_MAX_ERROR_BYTES,
-                **how,
+                **exchange_options,
             )
             target = reply.headers.get("Location")
             if reply.status not in _REDIRECT_STATUSES or not target:

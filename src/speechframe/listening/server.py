@@ -347,9 +347,9 @@ async def _read_message(request: web.Request) -> dict[str, Any]:
     return message
 
 
-def _refuse_connection(status: HTTPStatus, words: str) -> web.Response:
-    """Return the response to a request that could not be read. `words` is not sent to the client."""
-    del words
+def _refuse_connection(status: HTTPStatus, message: str) -> web.Response:
+    """Return the response to a request that could not be read. `message` is not sent to the client."""
+    del message
     response = _make_refusal(status)
     response.headers.update(_RESPONSE_HEADERS)
     if status is HTTPStatus.SERVICE_UNAVAILABLE:

@@ -129,9 +129,9 @@ class Connections:
         self._open.add(connection)
         return connection
 
-    def encode_refusal(self, status: HTTPStatus, words: str) -> bytes:
+    def encode_refusal(self, status: HTTPStatus, message: str) -> bytes:
         """Return a refusal as the bytes of an HTTP answer, for a connection without a parsed request."""
-        response = self.refusal(status, words)
+        response = self.refusal(status, message)
         body = response.body if isinstance(response.body, bytes) else b""
         response.headers[hdrs.CONTENT_LENGTH] = str(len(body))
         response.headers[hdrs.CONNECTION] = "close"
@@ -197,8 +197,8 @@ class _Connection(RequestHandler):
     def _refuse_late_header(self) -> None:
         self._header_timer = None
         if self.transport is not None:
-            words = f"the header section did not arrive within {self._all.header_timeout_s:g} s"
-            self.transport.write(self._all.encode_refusal(HTTPStatus.REQUEST_TIMEOUT, words))
+            message = f"the header section did not arrive within {self._all.header_timeout_s:g} s"
+            self.transport.write(self._all.encode_refusal(HTTPStatus.REQUEST_TIMEOUT, message))
             self.force_close()
 
     def handle_error(
@@ -213,8 +213,8 @@ class _Connection(RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun, so it can only be cut off")
         if status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            words = f"the request is not valid HTTP: {type(exc).__name__}"
-            response = self._all.refusal(HTTPStatus.BAD_REQUEST, words)
+            refusal_message = f"the request is not valid HTTP: {type(exc).__name__}"
+            response = self._all.refusal(HTTPStatus.BAD_REQUEST, refusal_message)
         else:
             self._all.log.error("a request failed outside of the application", exc_info=exc)
             response = self._all.refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed")
@@ -249,8 +249,8 @@ class _RefusedConnection(asyncio.Protocol):
     def _answer(self) -> None:
         if not self._answered:
             self._answered = True
-            words = f"all {self._all.most:,} connections are in use; try again in {RETRY_AFTER_S:g} s"
-            self._transport.write(self._all.encode_refusal(HTTPStatus.SERVICE_UNAVAILABLE, words))
+            message = f"all {self._all.most:,} connections are in use; try again in {RETRY_AFTER_S:g} s"
+            self._transport.write(self._all.encode_refusal(HTTPStatus.SERVICE_UNAVAILABLE, message))
             with contextlib.suppress(OSError):  # the client may have closed the connection
                 self._transport.write_eof()
 
@@ -305,6 +305,6 @@ class _RepeatFilter(logging.Filter):
         for line, (logged_s, count) in list(self._seen.items()):
             if logged_s + _REPEAT_PERIOD_S <= now_s and line in self._seen:
                 del self._seen[line]
-                name, level, words = line
+                name, level, message = line
                 if count:
-                    logging.getLogger(name).log(level, "%s (%d times more)", words, count)
+                    logging.getLogger(name).log(level, "%s (%d times more)", message, count)

@@ -154,7 +154,7 @@ def _draw_scale(ax: "Axes", result: ListeningResult) -> None:
         if method.step is not None:
             steps = np.linspace(method.lowest, method.highest, len(method.labels))
             ax.set_xticks(
-                steps, [f"{step:g}\n{words}" for step, words in zip(steps, method.labels, strict=True)]
+                steps, [f"{step:g}\n{label}" for step, label in zip(steps, method.labels, strict=True)]
             )
         return
     if method.name == AB:

@@ -75,14 +75,14 @@ class Spread:
         >>> Spread.of(rows, method="mos").listener
         0.816
         """
-        read = check_votes(votes, method=method, reference=reference)
-        if not read.method.has_scores:
+        checked = check_votes(votes, method=method, reference=reference)
+        if not checked.method.has_scores:
             raise AnalysisError(f"{method} has no scores, so no spread in points; use mos, multi or mushra")
-        frame = read.frame
-        conditions = read.encode_column("condition", read.conditions)
+        frame = checked.frame
+        conditions = checked.encode_column("condition", checked.conditions)
         rest = frame["score"].to_numpy(float)
         rest = rest - (np.bincount(conditions, rest) / np.maximum(np.bincount(conditions), 1))[conditions]
-        return cls(**_estimate_components(rest, read, conditions))
+        return cls(**_estimate_components(rest, checked, conditions))
 
 
 def _estimate_components(rest: Array, votes: Votes, conditions: Codes) -> dict[str, float]:

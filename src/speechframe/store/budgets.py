@@ -123,8 +123,8 @@ class Allotments:
             total = _sum_allotments(file, budget, period)
             if hard and needed > limit - total:
                 return 0, total
-            more = (limit - total) // REST_DIVISOR if hard else max(limit, total) // SOFT_BUDGET_DIVISOR
-            amount = max(needed, more)
+            usual = (limit - total) // REST_DIVISOR if hard else max(limit, total) // SOFT_BUDGET_DIVISOR
+            amount = max(needed, usual)
             file.execute(_UPSERT_SUM, (budget, str(period), self._run, amount))
             self._seen.add((budget, period))
             return amount, total + amount

@@ -236,7 +236,11 @@ class StoredRun(Rows):
         import pandas as pd
 
         rows = self._read_values(ROW_ID_COLUMN, "warnings")
-        found = [(row_id, find_warning_kind(words), words) for row_id, said in rows for words in said or ()]
+        found = [
+            (row_id, find_warning_kind(warning), warning)
+            for row_id, warnings in rows
+            for warning in warnings or ()
+        ]
         return pd.DataFrame(found, columns=["row_id", "kind", "words"])
 
     def _read_values(self, *columns: str) -> Iterator[tuple[Any, ...]]:
@@ -393,8 +397,8 @@ class StoredRun(Rows):
             rows = rows[name]
         elif isinstance(rows, pd.Series) and pd.api.types.is_bool_dtype(rows.dtype):
             if not rows.index.equals(self.to_pandas([self.name_of("status")]).index):
-                words = "the index of this mask is not the run's: make it of run.to_pandas(), or give a list"
-                raise ValueError(f"{words} in the run's order (mask.tolist())")
+                fault = "the index of this mask is not the run's: make it of run.to_pandas(), or give a list"
+                raise ValueError(f"{fault} in the run's order (mask.tolist())")
             rows = rows.fillna(value=False)
         values, ids = list(rows), self._read_row_ids().to_pylist()
         if values and all(isinstance(value, (bool, np.bool_)) for value in values):
@@ -433,7 +437,7 @@ class StoredRun(Rows):
         return self._schemas[file]
 
 
-def find_warning_kind(words: str) -> str:
+def find_warning_kind(warning: str) -> str:
     """Return the kind of a warning: its words without numbers and quotations, cut off after 60 characters.
 
     Examples
@@ -441,5 +445,5 @@ def find_warning_kind(words: str) -> str:
     >>> find_warning_kind("pause 'x' of 70 s was clamped to 60 s")
     'pause … of … s was clamped to … s'
     """
-    kind = _NUMBER_OR_QUOTATION.sub("…", words)
+    kind = _NUMBER_OR_QUOTATION.sub("…", warning)
     return kind if len(kind) <= _MAX_KIND_LENGTH else kind[: _MAX_KIND_LENGTH - 1] + "…"

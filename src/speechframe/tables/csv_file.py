@@ -73,8 +73,8 @@ def read_csv_batches(
     kept = [place for place in range(layout.width) if place not in layout.blank]
     names = [layout.header[place] for place in kept]
     if not names:
-        words, allowed = f"{path.name} has no header", "a first line with the names of the columns"
-        raise InvalidRows([make_problem("table", words, allowed=allowed)])
+        fault, allowed = f"{path.name} has no header", "a first line with the names of the columns"
+        raise InvalidRows([make_problem("table", fault, allowed=allowed)])
     check_names(names)
     # Arrow selects columns by name. Use numbers as names, because columns to leave out may have equal names.
     numbers = [str(place) for place in range(layout.width)]
@@ -216,7 +216,7 @@ def describe_left_out(name: str, rows: int, columns: int) -> list[str]:
     >>> describe_left_out("lines.csv", 1, 2)
     ['left out of lines.csv: 1 row without a value, 2 columns without a name and a value']
     """
-    words = [
+    parts = [
         f"{format_count(count, thing)} {rest}"
         for count, thing, rest in (
             (rows, "row", "without a value"),
@@ -224,7 +224,7 @@ def describe_left_out(name: str, rows: int, columns: int) -> list[str]:
         )
         if count
     ]
-    return [f"left out of {name}: {', '.join(words)}"] if words else []
+    return [f"left out of {name}: {', '.join(parts)}"] if parts else []
 
 
 def _read_records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> Iterator[_Record]:

@@ -315,8 +315,8 @@ def shorten_to_line(text: str, max_characters: int, clean: SecretMasker = str) -
     text = clean(text[:MAX_READ_CHARACTERS])
     if len(text) <= max_characters and " " not in text and text.isprintable():
         return text
-    words = " ".join(text[: 4 * max_characters].split())
-    line = words if words.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in words)
+    line = " ".join(text[: 4 * max_characters].split())
+    line = line if line.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in line)
     return line if len(line) <= max_characters else line[: max_characters - 1] + "…"
 
 

@@ -62,7 +62,7 @@ class TurnFailed:
 
     turn: int
     code: str | None
-    words: str
+    message: str
     trace_id: str | None = None
     is_bad: bool = False
 
@@ -81,7 +81,7 @@ class WarningReceived:
 
     turn: int | None
     code: WarningCode | str
-    words: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class UnexpectedMessage:
     """The service sent an unknown message, or a message for no open turn. The caller should only log it."""
 
     turn: int | None
-    words: str
+    message: str
 
 
 Event = TurnAudio | TurnEnded | TurnFailed | TurnRetried | WarningReceived | UnexpectedMessage
@@ -346,24 +346,24 @@ class ClientContexts:
             return [UnexpectedMessage(turn.number, "a final frame before the turn was ended")]
         if not turn.heard and has_speech("".join(one.text or "" for one in turn.frames)):
             why = f"; the service warned: {turn.warned}" if turn.warned else ""
-            words = f"the answer holds no audio{why}"
-            return self._finish(turn, TurnFailed(turn.number, None, words, trace_id, is_bad=True))
+            message = f"the answer holds no audio{why}"
+            return self._finish(turn, TurnFailed(turn.number, None, message, trace_id, is_bad=True))
         return self._finish(turn, TurnEnded(turn.number, trace_id))
 
     def _process_error(self, turn: _Turn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
-        code, words = frame.error_code, frame.error
+        code, message = frame.error_code, frame.error
         if turn is None:
-            return [UnexpectedMessage(None, f"an error of no open context: {code} {words}")]
+            return [UnexpectedMessage(None, f"an error of no open context: {code} {message}")]
         if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.heard:
             return self._wait_after_refusal(turn, frame, now_s)
-        failed = TurnFailed(turn.number, str(code), words, frame.trace_id)
+        failed = TurnFailed(turn.number, str(code), message, frame.trace_id)
         if code == ErrorCode.INTERNAL_ERROR and not turn.heard:
             self._give_up(turn)
             return self._count_failure(turn, failed)
         if frame.fatal or code in {ErrorCode.INTERNAL_ERROR, ErrorCode.INVALID_VOICE}:
             self._give_up(turn)
             return self._finish(turn, failed)
-        return [UnexpectedMessage(turn.number, f"an error that is not fatal: {code} {words}")]
+        return [UnexpectedMessage(turn.number, f"an error that is not fatal: {code} {message}")]
 
     def _wait_after_refusal(self, turn: _Turn, frame: ErrorFrame, now_s: float) -> list[Event]:
         turn.refused_since_s = now_s if turn.refused_since_s is None else turn.refused_since_s
@@ -382,8 +382,8 @@ class ClientContexts:
         if turn.wire_id is None:
             return []
         if turn.heard:
-            words = "the connection was lost before all of the audio had come"
-            return self._finish(turn, TurnFailed(turn.number, None, words))
+            message = "the connection was lost before all of the audio had come"
+            return self._finish(turn, TurnFailed(turn.number, None, message))
         self._detach_attempt(turn)
         _mark_unsent(turn)
         return self._count_failure(turn, TurnFailed(turn.number, None, "the connection was lost"))

@@ -178,6 +178,6 @@ def check_code(value: str | None) -> str | None:
 
 
 def _make_message(text: str, status: int) -> str:
-    words = shorten_to_line(_TAG_PATTERN.sub(" ", text) if "<" in text else text, MAX_MESSAGE_CHARACTERS)
+    message = shorten_to_line(_TAG_PATTERN.sub(" ", text) if "<" in text else text, MAX_MESSAGE_CHARACTERS)
     known = Status.from_number(status)
-    return words or (known.meaning if known is not None else NO_REASON_MESSAGE)
+    return message or (known.meaning if known is not None else NO_REASON_MESSAGE)

@@ -62,10 +62,10 @@ _VOICE_ID_NAMES = frozenset({"voiceId", "voice_id"})
 
 @dataclass(frozen=True, slots=True)
 class FrameWarning:
-    """A warning about an ignored part of a frame. `words` is the text for people."""
+    """A warning about an ignored part of a frame. `message` is the text for people."""
 
     code: WarningCode
-    words: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,8 @@ def parse_client_frame(message: str | bytes) -> ParsedFrame:
     warnings += _remove_wrong_fields(given)
     if given.get("clear", False) is not False and "text" in given:
         del given["text"]
-        words = "text beside clear is dropped; send it in the next frame"
-        warnings.append(FrameWarning(WarningCode.TEXT_IGNORED_WITH_CLEAR, words))
+        warning = "text beside clear is dropped; send it in the next frame"
+        warnings.append(FrameWarning(WarningCode.TEXT_IGNORED_WITH_CLEAR, warning))
     return ParsedFrame(ClientFrame.model_validate(given), tuple(warnings))
 
 
@@ -282,11 +282,11 @@ def _remove_wrong_fields(given: dict[str, Any]) -> list[FrameWarning]:
         given["voice_config"] = config = _merge_voice_ids(config)
         for name in _find_wrong_fields(VoiceConfig, config):
             value = config.pop(name)
-            words = (
+            fault = (
                 f"voice_config.{name} has a value of a wrong type or range ({shorten_value(value)}) "
                 "and is ignored"
             )
-            warnings.append(FrameWarning(WarningCode.INVALID_FIELD_TYPE, words))
+            warnings.append(FrameWarning(WarningCode.INVALID_FIELD_TYPE, fault))
     return warnings + [
         _make_warning(name, given.pop(name)) for name in _find_wrong_fields(ClientFrame, given)
     ]

@@ -179,8 +179,8 @@ def decode_spoken(
     if not isinstance(url, str) or not url.strip():
         url = None
     if audio is None and url is None:
-        words = f"the answer has neither {names.url} nor {names.audio}"
-        raise BadAnswer(words, remaining_characters=remaining)
+        message = f"the answer has neither {names.url} nor {names.audio}"
+        raise BadAnswer(message, remaining_characters=remaining)
     seconds = check_amount(fields.get(names.seconds), _MAX_SECONDS)
     if seconds is None:
         # Use the audio despite an unusable length, because it is paid for and its length can be measured.

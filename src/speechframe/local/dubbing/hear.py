@@ -195,7 +195,7 @@ def _split_at_quiet(samples: Samples) -> Iterator[tuple[int, int]]:
     while len(samples) - start > _MAX_PIECE_S * RATE_HZ:
         first = start + round(_MIN_PIECE_S * RATE_HZ)
         last = start + round(_MAX_PIECE_S * RATE_HZ)
-        level_db = measure.measure_energy_db(samples[first:last], RATE_HZ, 1000 * _STEP_S)
+        level_db = measure.measure_frame_levels_db(samples[first:last], RATE_HZ, 1000 * _STEP_S)
         quiet_steps = round(_QUIET_WINDOW_S / _STEP_S)
         around_db = np.convolve(level_db, np.full(quiet_steps, 1 / quiet_steps), mode="valid")
         # Cut at the last of equally quiet places, because longer pieces need fewer calls.
@@ -231,7 +231,7 @@ def _recognise_piece(
 
 def _time_words(transcript: Transcript, piece: Samples, at_s: float) -> list[_Word]:
     track = _track_pitch(piece)
-    level_db = measure.measure_energy_db(piece, RATE_HZ, 1000 * _STEP_S)
+    level_db = measure.measure_frame_levels_db(piece, RATE_HZ, 1000 * _STEP_S)
     words = []
     for word in transcript.words:
         start_s, end_s = word.start_ms / 1000, word.end_ms / 1000
@@ -382,7 +382,7 @@ class _SpanLevels:
         from_s = max(0.0, start_s - _MAX_ONSET_DELAY_S)
         until_s = min(len(samples) / RATE_HZ, end_s + _MAX_ONSET_DELAY_S)
         around = np.array(samples[round(from_s * RATE_HZ) : round(until_s * RATE_HZ)])
-        level_db = measure.measure_energy_db(around, RATE_HZ, 1000 * _STEP_S)
+        level_db = measure.measure_frame_levels_db(around, RATE_HZ, 1000 * _STEP_S)
         speech_db = level_db[_convert_to_step(start_s - from_s) : _convert_to_step(end_s - from_s) + 1]
         if not len(speech_db):
             return None

@@ -134,14 +134,14 @@ def _describe_failure(error: Exception) -> Failure:
     _log.exception("a dub failed")
     if isinstance(error, soundfile.LibsndfileError):
         # The error of the library does not contain the error of the operating system.
-        words = f"a sound file cannot be written or read ({error.error_string}): the disk may be full"
+        reason = f"a sound file cannot be written or read ({error.error_string}): the disk may be full"
     elif isinstance(error, EngineFault):
-        words = f"an engine failed: {FAULT_WORDS_FOR_CALLERS}"
+        reason = f"an engine failed: {FAULT_WORDS_FOR_CALLERS}"
     elif isinstance(error, SpeechframeError):
-        words = shorten_paths(str(error))
+        reason = shorten_paths(str(error))
     else:
-        words = getattr(error, "strerror", None) or type(error).__name__
-    return Failure(code=FailureCode.SERVER_ERROR, reason=words)
+        reason = getattr(error, "strerror", None) or type(error).__name__
+    return Failure(code=FailureCode.SERVER_ERROR, reason=reason)
 
 
 def _find_utterances(task: Task, folder: Path, report_step: ReportStep) -> _DubInput:
@@ -157,8 +157,8 @@ def _find_utterances(task: Task, folder: Path, report_step: ReportStep) -> _DubI
         if task.script is None:
             locale, utterances = _transcribe(task, track)
         else:
-            locale, (utterances, more) = _read_script(task, track)
-            warnings += more
+            locale, (utterances, script_warnings) = _read_script(task, track)
+            warnings += script_warnings
         registers = hear.measure_registers_hz(track.speech, utterances)
         heard = _MediumSpeech(
             locale=locale, utterances=tuple(utterances), registers=registers, warnings=tuple(warnings)

@@ -32,7 +32,7 @@ _CHILD_TIMEOUT_S = 300.0
 _CHILD_CODE = """
 import pickle, sys
 job = pickle.load(sys.stdin.buffer)
-answer = [job["told"](getattr(job["engine"](), job["part"])(*call)) for call in job["calls"]]
+answer = [job["summarise"](getattr(job["engine"](), job["part"])(*call)) for call in job["calls"]]
 sys.stdout.buffer.write(b"\\n" + pickle.dumps(answer).hex().encode())
 """
 
@@ -74,14 +74,15 @@ def catch_refusal(call: Callable[[], Any]) -> str:
 
 
 def call_in_new_process(
-    engine: Callable[[], Any], part: str, calls: Sequence[tuple[Any, ...]], told: Callable[[Any], Any]
+    engine: Callable[[], Any], part: str, calls: Sequence[tuple[Any, ...]], summarise: Callable[[Any], Any]
 ) -> list[Any]:
-    """Create an engine in a new process, call its method, and return the result of ``told`` for each call.
+    """Create an engine in a new process, call its method, and summarise the result of each call.
 
-    ``part`` is the name of the method, and ``calls`` contains the arguments of each call. ``told`` converts a
-    result into a value that can be compared. The engine's class and ``told`` must be importable by name.
+    ``part`` is the name of the method, and ``calls`` contains the arguments of each call. ``summarise``
+    converts a result into a value that can be compared. The engine's class and ``summarise`` must be
+    importable by name.
     """
-    job = pickle.dumps({"engine": engine, "part": part, "calls": list(calls), "told": told})
+    job = pickle.dumps({"engine": engine, "part": part, "calls": list(calls), "summarise": summarise})
     ended = subprocess.run(  # noqa: S603 - our own interpreter
         [sys.executable, "-c", _CHILD_CODE],
         input=job,

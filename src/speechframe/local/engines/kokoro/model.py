@@ -101,11 +101,11 @@ class KokoroVoice:
         self._model = model
         self._styles = styles
 
-    def draft(self, ids: Sequence[int], read: NeuralReading, rng: np.random.Generator) -> Draft:
+    def draft(self, ids: Sequence[int], reading: NeuralReading, rng: np.random.Generator) -> Draft:
         """Return the length of each phoneme in steps."""
         phonemes = len(ids) - 2
         style = self._styles[min(phonemes, len(self._styles)) - 1][np.newaxis]
-        jitter = _STYLE_NOISE * read.rhythm_noise * np.abs(style).mean()
+        jitter = _STYLE_NOISE * reading.rhythm_noise * np.abs(style).mean()
         style = style + jitter * rng.standard_normal(style.shape, np.float32)
         steps, *others = self._model.draft(ids, style)
         return Draft(ids, steps.reshape(-1).astype(np.int64), (others, style))

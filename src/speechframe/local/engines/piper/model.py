@@ -64,14 +64,14 @@ class PiperModel:
         )
         self._channels = self._find_channels()
 
-    def draft(self, ids: Sequence[int], read: NeuralReading, rng: np.random.Generator) -> Draft:
+    def draft(self, ids: Sequence[int], reading: NeuralReading, rng: np.random.Generator) -> Draft:
         """Return the length of each phoneme in steps. The noise of the sound is not drawn yet."""
         drawn = rng.standard_normal((1, 2, len(ids)), np.float32)
-        noise = self._rhythm_noise * read.rhythm_noise
+        noise = self._rhythm_noise * reading.rhythm_noise
         given = self._make_inputs(ids, noise=0.0, rhythm_noise=noise) | {self._names.rhythm_noise: drawn}
         (found,) = self._lengths.run([self._names.lengths], given)
         lengths = np.ceil(np.asarray(found, np.float32).reshape(-1)).astype(np.int64)
-        return Draft(ids, lengths, self._noise * read.noise)
+        return Draft(ids, lengths, self._noise * reading.noise)
 
     def synthesise(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Array:
         """Return the samples of the phonemes, mono float32, with ``hop_frames`` samples for each step."""

@@ -267,11 +267,11 @@ def _may_break_before(character: str, locale: EspeakLocale) -> bool:
 
 def _find_words(text: str, pronunciations: Iterable[str]) -> Iterator[tuple[int, int, str]]:
     """Yield start, end and word for each dictionary word in a text. At each place the longest word wins."""
-    words = _WordIndex(pronunciations)
-    folded = _fold_case(text) if words else ""
+    index = _WordIndex(pronunciations)
+    folded = _fold_case(text) if index else ""
     at = 0
     while at < len(folded):
-        end, word = words.find_longest(text, folded, at)
+        end, word = index.find_longest(text, folded, at)
         if word is None:
             at += 1
         else:

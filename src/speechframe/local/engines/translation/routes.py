@@ -268,7 +268,7 @@ def translate_along(
         if engine is None:
             raise EngineFault(f"the translation engine {step.engine} cannot be used here")
         said = engine.translate(done, step.pair)
-        if len(said) != len(done) or not all(isinstance(words, str) for words in said):
+        if len(said) != len(done) or not all(isinstance(translation, str) for translation in said):
             given = format_count(len(said), "translation")
             raise EngineFault(f"{step.engine} gave {given} of {format_count(len(done), 'text')}")
         done = list(said)

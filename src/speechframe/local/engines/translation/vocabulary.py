@@ -44,7 +44,7 @@ class Alphabet:
     def __init__(self, characters: frozenset[str] | None) -> None:
         self._characters = characters
 
-    def can_read(self, words: str) -> bool:
+    def can_read(self, text: str) -> bool:
         """Return True if the model can read every character. Whitespace is always readable.
 
         Examples
@@ -53,10 +53,10 @@ class Alphabet:
         (True, False)
         """
         if self._characters is None:
-            return not any(unicodedata.category(c) in {"So", "Co", "Cn", "Cs"} for c in words)
-        return all(c in self._characters or c.isspace() for c in words)
+            return not any(unicodedata.category(c) in {"So", "Co", "Cn", "Cs"} for c in text)
+        return all(c in self._characters or c.isspace() for c in text)
 
-    def respell(self, words: str) -> str | None:
+    def respell(self, text: str) -> str | None:
         r"""Return the words in a spelling that the model can read, or None if it can read no spelling.
 
         First the words themselves are tried, then their compatibility form (NFKC) with typewriter quotes and
@@ -68,9 +68,9 @@ class Alphabet:
         >>> alphabet.respell("don\u2019t"), alphabet.respell("NÃO"), alphabet.respell("😀")
         ("don't", 'não', None)
         """
-        if self.can_read(words):
-            return words
-        plain = unicodedata.normalize("NFKC", words.translate(_TYPEWRITER_SPELLINGS))
+        if self.can_read(text):
+            return text
+        plain = unicodedata.normalize("NFKC", text.translate(_TYPEWRITER_SPELLINGS))
         for candidate in (plain, plain.lower()):
             if candidate and self.can_read(candidate):
                 return candidate
@@ -99,9 +99,9 @@ def read_alphabet(data: bytes) -> Alphabet:
             piece = dict(_read_fields(value))
             kind = piece.get(_TYPE_FIELD, _NORMAL_TYPE)
             reads_bytes |= kind == _BYTE_TYPE
-            words = piece.get(_TEXT_FIELD, b"")
-            if kind in {_NORMAL_TYPE, _USER_DEFINED_TYPE} and isinstance(words, bytes):
-                characters.update(words.decode())
+            piece_text = piece.get(_TEXT_FIELD, b"")
+            if kind in {_NORMAL_TYPE, _USER_DEFINED_TYPE} and isinstance(piece_text, bytes):
+                characters.update(piece_text.decode())
     except (IndexError, ValueError, TypeError):
         characters.clear()
     if not characters:

@@ -119,8 +119,8 @@ def decompress_body(request: web.Request, data: bytes, limit_bytes: int, hint: s
     except TooLargeError:
         _refuse_too_large(limit_bytes, hint)
     except BadEncodingError as error:
-        words = f"the body cannot be read: {error}; allowed as Content-Encoding: gzip, deflate, identity"
-        refuse(words)
+        message = f"the body cannot be read: {error}; allowed as Content-Encoding: gzip, deflate, identity"
+        refuse(message)
 
 
 def _refuse_too_large(limit_bytes: int, hint: str) -> NoReturn:

@@ -125,15 +125,15 @@ def _read_call(request: web.Request, state: State, key: Key, fields: dict[str, o
         "translate",
     )
     warnings = (describe_unknown_fields(result.unknown),)
-    return TranslationCall(wanted, target, bill, tuple(words for words in warnings if words))
+    return TranslationCall(wanted, target, bill, tuple(warning for warning in warnings if warning))
 
 
 def _read_locale(wanted: TranslateRequest, field: str) -> str:
     try:
         return locales.normalise(getattr(wanted, field))
     except ValueError as error:
-        words = f"{wanted.get_wire_names()[field]}: {error}"
-        raise Refusal(HttpErrorCode.INVALID_REQUEST, words) from None
+        message = f"{wanted.get_wire_names()[field]}: {error}"
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, message) from None
 
 
 async def _answer(request: web.Request, state: State, call: TranslationCall) -> web.Response:
@@ -148,8 +148,8 @@ async def _answer(request: web.Request, state: State, call: TranslationCall) -> 
     )
     answer = TranslateResponse(
         translations=[
-            Translation(source_text=source, translated_text=words)
-            for source, words in zip(call.request.texts, translations, strict=True)
+            Translation(source_text=source, translated_text=translation)
+            for source, translation in zip(call.request.texts, translations, strict=True)
         ],
         metadata=TranslateMetadata(
             target_language=plan.target,
@@ -260,9 +260,9 @@ async def _translate_texts(
             steps = [encode_step(step) for step in part.route.steps]
             job = {"texts": part.portions, "steps": steps}
             translations = await _run_worker(state, key, "translate", job, part.characters * len(steps))
-            for where, words in zip(part.places, translations, strict=True):
+            for where, translation in zip(part.places, translations, strict=True):
                 for text, number in where:
-                    text_portions[text][number] = words
+                    text_portions[text][number] = translation
 
     tasks = [asyncio.create_task(translate_slices()) for _ in range(min(state.pools.slow.count, len(slices)))]
     try:
@@ -286,5 +286,5 @@ async def _run_worker(
         raise Refusal(
             HttpErrorCode.INTERNAL_ERROR, f"the translation engine failed: {problem}; nothing was billed"
         )
-    translations: list[str] = json.loads(reply.words)
+    translations: list[str] = json.loads(reply.result_json)
     return translations

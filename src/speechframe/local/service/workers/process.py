@@ -90,8 +90,8 @@ class WorkerProcess:
         self._in.write(message)
         await self._in.drain()
         sizes = REPLY_HEAD.unpack(await self._out.readexactly(REPLY_HEAD.size))
-        facts, words, audio = [await self._out.readexactly(size) if size else b"" for size in sizes]
-        return WorkerReply(read_facts(facts), words, audio)
+        facts, result_json, audio = [await self._out.readexactly(size) if size else b"" for size in sizes]
+        return WorkerReply(read_facts(facts), result_json, audio)
 
     async def end(self) -> None:
         """Kill the process, even during a job."""

@@ -85,7 +85,7 @@ def speak_part(job: dict[str, Any]) -> WorkerReply:
     rate_hz = pieces[0].sample_rate_hz
     pause = np.zeros(codec.convert_seconds_to_frames(job["pause_s"], rate_hz), np.float32)
     samples = np.concatenate([pause, *(piece.samples for piece in pieces)])
-    warnings += [words for piece in pieces for words in piece.warnings]
+    warnings += [warning for piece in pieces for warning in piece.warnings]
     facts = Facts(
         audio_seconds=len(samples) / rate_hz,
         sample_rate_hz=rate_hz,
@@ -158,7 +158,9 @@ def encode_speech(
 
 def make_utterance(fields: dict[str, Any]) -> Utterance:
     """Return the utterance that the fields of a job describe. Remove ``pronunciations`` from `fields`."""
-    pronunciations = {word: Pronunciation(**how) for word, how in fields.pop("pronunciations").items()}
+    pronunciations = {
+        word: Pronunciation(**pronunciation) for word, pronunciation in fields.pop("pronunciations").items()
+    }
     return Utterance(**fields, pronunciations=pronunciations)
 
 
