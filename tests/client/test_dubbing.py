@@ -188,6 +188,7 @@ BODY = json.dumps({"eventName": "DUB_JOB", "data": {"job_id": "j1", "status": "C
         (BODY, lambda: signed(BODY, age_s=400), 401),
         (b'{"eventName": "DUB_JOB"}', lambda: signed(b'{"eventName": "DUB_JOB"}'), 400),
         (b'{"eventName": "OTHER", "data": {"job_id": "j", "status": "X"}}', None, 204),
+        (b'{"eventName": "OTHER", "data": {"amount": 3}}', None, 204),
     ],
 )
 async def test_a_webhook_is_handed_on_only_if_it_is_signed_and_new(body, headers, status):
