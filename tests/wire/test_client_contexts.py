@@ -399,7 +399,7 @@ class BothEnds(RuleBasedStateMachine):
     def wait(self, seconds):
         self.now_s += seconds
         if self.service is not None:
-            self.take(self.service.check_time(now_s=self.now_s))
+            self.take(self.service.take_due_actions(now_s=self.now_s))
 
     @rule()
     def work(self):

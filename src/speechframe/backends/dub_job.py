@@ -56,7 +56,7 @@ from speechframe.store.folder import Folder, convert_os_errors, sync_to_disk
 from speechframe.store.reader import StoredRun
 from speechframe.store.verify import DUBS_FOLDER
 from speechframe.wire import subtitles
-from speechframe.wire.answers import check_amount
+from speechframe.wire.answers import read_amount
 from speechframe.wire.requests import encode_canonical_json
 
 # Characters that a file name must not contain.
@@ -230,7 +230,7 @@ class JobBackend(ServiceBackend):
                     self.tell(f"{name}, {detail.locale}: {step}")
 
         status = await dubbing.wait(job_id, on_status=report_steps)
-        is_unpaid = status.failure_code in _CREDIT_FAILURES and not check_amount(status.credits_used)
+        is_unpaid = status.failure_code in _CREDIT_FAILURES and not read_amount(status.credits_used)
         if status.status == JobStatusValue.FAILED and is_unpaid:
             message = status.failure_reason or "no credits are left on the dubbing key"
             raise PaymentRequired(message, status=402, code=status.failure_code)
@@ -308,7 +308,7 @@ async def fetch_file(dubbing: Dubbing, url: str, path: Path, *, max_bytes: int |
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         await dubbing.fetch(url, temporary, max_bytes=max_bytes)
-        found = await asyncio.to_thread(_check_subtitles if is_text else _measure_dub, temporary)
+        found = await asyncio.to_thread(_find_subtitle_faults if is_text else _measure_dub, temporary)
         temporary.replace(path)
         await asyncio.to_thread(sync_to_disk, path.parent)
     except AudioError as error:
@@ -332,8 +332,8 @@ def _measure_dub(path: Path) -> float | None:
         raise
 
 
-def _check_subtitles(path: Path) -> str | None:
-    """Return a text about faults that leave subtitles usable, or None. AudioError if there is no cue."""
+def _find_subtitle_faults(path: Path) -> str | None:
+    """Return a text about the faults of usable subtitles, or None. AudioError if they have no cue."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except ValueError:

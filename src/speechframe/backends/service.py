@@ -378,7 +378,7 @@ class SpokenBackend(CallBackend):
             return await self.client.voices(model.value)
         return []
 
-    def check_fields(
+    def prepare_request(
         self, request_type: type[DocumentModel], fields: Mapping[str, Any], values: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any], list[FieldProblem]]:
         """Return the request of a row, the facts of this request, and all problems of the row.

@@ -228,7 +228,7 @@ def open_budget(
     allotments = Allotments(allotments_folder, run_id)
     allowances = [Allowance(rule, allotments, time.time) for rule in rules]
 
-    new = [one for one in allowances if is_remote or not allotments.is_counted(one.id, one.period)]
+    new = [one for one in allowances if is_remote or not allotments.find_counted(one.id, one.period)]
     sums = LedgerSums(ledger, [one.rule for one in new], time.time())
 
     def update_budget() -> None:

@@ -281,7 +281,7 @@ class Live:
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(partial(self._stop, drain=drain, reason=because))
 
-    def check_loop(self, *, blocks: str = "") -> None:
+    def refuse_endless_wait(self, *, blocks: str = "") -> None:
         """Raise RuntimeError if the run cannot end.
 
         The run cannot end if its event loop is closed, or if the caller would block this loop with a wait.
@@ -308,7 +308,7 @@ class Live:
         cancellation if the caller has already received this cancellation. TimeoutError is raised if the run
         has not ended after `timeout_s`, and the run goes on.
         """
-        self.check_loop()
+        self.refuse_endless_wait()
         ended = asyncio.wrap_future(self.ended)
         # Retrieve the exception. Otherwise asyncio logs it if no task waits any more.
         ended.add_done_callback(asyncio.Future.exception)
@@ -352,7 +352,7 @@ class Live:
                 found, position = self.progress.read_outcomes_since(position)
                 if found or has_ended:
                     return found
-                self.check_loop()
+                self.refuse_endless_wait()
                 try:
                     await arrived.wait()
                 except asyncio.CancelledError as order:
@@ -381,7 +381,7 @@ class Outcomes:
 
     def __iter__(self) -> Iterator[Outcome]:
         """Yield each outcome as soon as its call has ended. Block until then."""
-        self._live.check_loop(
+        self._live.refuse_endless_wait(
             blocks="a plain `for` would block the event loop that makes the run: use `async for`"
         )
         with self._live.open_reader(get_background_loop()) as read_more:

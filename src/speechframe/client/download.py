@@ -162,10 +162,10 @@ async def _request_with_retries(
             target = reply.headers.get("Location")
             if reply.status not in _REDIRECT_STATUSES or not target:
                 return reply
-            url = _check_url(target, url, source)
+            url = _resolve_url(target, url, source)
         raise BadAnswer(f"the {source.what} could not be fetched: more than {MAX_REDIRECTS} redirects")
 
-    url = _check_url(source.address, source.base, source)
+    url = _resolve_url(source.address, source.base, source)
     for wait_s in source.waits_s:
         await asyncio.sleep(min(wait_s, max(0.0, deadline_s - time.monotonic())))
         if time.monotonic() >= deadline_s:
@@ -192,7 +192,7 @@ async def _request_with_retries(
     raise BadAnswer(f"the {source.what} could not be fetched: {problem}{expired}")
 
 
-def _check_url(address: str, base: URL, source: _AudioAddress) -> URL:
+def _resolve_url(address: str, base: URL, source: _AudioAddress) -> URL:
     """Return the absolute URL of an address, or raise BadAnswer if the URL is forbidden.
 
     The spelling stays unchanged, because the URL may contain a signature of its spelling.

@@ -98,7 +98,7 @@ class StreamSession:
         self._caller, self._slots, self._fields = caller, slots, dict(fields)
         self._sockets: dict[tuple[tuple[str, str], ...], _Socket] = {}
         self._closed = False
-        _check_fields(fields)
+        _make_messages(fields)
         caller.opened.add(self)
 
     async def __aenter__(self) -> Self:
@@ -199,7 +199,7 @@ class StreamSession:
         if self._closed:
             raise RuntimeError("the session is closed; open another session")
         fields = self._fields | {name: value for name, value in turn_fields.items() if value is not None}
-        query, frame, config = _check_fields(fields)
+        query, frame, config = _make_messages(fields)
         given = ((name, fields.get(name)) for name in _FIELDS_OF_MESSAGES[SocketQuery])
         query_key = tuple((name, str(value)) for name, value in given if value is not None)
         if (socket := self._sockets.get(query_key)) is None:
@@ -533,7 +533,7 @@ async def _stop_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _check_fields(fields: Mapping[str, Any]) -> list[Any]:
+def _make_messages(fields: Mapping[str, Any]) -> list[Any]:
     """Return the checked messages with the fields of a turn. InvalidRows if a field is unknown or wrong."""
     known = [name for names in _FIELDS_OF_MESSAGES.values() for name in names]
     problems = [

@@ -380,7 +380,7 @@ def _report_engine(kind: kinds.EngineKind, named: Sequence[EntryPoint]) -> Engin
         engine = kinds.make_engine(kind, point)
     except EngineFault as error:
         return replace(report, problem=str(error), command=f"pip install --upgrade {package}")
-    report = _count_offers(kind, engine, report)
+    report = _add_counts(kind, engine, report)
     try:
         version = _read_version(engine)
     except EngineError as error:
@@ -404,7 +404,7 @@ def _read_version(engine: Any) -> str:
     return version
 
 
-def _count_offers(kind: kinds.EngineKind, engine: Any, report: EngineReport) -> EngineReport:
+def _add_counts(kind: kinds.EngineKind, engine: Any, report: EngineReport) -> EngineReport:
     """Return a report with the numbers of voices, locales and pairs of an engine."""
     if kind is kinds.SPEAKERS:
         voices, left_out = list_voices(report.name, engine)

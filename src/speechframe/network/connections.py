@@ -24,7 +24,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from speechframe.network.descriptors import MAX_DESCRIPTORS
 
-__all__ = ["RETRY_AFTER_S", "Connections", "count_repeats"]
+__all__ = ["RETRY_AFTER_S", "Connections", "collapse_repeats"]
 
 RETRY_AFTER_S = 1.0
 """Seconds in the Retry-After of a 503 from a full server. A connection may become idle at any time."""
@@ -260,7 +260,7 @@ class _RefusedConnection(asyncio.Protocol):
 
 
 @contextlib.contextmanager
-def count_repeats(*loggers: str) -> Iterator[None]:
+def collapse_repeats(*loggers: str) -> Iterator[None]:
     """Log equal warnings and errors of these loggers only once a minute, and then the number of repeats.
 
     This is a context manager. `loggers` are names of loggers.

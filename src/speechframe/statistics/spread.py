@@ -51,7 +51,7 @@ class Spread:
         return float(np.sqrt(np.sum(np.square(parts))))
 
     @classmethod
-    def of(cls, votes: Any, *, method: str, reference: str | None = None) -> "Spread":
+    def from_votes(cls, votes: Any, *, method: str, reference: str | None = None) -> "Spread":
         """Estimate the spread from votes, for example of a pilot test. ``power`` accepts the result.
 
         The estimates come from the covariances of two votes that share a listener or an item, with or without
@@ -72,7 +72,7 @@ class Spread:
         --------
         >>> rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": 2 + w}
         ...         for w in range(3) for i in range(3) for c in "xy"]
-        >>> Spread.of(rows, method="mos").listener
+        >>> Spread.from_votes(rows, method="mos").listener
         0.816
         """
         checked = check_votes(votes, method=method, reference=reference)

@@ -85,8 +85,11 @@ class Allotments:
             file.execute("INSERT OR IGNORE INTO counted VALUES (?, ?)", (budget, str(period)))
         self._seen.add((budget, period))
 
-    def is_counted(self, budget: str, period: date) -> bool:
-        """Return whether the file already includes the ledger's spending of a budget in a period."""
+    def find_counted(self, budget: str, period: date) -> bool:
+        """Return whether the file already includes the ledger's spending of a budget in a period.
+
+        If so, this object remembers the budget and period as seen.
+        """
         with self._open_for_reading() as file:
             wanted = "SELECT 1 FROM counted WHERE budget = ? AND period = ?"
             is_counted = (

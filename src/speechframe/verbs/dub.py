@@ -48,7 +48,7 @@ from speechframe.spec.dubbing import MEDIA_TYPES, DubbingType, JobCreateRequest,
 from speechframe.store.schema import columns
 from speechframe.tables.column import Column
 from speechframe.tables.table import make_problem
-from speechframe.wire.answers import check_amount, make_amount_warning
+from speechframe.wire.answers import make_amount_warning, read_amount
 from speechframe.wire.requests import encode_canonical_json
 from speechframe.writing.words import format_count
 
@@ -311,7 +311,7 @@ class DubBackend(JobBackend):
         if isinstance(answer.data, SpeechframeError):
             return [answer.data for _ in request.rows]
         status, found, warning = answer.data
-        used = check_amount(status.credits_used)
+        used = read_amount(status.credits_used)
         remarks = [warning] if warning else []
         if used is None and status.credits_used is not None:
             remarks.append(make_amount_warning("credits_used", status.credits_used))

@@ -359,7 +359,7 @@ class ClientContexts:
         failed = TurnFailed(turn.number, str(code), message, frame.trace_id)
         if code == ErrorCode.INTERNAL_ERROR and not turn.heard:
             self._give_up(turn)
-            return self._count_failure(turn, failed)
+            return self._handle_failure(turn, failed)
         if frame.fatal or code in {ErrorCode.INTERNAL_ERROR, ErrorCode.INVALID_VOICE}:
             self._give_up(turn)
             return self._finish(turn, failed)
@@ -386,9 +386,9 @@ class ClientContexts:
             return self._finish(turn, TurnFailed(turn.number, None, message))
         self._detach_attempt(turn)
         _mark_unsent(turn)
-        return self._count_failure(turn, TurnFailed(turn.number, None, "the connection was lost"))
+        return self._handle_failure(turn, TurnFailed(turn.number, None, "the connection was lost"))
 
-    def _count_failure(self, turn: _Turn, failed: TurnFailed) -> list[Event]:
+    def _handle_failure(self, turn: _Turn, failed: TurnFailed) -> list[Event]:
         """Count a failed attempt. Send the turn again, unless this was the last allowed attempt."""
         turn.failures += 1
         if turn.has_text and turn.failures >= self._max_attempts:

@@ -110,7 +110,7 @@ class Contexts:
 
     @property
     def due_s(self) -> float | None:
-        """Time at which the caller must call `check_time`.
+        """Time at which the caller must call `take_due_actions`.
 
         None if no call is needed, for example after `close`.
         """
@@ -193,7 +193,7 @@ class Contexts:
         self._fail_turn(first, code, message)
         return self._continue_turns(first.context_id, now_s)
 
-    def check_time(self, *, now_s: float) -> list[Action]:
+    def take_due_actions(self, *, now_s: float) -> list[Action]:
         """Return the actions that synthesise text after its buffer delay, or that close an idle socket."""
         actions = self._enqueue_expired_text(now_s)
         if not self._closed and not self._is_at_work() and self._heard_s + self._idle_s <= now_s:

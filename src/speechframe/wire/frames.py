@@ -37,7 +37,7 @@ from speechframe.wire.answers import (
     load_json,
     shorten_to_line,
 )
-from speechframe.wire.errors import MAX_CODE_CHARACTERS, check_code
+from speechframe.wire.errors import MAX_CODE_CHARACTERS, read_code
 
 _MAX_ERROR_CHARACTERS = 500
 """Largest number of characters of an error message to the client."""
@@ -327,4 +327,4 @@ def _read_line(value: Any, max_characters: int, clean: SecretMasker) -> str:
 
 
 def _read_code(value: Any, clean: SecretMasker) -> str:
-    return check_code(_read_line(value, MAX_CODE_CHARACTERS + 1, clean)) or ""
+    return read_code(_read_line(value, MAX_CODE_CHARACTERS + 1, clean)) or ""

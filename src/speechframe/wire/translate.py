@@ -10,9 +10,9 @@ from speechframe.errors import BadAnswer
 from speechframe.wire.answers import (
     REPAIRED_TEXT_NOTE,
     NotJsonError,
-    check_amount,
     load_json,
     make_amount_warning,
+    read_amount,
 )
 
 _MIN_ALLOWED_LETTERS, _LETTERS_PER_CHARACTER = 1000, 50
@@ -147,7 +147,7 @@ def _read_metadata(value: Any, notes: list[str]) -> tuple[str | None, float | No
         return None, None
     target: Any = value.get("target_language")
     reported_credits = value.get("credits_used")
-    used = check_amount(reported_credits)
+    used = read_amount(reported_credits)
     if reported_credits is None:
         notes.append("the answer does not contain the credits that were used")
     elif used is None:

@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
 def _list(cache: "Cache", options: argparse.Namespace) -> int:
     count, seconds = 0, 0.0
 
-    def count_entries() -> "Iterator[dict[str, Any]]":
+    def iterate_counted_entries() -> "Iterator[dict[str, Any]]":
         nonlocal count, seconds
         for entry in cache.entries():
             count += 1
@@ -104,7 +104,7 @@ def _list(cache: "Cache", options: argparse.Namespace) -> int:
 
     by_size = options.by == "size"
     shown = heapq.nlargest(
-        options.most, count_entries(), key=lambda e: e["bytes" if by_size else "last_used"]
+        options.most, iterate_counted_entries(), key=lambda e: e["bytes" if by_size else "last_used"]
     )
     size = cache.size()
     if options.json:

@@ -184,7 +184,7 @@ def _read_script(task: Task, track: Track) -> tuple[str, script.Script]:
     if locale is None and parsed.cues:
         known = {
             route.locales[0].partition("-")[0]
-            for route in Routes(registry.load_working(TRANSLATORS)).supported()
+            for route in Routes(registry.load_working(TRANSLATORS)).list_supported()
         }
         found = Counter(detect_languages([cue.text for cue in parsed.cues], sorted(known)))
         locale = found.most_common(1)[0][0]

@@ -289,14 +289,14 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
     from speechframe.local.service.app import make_app
     from speechframe.local.service.http.connection import build_refusal
     from speechframe.local.service.state import STATE
-    from speechframe.network.connections import Connections, count_repeats
+    from speechframe.network.connections import Connections, collapse_repeats
     from speechframe.network.descriptors import raise_descriptor_limit
 
     loop = asyncio.get_running_loop()
     stop, at_once = asyncio.Event(), asyncio.Event()
     _stop_on_signals(loop, stop, at_once)
     raise_descriptor_limit()
-    with _open_listener(config) as listener, count_repeats("asyncio", log.name):
+    with _open_listener(config) as listener, collapse_repeats("asyncio", log.name):
         if options.die_with_parent:
             _watch_parent(loop, stop, at_once)
         app = make_app(config)

@@ -127,7 +127,7 @@ def _find_voice(utterance: Utterance) -> tuple[EspeakVoice, str]:
     voice = list_espeak_voices().get(utterance.voice_id)
     if voice is None:
         raise EngineFault(f"espeak has no voice {utterance.voice_id!r}")
-    styles = voice.styles(utterance.locale) if utterance.locale in voice.supported_locales else ()
+    styles = voice.list_styles(utterance.locale) if utterance.locale in voice.supported_locales else ()
     return voice, choose_style(
         voice.voice_id, utterance.locale, utterance.style, voice.supported_locales, styles
     )

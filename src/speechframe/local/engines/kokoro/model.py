@@ -64,8 +64,8 @@ class KokoroModel:
             }
         )
         self._drafted = [lengths, *between]
-        self._draft = graph.session(self._drafted, [])
-        self._sound = graph.session([_SOUND_TENSOR], self._drafted)
+        self._draft = graph.open_session(self._drafted, [])
+        self._sound = graph.open_session([_SOUND_TENSOR], self._drafted)
 
     def draft(self, ids: Sequence[int], style: Array) -> list[Array]:
         """Return the lengths of the phonemes in steps, ``(1, ids)``, and the other inputs of the sound."""

@@ -88,7 +88,7 @@ def plan_pieces(
     planned: list[PlannedPiece] = []
     number = 0
     for piece in pieces:
-        sentences = phonemiser.sentences(piece.spoken, piece.tokens) if piece.spoken.is_speakable else []
+        sentences = phonemiser.make_sentences(piece.spoken, piece.tokens) if piece.spoken.is_speakable else []
         found = []
         for index, sentence in enumerate(sentences):
             is_last = index == len(sentences) - 1

@@ -58,8 +58,8 @@ class PiperModel:
         graph = Graph([path])
         # Keep only the names of tensors, because the graph contains all weights a second time.
         self._names = _find_tensors(graph, path)
-        self._lengths = graph.session([self._names.lengths], [self._names.rhythm_noise])
-        self._sound = graph.session(
+        self._lengths = graph.open_session([self._names.lengths], [self._names.rhythm_noise])
+        self._sound = graph.open_session(
             [_SOUND_TENSOR, self._names.sound_like], [self._names.sound_noise, self._names.rounded]
         )
         self._channels = self._find_channels()
@@ -132,7 +132,7 @@ def _find_tensors(graph: Graph, path: Path) -> _GraphTensors:
     if len(rounding) != 1 or _SOUND_TENSOR not in graph.makers:
         raise EngineFault(f"{path} is not a Piper model: it contains no lengths of phonemes")
     lengths = rounding[0].input[0]
-    before = graph.needed([lengths], ())
+    before = graph.find_needed_names([lengths], ())
     noises = graph.find_nodes(_NOISE_OPERATOR)
     rhythm = [node for node in noises if node.output[0] in before]
     sound = [node for node in noises if node.output[0] not in before]

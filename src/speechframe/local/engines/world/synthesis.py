@@ -126,7 +126,9 @@ def _synthesise_block(clip: AnalysedClip, change: Change, times_s: Array, f0_hz:
     aperiodicity = _measure_aperiodicity(signal, f0_hz, at_s)
     _reshape_envelope(envelope, change, f0_hz > 0)
     return np.asarray(
-        import_world().synthesize(change.f0_hz(f0_hz), envelope, aperiodicity, RATE_HZ, 1000 * PERIOD_S),
+        import_world().synthesize(
+            change.convert_f0_hz(f0_hz), envelope, aperiodicity, RATE_HZ, 1000 * PERIOD_S
+        ),
         np.float64,
     )
 

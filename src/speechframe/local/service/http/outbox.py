@@ -30,7 +30,7 @@ class Outbox:
     def put(self, frame: str | None) -> None:
         """Add a frame to the end of the queue."""
         self._frames.append(frame)
-        self._count_bytes(len(frame or ""))
+        self._add_bytes(len(frame or ""))
         self._there.set()
         if self._bytes >= MAX_WAITING_SOCKET_BYTES:
             self._room.clear()
@@ -41,12 +41,12 @@ class Outbox:
             self._there.clear()
             await self._there.wait()
         frame = self._frames.popleft()
-        self._count_bytes(-len(frame or ""))
+        self._add_bytes(-len(frame or ""))
         if self._bytes < MAX_WAITING_SOCKET_BYTES:
             self._room.set()
         return frame
 
-    def _count_bytes(self, size_bytes: int) -> None:
+    def _add_bytes(self, size_bytes: int) -> None:
         self._bytes += size_bytes
         self._reader.hold(size_bytes)
 

@@ -271,7 +271,7 @@ class Session:
         # A timer may fire a little early, because its clock is coarser. So use the due time at least.
         now_s = max(self._loop.time(), self._contexts.due_s or 0.0)
         self._timer = None
-        self._carry_out(self._contexts.check_time(now_s=now_s))
+        self._carry_out(self._contexts.take_due_actions(now_s=now_s))
 
     async def _generate_chunk(self, action: Generate) -> None:
         """Have a chunk spoken, and send its audio when the outbox has room. Errors become error frames."""

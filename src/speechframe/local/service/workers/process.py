@@ -97,7 +97,7 @@ class WorkerProcess:
         """Kill the process, even during a job."""
         await kill_process(self.process)
 
-    def cpu_s(self) -> float:
+    def measure_cpu_s(self) -> float:
         """Return the CPU time in seconds of the process and its children. Call this in a thread."""
         total = 0.0
         with contextlib.suppress(psutil.Error):
