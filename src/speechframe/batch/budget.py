@@ -151,9 +151,9 @@ class Budget:
         The part is a sum over all rows with matching tags. It adds `costs` if given, otherwise prices.
         """
         total = 0
-        for place, row in enumerate(request.rows):
+        for position, row in enumerate(request.rows):
             if allowance.rule.matches_tags({**self._tags, **(row.facts.get("tags") or {})}):
-                total += row.price if costs is None else costs[place]
+                total += row.price if costs is None else costs[position]
         return total
 
     def _send_alerts(self) -> None:

@@ -365,11 +365,11 @@ class _Checker:
         lines = zip(ids, make_rows(batch, self._sources), tags, strict=True)
         if self._expands_rows:
             spread = [
-                (place, f"{row_id}{suffix}", dict(values), tag)
-                for place, (row_id, row, tag) in enumerate(lines)
+                (position, f"{row_id}{suffix}", dict(values), tag)
+                for position, (row_id, row, tag) in enumerate(lines)
                 for suffix, values in self._backend.expand(row)
             ]
-            batch = batch.take(pa.array([place for place, *_ in spread], pa.int64()))
+            batch = batch.take(pa.array([position for position, *_ in spread], pa.int64()))
             lines = [(row_id, row, tag) for _, row_id, row, tag in spread]
         ours: list[tuple[Any, ...]] = []
         for row_id, row, tag in lines:
@@ -392,7 +392,8 @@ class _Checker:
                 ours.append((row_id, key, take, request.price, known, tag, None))
             self._rows += 1
         columns = [
-            pa.array([row[place] for row in ours], kind) for place, kind in enumerate(INPUT_COLUMNS.types)
+            pa.array([row[position] for row in ours], kind)
+            for position, kind in enumerate(INPUT_COLUMNS.types)
         ]
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
 
@@ -572,17 +573,21 @@ def _make_next_takes(
         if unknown := sorted(wanted.difference(ids)):
             fault = "names no row of the run"
             raise InvalidRows([make_problem("redo", fault, value=row_id) for row_id in unknown])
-    chosen = [place for place, key in enumerate(keys) if key is not None and ids[place] in wanted]
-    places = [place for place in chosen if found[place] not in {DONE, CACHED} or _does_row_vary(table, place)]
-    identical = len(chosen) - len(places)
-    if not places:
+    chosen = [position for position, key in enumerate(keys) if key is not None and ids[position] in wanted]
+    positions = [
+        position
+        for position in chosen
+        if found[position] not in {DONE, CACHED} or _does_row_vary(table, position)
+    ]
+    identical = len(chosen) - len(positions)
+    if not positions:
         return None, identical
     made = set(convert_to_hex(stored.snapshot().index.keys))
-    for place in places:
+    for position in positions:
         # The next take is the lowest number without a record, from the current take on and at least 1. So a
         # take that was requested but never made is requested again.
-        later = itertools.count(max(1, takes[place]))
-        takes[place] = next(take for take in later if compute_call_key(keys[place], take) not in made)
+        later = itertools.count(max(1, takes[position]))
+        takes[position] = next(take for take in later if compute_call_key(keys[position], take) not in made)
     column = table.schema.get_field_index(TAKE)
     return table.set_column(column, table.schema.field(column), pa.array(takes, pa.int32())), identical
 
@@ -602,8 +607,8 @@ def _replace_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, k
     table = pq.read_table(path, columns=[BASE_KEY, TAKE])
     keys, takes = table[BASE_KEY].combine_chunks(), table[TAKE].to_numpy().astype(np.int64)
     positions = index.find_shown_records(keys, takes, is_rejected.__getitem__)
-    places = np.flatnonzero(is_rejected[positions])
-    current_takes = _read_current_takes(folder, manifest, keys.take(places))
+    rejected_rows = np.flatnonzero(is_rejected[positions])
+    current_takes = _read_current_takes(folder, manifest, keys.take(rejected_rows))
 
     def iterate_good_takes(key: str, until: int) -> Iterator[int]:
         """Yield the takes of a call that were made and not rejected, until one after `until` is missing."""
@@ -615,13 +620,13 @@ def _replace_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, k
                 yield take
 
     chosen = takes.copy()
-    for place in places.tolist():
-        key = keys[place].as_py()
-        current = current_takes.get(key, int(takes[place]))
+    for row in rejected_rows.tolist():
+        key = keys[row].as_py()
+        current = current_takes.get(key, int(takes[row]))
         position = index.find_shown_records(pa.array([key]), np.array([current]), is_rejected.__getitem__)
         if is_rejected[position[0]] and not (keeps_takes and key in current_takes):
             current = max(iterate_good_takes(key, current), default=current)
-        chosen[place] = current
+        chosen[row] = current
     if (chosen == takes).all():
         return False
     with convert_os_errors(folder, "writing the table"):
@@ -632,7 +637,7 @@ def _replace_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, k
     return True
 
 
-def _does_row_vary(table: pa.Table, place: int) -> bool:
+def _does_row_vary(table: pa.Table, position: int) -> bool:
     """Return whether another take of a row of an input file would differ (:attr:`Request.varies`)."""
-    known, _, _ = table[REQUEST][place].as_py().partition(b"\n")
+    known, _, _ = table[REQUEST][position].as_py().partition(b"\n")
     return bool(load_json(known)[1])

@@ -286,9 +286,9 @@ def decode_translated(raw: RawAnswer, request: TranslateRequest) -> Translated:
     """Return the decoded answer to a translation call, or raise BadAnswer if a translation is missing."""
     decoded = decode_translate(raw.body, request.texts)
     translations = []
-    for place, translation in enumerate(decoded.texts):
+    for position, translation in enumerate(decoded.texts):
         if isinstance(translation, BadAnswer):
-            raise BadAnswer(f"text {place}: {translation}")
+            raise BadAnswer(f"text {position}: {translation}")
         translations.append(translation)
     source, target = request.source_language, request.target_language
     routes, of_texts, notes = assign_warnings(collect_warnings(raw.headers), len(request.texts))

@@ -497,26 +497,26 @@ def _make_connection_error(
     error: Exception, url: URL, proxy: URL | None, limit_s: float | None, *, wrote: bool
 ) -> ConnectionFailed:
     """Return our error for an error of aiohttp, whose text may show a whole URL with its signature."""
-    place, proxy_place = (f"{at.host}:{at.port}" for at in (url, proxy or url))
+    address, proxy_address = (f"{at.host}:{at.port}" for at in (url, proxy or url))
     match error:
         case TimeoutError():
             what_failed = "no answer from" if wrote else "no connection to"
-            return TimedOut(f"{what_failed} {place} within {limit_s:g} s", sent=wrote)
+            return TimedOut(f"{what_failed} {address} within {limit_s:g} s", sent=wrote)
         case aiohttp.ClientHttpProxyError():
-            text = f"the proxy {proxy_place} refused a connection to {place}: status {error.status}"
+            text = f"the proxy {proxy_address} refused a connection to {address}: status {error.status}"
             return ConnectionFailed(text, sent=wrote)
         case HttpProcessingError() | aiohttp.WSServerHandshakeError():
-            text = f"{place} sent something other than an HTTP answer"
+            text = f"{address} sent something other than an HTTP answer"
         case aiohttp.ClientProxyConnectionError():
-            text = f"the proxy {proxy_place} cannot be reached"
+            text = f"the proxy {proxy_address} cannot be reached"
         case aiohttp.ClientSSLError() | ssl.SSLError():
-            text = f"no trusted TLS connection to {place}"
+            text = f"no trusted TLS connection to {address}"
         case aiohttp.ClientConnectorError():
-            text = f"{place} cannot be reached"
+            text = f"{address} cannot be reached"
         case _ if wrote:
-            text = f"{place} closed the connection before it answered"
+            text = f"{address} closed the connection before it answered"
         case _:
-            text = f"the connection to {place} was lost before the request was sent"
+            text = f"the connection to {address} was lost before the request was sent"
     inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
     reason = getattr(inner, "verify_message", None) or getattr(inner, "strerror", None)
     return ConnectionFailed(f"{text}: {reason or type(inner).__name__}", sent=wrote)

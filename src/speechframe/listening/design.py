@@ -198,12 +198,12 @@ def draw_latin_rows(size: int, seed: str) -> tuple[tuple[int, ...], ...]:
     rng = _make_rng(seed)
     # The first row is 0, 1, size - 1, 2, size - 2 and so on. So neighbours differ by each amount once.
     first = [(k + 1) // 2 if k % 2 else (size - k // 2) % size for k in range(size)]
-    rows = [[(place + shift) % size for place in first] for shift in range(size)]
+    rows = [[(position + shift) % size for position in first] for shift in range(size)]
     if size % 2 and size > 1:
         rows += [row[::-1] for row in rows]
     symbols = rng.sample(range(size), size)
     rng.shuffle(rows)
-    return tuple(tuple(symbols[place] for place in row) for row in rows)
+    return tuple(tuple(symbols[position] for position in row) for row in rows)
 
 
 class _DesignPlan:

@@ -236,8 +236,8 @@ class LedgerSums:
 
     def get_spending(self, rule: BudgetRule, period: date) -> dict[str, int]:
         """Return the spending of each run in a budget and period, in thousandths of a credit."""
-        place = self._rules.index(rule)
-        sums = self._in_files[place] + self._in_journals[place]
+        position = self._rules.index(rule)
+        sums = self._in_files[position] + self._in_journals[position]
         return {run: spent for (start, run), spent in sums.items() if start == period}
 
 

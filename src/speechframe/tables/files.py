@@ -129,7 +129,9 @@ def _read_sheet(path: Path, notes: list[str]) -> Any:
         str(name) if isinstance(name, str) else "" for names in found.head(1).to_numpy() for name in names
     ]
     rows = found.iloc[1:].reset_index(drop=True).set_axis(header, axis=1)
-    is_kept = [bool(name.strip() or rows.iloc[:, place].notna().any()) for place, name in enumerate(header)]
+    is_kept = [
+        bool(name.strip() or rows.iloc[:, position].notna().any()) for position, name in enumerate(header)
+    ]
     notes += describe_left_out(path.name, len(sheet) - len(found), is_kept.count(False))
     return rows.loc[:, is_kept]
 

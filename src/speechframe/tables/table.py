@@ -332,8 +332,8 @@ class Table:
 
     def _convert_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         batch = batch.select(self.schema.names)
-        for place, kind in enumerate(self.schema):
-            column = batch.column(place)
+        for position, kind in enumerate(self.schema):
+            column = batch.column(position)
             if column.type == kind.type:
                 continue
             try:
@@ -342,7 +342,7 @@ class Table:
                 elif is_text(column.type) != is_text(kind.type):
                     # Arrow would convert the text 007 to the number 7.
                     raise TypeError(f"it is {column.type} here, and {kind.type} in the rows before")
-                batch = batch.set_column(place, kind, column.cast(kind.type))
+                batch = batch.set_column(position, kind, column.cast(kind.type))
             except ARROW_TYPE_ERRORS as error:
                 allowed = f"one type in all rows, such as read_csv(..., dtype={{{kind.name!r}: str}})"
                 raise InvalidRows([make_storage_problem(kind.name, get_first_line(error), allowed)]) from None
@@ -357,7 +357,7 @@ class Table:
         fault, allowed = f"is missing: column {self.id_column!r} is empty there", "a value in every row"
         empty: list[Any] = pc.indices_nonzero(pc.is_null(column, nan_is_null=True)).to_pylist()
         if empty:
-            rows = [start + place for place in empty]
+            rows = [start + position for position in empty]
             raise InvalidRows(
                 [make_problem("id", fault, allowed=allowed, row=n, row_id=str(n)) for n in rows]
             )

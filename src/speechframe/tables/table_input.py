@@ -500,12 +500,12 @@ def _convert_to_array(
         stored_values = array.to_pylist()
     except ARROW_TYPE_ERRORS as error:
         row, fault = _find_odd_value(values)
-        place = None if row is None else start + row
+        row_number = None if row is None else start + row
         # The message of Arrow contains the whole value, perhaps a frame. Give only the type of the value.
         if unknown := re.search(r"with type (\S+): did not recognize", str(error)):
             fault = fault or f"it holds values of the type {unknown[1]}"
         raise InvalidRows(
-            [make_storage_problem(column, fault or get_first_line(error), way_out, place)]
+            [make_storage_problem(column, fault or get_first_line(error), way_out, row_number)]
         ) from None
     for row, (given, kept) in enumerate(zip(values, stored_values, strict=True), start):
         if not _is_same(given, kept):

@@ -109,7 +109,7 @@ class _Turn:
     failures: int = 0
     has_slot: bool = False
     ended: bool = False
-    heard: bool = False
+    has_audio: bool = False
     """Whether some audio has arrived. Such a turn is never sent again."""
     warned: str = ""
     """Last warning of this attempt."""
@@ -127,7 +127,7 @@ class _Turn:
         """Return the next frame and count it as sent."""
         frame = self.frames[self.sent]
         self.sent += 1
-        if self.heard and self.sent == len(self.frames):
+        if self.has_audio and self.sent == len(self.frames):
             self.frames, self.sent = [], 0
         return frame
 
@@ -296,7 +296,7 @@ class ClientContexts:
     def receive(self, message: str | bytes, *, now_s: float) -> list[Event]:
         """Process a message of the service, and return the events."""
         frame = parse_server_frame(message, self._clean)
-        notice = frame.said if isinstance(frame, ReceivedAudio) else None
+        notice = frame.notice if isinstance(frame, ReceivedAudio) else None
         # First process an error or warning in the frame. If it ends the turn, the audio is ignored.
         events = self._process_frame(notice, now_s) if notice is not None else []
         return events + self._process_frame(frame, now_s)
@@ -325,11 +325,11 @@ class ClientContexts:
         if turn is None:
             context_id = shorten_to_line(frame.context_id or "", MAX_TRACE_CHARACTERS, self._clean)
             return [UnexpectedMessage(None, f"a frame for the context {context_id!r}, which is not open")]
-        heard: list[Event] = []
+        events: list[Event] = []
         if isinstance(frame, ReceivedAudio) and frame.audio:
-            turn.heard = True
-            heard.append(TurnAudio(turn.number, frame.audio, frame.trace_id))
-        return heard + (self._process_final_frame(turn, frame.trace_id) if frame.final else [])
+            turn.has_audio = True
+            events.append(TurnAudio(turn.number, frame.audio, frame.trace_id))
+        return events + (self._process_final_frame(turn, frame.trace_id) if frame.final else [])
 
     def _begin_attempt(self, turn: _Turn, now_s: float) -> bool:
         """Begin an attempt if there is text, no wait, and a free slot. Return whether it began."""
@@ -344,7 +344,7 @@ class ClientContexts:
     def _process_final_frame(self, turn: _Turn, trace_id: str | None) -> list[Event]:
         if not turn.ended or turn.has_slot:
             return [UnexpectedMessage(turn.number, "a final frame before the turn was ended")]
-        if not turn.heard and has_speech("".join(one.text or "" for one in turn.frames)):
+        if not turn.has_audio and has_speech("".join(one.text or "" for one in turn.frames)):
             why = f"; the service warned: {turn.warned}" if turn.warned else ""
             message = f"the answer holds no audio{why}"
             return self._finish(turn, TurnFailed(turn.number, None, message, trace_id, is_bad=True))
@@ -354,10 +354,10 @@ class ClientContexts:
         code, message = frame.error_code, frame.error
         if turn is None:
             return [UnexpectedMessage(None, f"an error of no open context: {code} {message}")]
-        if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.heard:
+        if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.has_audio:
             return self._wait_after_refusal(turn, frame, now_s)
         failed = TurnFailed(turn.number, str(code), message, frame.trace_id)
-        if code == ErrorCode.INTERNAL_ERROR and not turn.heard:
+        if code == ErrorCode.INTERNAL_ERROR and not turn.has_audio:
             self._give_up(turn)
             return self._handle_failure(turn, failed)
         if frame.fatal or code in {ErrorCode.INTERNAL_ERROR, ErrorCode.INVALID_VOICE}:
@@ -381,7 +381,7 @@ class ClientContexts:
             return self._finish(turn, TurnFailed(turn.number, None, CloseCode.POLICY_VIOLATION.cause))
         if turn.wire_id is None:
             return []
-        if turn.heard:
+        if turn.has_audio:
             message = "the connection was lost before all of the audio had come"
             return self._finish(turn, TurnFailed(turn.number, None, message))
         self._detach_attempt(turn)

@@ -91,15 +91,15 @@ class ParsedFrame:
 class ReceivedAudio:
     """An audio frame with decoded audio.
 
-    `final` is True if the frame is also the final frame of its context. `said` is an error or warning in the
-    same frame.
+    `final` is True if the frame is also the final frame of its context. `notice` is an error or warning in
+    the same frame.
     """
 
     audio: bytes
     context_id: str | None
     trace_id: str | None
     final: bool = False
-    said: ErrorFrame | WarningFrame | None = None
+    notice: ErrorFrame | WarningFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def parse_server_frame(message: str | bytes, clean: SecretMasker = str) -> Serve
     Examples
     --------
     >>> parse_server_frame('{"audio": "AAE=", "context_id": "a"}')
-    ReceivedAudio(audio=b'\x00\x01', context_id='a', trace_id=None, final=False, said=None)
+    ReceivedAudio(audio=b'\x00\x01', context_id='a', trace_id=None, final=False, notice=None)
     >>> parse_server_frame('{"error": "new", "error_code": "NEW"}').error_code
     'NEW'
     """

@@ -88,14 +88,14 @@ def decode_translate(body: bytes, texts: Sequence[str]) -> Translations:
     entries = [entry if isinstance(entry, dict) else {} for entry in found]
     sources = [entry.get("source_text") for entry in entries]
     free: dict[Any, list[int]] = defaultdict(list)
-    for place, source in enumerate(sources):
+    for position, source in enumerate(sources):
         if isinstance(source, str):
-            free[_normalise_text(source)].append(place)
+            free[_normalise_text(source)].append(position)
         elif len(entries) == len(texts):
-            free[place].append(place)
+            free[position].append(position)
     paired: list[str | BadAnswer] = []
-    for place, text in enumerate(texts):
-        places = free[_normalise_text(text)] or free[place]
+    for position, text in enumerate(texts):
+        places = free[_normalise_text(text)] or free[position]
         if not places:
             paired.append(BadAnswer("the answer has no translation of this text"))
             continue

@@ -198,12 +198,14 @@ def _find_speakers(cues: Sequence[TimedLines], cast: Collection[str]) -> set[str
 
 def _split_by_speaker(cue: TimedLines, names: Collection[str], found: _ScriptFacts) -> Iterator[Cue]:
     """Yield the speech of a cue, one cue for each change of speaker."""
-    note_lines = [place for place, line in enumerate(cue.lines) if _MUSIC_NOTE_PATTERN.search(line.text)]
+    note_lines = [
+        position for position, line in enumerate(cue.lines) if _MUSIC_NOTE_PATTERN.search(line.text)
+    ]
     parts: list[tuple[str, list[str]]] = []
-    for place, line in enumerate(cue.lines):
+    for position, line in enumerate(cue.lines):
         speaker, text = _split_name(line, names, found)
         # A song may span several lines.
-        is_sung = len(note_lines) > 1 and note_lines[0] <= place <= note_lines[-1]
+        is_sung = len(note_lines) > 1 and note_lines[0] <= position <= note_lines[-1]
         spoken = "" if is_sung else _strip_sounds(text)
         if spoken != " ".join(text.split()):
             found.left_out.append(line.number)

@@ -255,9 +255,9 @@ async def _clean_up(
             log.info("released the reservations of %d service process(es) that ended abruptly", dead)
 
     async def remove_expired_audio() -> None:
-        long_there = await asyncio.to_thread(folder.list_old_files)
-        gone = await database.run(lambda c: folder.remove_expired(c, long_there))
-        await asyncio.to_thread(folder.remove, gone)
+        old_files = await asyncio.to_thread(folder.list_old_files)
+        removed = await database.run(lambda c: folder.remove_expired(c, old_files))
+        await asyncio.to_thread(folder.remove, removed)
 
     for part in (
         remove_dead_uploads,

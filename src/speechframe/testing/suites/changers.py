@@ -173,8 +173,8 @@ class _ChangerAndSpeaker:
 
 @lru_cache(maxsize=8)
 def _speak_clip(speaker: Callable[[], Speaker], source: Utterance) -> Recording:
-    said = get_cached_engine(speaker).speak(source)
-    return Recording(said.samples, said.sample_rate_hz)
+    spoken = get_cached_engine(speaker).speak(source)
+    return Recording(spoken.samples, spoken.sample_rate_hz)
 
 
 @lru_cache(maxsize=64)

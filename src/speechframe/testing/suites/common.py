@@ -118,15 +118,15 @@ def split_words(text: str) -> list[str]:
     return re.sub(r"[^\w' ]+", " ", text.lower()).split()
 
 
-def measure_word_error(said: str, heard: str) -> float:
-    """Return the word error rate: wrong, missing and added words, divided by the number of words in `said`.
+def measure_word_error(spoken: str, recognised: str) -> float:
+    """Return the word error rate: wrong, missing and added words, divided by the number of words in `spoken`.
 
     Examples
     --------
     >>> measure_word_error("the cat sat on a mat", "the cat sat on the mat")
     0.16666666666666666
     """
-    wanted, found = split_words(said), split_words(heard)
+    wanted, found = split_words(spoken), split_words(recognised)
     distances = list(range(len(found) + 1))
     for row, word in enumerate(wanted, start=1):
         before, distances[0] = distances[0], row

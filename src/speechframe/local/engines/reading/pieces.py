@@ -405,15 +405,15 @@ def build_words(chunks: Sequence[Chunk], sample_rate_hz: int) -> tuple[Word, ...
     words: list[Word] = []
     offset = 0
     for chunk in chunks:
-        words.extend(_build_word(heard, offset, sample_rate_hz) for heard in chunk.words if _is_entry(heard))
+        words.extend(_build_word(token, offset, sample_rate_hz) for token in chunk.words if _is_entry(token))
         offset += len(chunk.samples)
     return tuple(words)
 
 
-def _is_entry(heard: TimedToken) -> bool:
-    return heard.token.always or heard.token.certain or heard.end > heard.start
+def _is_entry(token: TimedToken) -> bool:
+    return token.token.always or token.token.certain or token.end > token.start
 
 
-def _build_word(heard: TimedToken, offset: int, sample_rate_hz: int) -> Word:
-    start_ms, end_ms = (round(1000 * (offset + frame) / sample_rate_hz) for frame in (heard.start, heard.end))
-    return Word(heard.token.shown, start_ms, end_ms)
+def _build_word(token: TimedToken, offset: int, sample_rate_hz: int) -> Word:
+    start_ms, end_ms = (round(1000 * (offset + frame) / sample_rate_hz) for frame in (token.start, token.end))
+    return Word(token.token.shown, start_ms, end_ms)

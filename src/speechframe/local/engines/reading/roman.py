@@ -40,7 +40,7 @@ class RomanNumeral(NamedTuple):
 
     start: int
     end: int
-    said: str
+    replacement: str
     is_number: bool = True
 
 
@@ -57,7 +57,8 @@ def find_roman_numerals(text: str, language: str) -> Iterator[RomanNumeral]:
 
     Examples
     --------
-    >>> [numeral.said for numeral in find_roman_numerals("Henry VIII, Chapter IV. MIX vitamin C!", "en-US")]
+    >>> found = find_roman_numerals("Henry VIII, Chapter IV. MIX vitamin C!", "en-US")
+    >>> [numeral.replacement for numeral in found]
     ['the eighth', '4']
     """
     code = language.partition("-")[0]
@@ -100,8 +101,8 @@ class _Candidate:
         if kind is None:
             return self._protect_letters(start, end)
         number = _parse_numeral(letters)
-        said = self._spell(number, kind)
-        return RomanNumeral(start, end + self._count_stop(kind), said)
+        replacement = self._spell(number, kind)
+        return RomanNumeral(start, end + self._count_stop(kind), replacement)
 
     def get_word(self, steps: int) -> str:
         """Return the word that is `steps` words after the numeral, or "" beyond the text."""

@@ -113,10 +113,10 @@ def _translate_batch(texts: Sequence[str], mode: str) -> list[str] | None:
     return found
 
 
-def _require_translation(said: list[str] | None) -> str:
-    if said is None:
+def _require_translation(translations: list[str] | None) -> str:
+    if translations is None:
         raise EngineFault("apertium gave back something else than the translation")
-    return said[0]
+    return translations[0]
 
 
 def _format_separator(number: int) -> str:
@@ -129,15 +129,15 @@ def _encode_stream(text: str) -> str:
     Placeholders and unusual whitespace are put in brackets, so that they stay unchanged.
     """
     pieces = []
-    place = 0
+    position = 0
     for start, end in [*find_code(text), (len(text), len(text))]:
-        for match in _BLANK_PATTERN.finditer(text, place, start):
-            pieces += [_escape(text[place : match.start()]), f"[{match[0]}]"]
-            place = match.end()
-        pieces.append(_escape(text[place:start]))
+        for match in _BLANK_PATTERN.finditer(text, position, start):
+            pieces += [_escape(text[position : match.start()]), f"[{match[0]}]"]
+            position = match.end()
+        pieces.append(_escape(text[position:start]))
         if start < end:
             pieces.append(f"[{_escape(text[start:end])}]")
-        place = end
+        position = end
     return "".join(pieces)
 
 

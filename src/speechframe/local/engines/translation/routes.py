@@ -269,11 +269,13 @@ def translate_along(
         engine = translators.get(step.engine)
         if engine is None:
             raise EngineFault(f"the translation engine {step.engine} cannot be used here")
-        said = engine.translate(done, step.pair)
-        if len(said) != len(done) or not all(isinstance(translation, str) for translation in said):
-            given = format_count(len(said), "translation")
+        translations = engine.translate(done, step.pair)
+        if len(translations) != len(done) or not all(
+            isinstance(translation, str) for translation in translations
+        ):
+            given = format_count(len(translations), "translation")
             raise EngineFault(f"{step.engine} gave {given} of {format_count(len(done), 'text')}")
-        done = list(said)
+        done = list(translations)
     return done
 
 

@@ -164,16 +164,16 @@ def _split_protected(core: str, alphabet: Alphabet) -> list[tuple[bool, str]]:
         else:
             found.append((kept, part))
 
-    place = 0
+    position = 0
     for start, end in [*find_code(core), (len(core), len(core))]:
-        for match in _CHUNK_PATTERN.finditer(core, place, start):
-            add_part(core[place : match.start()], kept=False)
+        for match in _CHUNK_PATTERN.finditer(core, position, start):
+            add_part(core[position : match.start()], kept=False)
             for kept, part in _split_chunk(match[0], alphabet):
                 add_part(part, kept=kept)
-            place = match.end()
-        add_part(core[place:start], kept=False)
+            position = match.end()
+        add_part(core[position:start], kept=False)
         add_part(core[start:end], kept=True)
-        place = end
+        position = end
     return found
 
 

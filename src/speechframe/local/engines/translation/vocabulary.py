@@ -111,37 +111,37 @@ def read_alphabet(data: bytes) -> Alphabet:
 
 def _read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the fields of a protocol buffer message, in order."""
-    place = 0
-    while place < len(data):
-        key, place = _read_varint(data, place)
+    position = 0
+    while position < len(data):
+        key, position = _read_varint(data, position)
         value: int | bytes
         match key & 7:
             case 0:
-                value, place = _read_varint(data, place)
+                value, position = _read_varint(data, position)
             case 2:
-                size, place = _read_varint(data, place)
-                value, place = _take_bytes(data, place, size)
+                size, position = _read_varint(data, position)
+                value, position = _take_bytes(data, position, size)
             case 1:
-                value, place = _take_bytes(data, place, 8)
+                value, position = _take_bytes(data, position, 8)
             case 5:
-                value, place = _take_bytes(data, place, 4)
+                value, position = _take_bytes(data, position, 4)
             case other:
                 raise ValueError(f"wire type {other}")
         yield key >> 3, value
 
 
-def _take_bytes(data: bytes, place: int, size: int) -> tuple[bytes, int]:
-    if place + size > len(data):
+def _take_bytes(data: bytes, position: int, size: int) -> tuple[bytes, int]:
+    if position + size > len(data):
         raise ValueError("cut short")
-    return data[place : place + size], place + size
+    return data[position : position + size], position + size
 
 
-def _read_varint(data: bytes, place: int) -> tuple[int, int]:
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[place]
-        place += 1
+        byte = data[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:  # noqa: PLR2004 - the highest bit means that more bytes follow
-            return value, place
+            return value, position
         shift += 7

@@ -260,8 +260,8 @@ def _transcribe(model: "WhisperModel", samples: Samples, code: str, *, words: bo
         condition_on_previous_text=False,
         word_timestamps=words,
     )
-    said: Iterable[Any] = segments
-    return said
+    speech_segments: Iterable[Any] = segments
+    return speech_segments
 
 
 def _resample(recording: Recording) -> Samples:

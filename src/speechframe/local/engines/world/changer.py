@@ -114,8 +114,10 @@ class WorldChanger:
         if key not in self._profiles:
             text = get_reference_text(conversion.locale)
             voice_id, locale, style = key
-            said = speak(Utterance(text, voice_id, locale, style=style, variation=0))
-            self._profiles[key] = measure_profile(analyse_clip(Recording(said.samples, said.sample_rate_hz)))
+            speech = speak(Utterance(text, voice_id, locale, style=style, variation=0))
+            self._profiles[key] = measure_profile(
+                analyse_clip(Recording(speech.samples, speech.sample_rate_hz))
+            )
         return self._profiles[key]
 
 

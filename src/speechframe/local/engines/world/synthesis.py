@@ -68,8 +68,8 @@ def synthesise_clip(clip: AnalysedClip, change: Change, times_s: Array) -> Sampl
         start, stop = max(0, first - _OVERLAP_FRAMES), min(len(times_s), last + _OVERLAP_FRAMES)
         made = _synthesise_block(clip, change, times_s[start:stop], f0_hz[start:stop])
         made *= _compute_fades(len(made), rising=start > 0, falling=stop < len(times_s))
-        place = result[start * _PERIOD_FRAMES :][: len(made)]
-        place += made[: len(place)]
+        window = result[start * _PERIOD_FRAMES :][: len(made)]
+        window += made[: len(window)]
     return result
 
 

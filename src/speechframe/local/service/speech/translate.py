@@ -190,11 +190,11 @@ async def _plan_routes(state: State, call: TranslationCall) -> TranslationPlan:
 def _list_warnings(routes: Sequence[Route | None], call: TranslationCall) -> list[str]:
     source = call.request.source_language
     source = locales.normalise(source) if source is not None else None
-    places: dict[Route | None, list[int]] = {}
-    for place, route in enumerate(routes):
-        places.setdefault(route, []).append(place)
+    positions: dict[Route | None, list[int]] = {}
+    for position, route in enumerate(routes):
+        positions.setdefault(route, []).append(position)
     warnings = []
-    for route, text_indexes in places.items():
+    for route, text_indexes in positions.items():
         if route is None:
             warnings.append(
                 f"already in {call.target} and returned as they are: texts "
