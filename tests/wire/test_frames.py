@@ -237,7 +237,7 @@ def test_what_a_server_sends_its_client_reads(frame):
         ),
         (
             '{"audio": "AA==", "warning": "hm", "error": ""}',
-            ReceivedAudio(b"\0", None, None, said=WarningFrame(warning="hm", warning_code="")),
+            ReceivedAudio(b"\0", None, None, notice=WarningFrame(warning="hm", warning_code="")),
         ),
         (
             '{"audio": "%%%", "error": "e", "fatal": true}',
@@ -246,7 +246,7 @@ def test_what_a_server_sends_its_client_reads(frame):
         (
             '{"final": true, "warning_code": "NO_VOICE_ID"}',
             ReceivedAudio(
-                b"", None, None, final=True, said=WarningFrame(warning="", warning_code=W.NO_VOICE_ID)
+                b"", None, None, final=True, notice=WarningFrame(warning="", warning_code=W.NO_VOICE_ID)
             ),
         ),
         ('{"final": true, "context_id": 5, "new": 1}', FinalFrame()),

@@ -1,6 +1,6 @@
-"""Streams of audio that can be played while they arrive, over HTTP or a WebSocket.
+"""Streams of audio that can be played while they arrive.
 
-On a WebSocket, a stream is the audio of one turn. A turn is a text that is spoken as a whole.
+A stream comes from a call over HTTP, or from a turn of a WebSocket. A turn is one text with its speech.
 """
 
 import asyncio

@@ -206,7 +206,7 @@ class SyncClient(_SyncTwin):
 
     @property
     def dubbing(self) -> SyncDubbing:
-        """The dubbing calls (section 4.5)."""
+        """The dubbing calls (section 4.5 of the service document)."""
         return SyncDubbing(self._inner.dubbing)
 
     close = make_blocking(Client.close)

@@ -1,4 +1,4 @@
-"""Make the bytes of HTTP answers (sections 2.3, 2.4 and 7.1 of the API document)."""
+"""Make the bytes of HTTP answers (sections 2.3, 2.4 and 7.1 of the service document)."""
 
 import functools
 import json
@@ -169,7 +169,7 @@ def make_voice_listing(model: Model) -> bytes:
 def make_limits_page(
     *, identity: str, cap: int | None, remaining: int | None, idempotent: bool, takes: bool, region: str
 ) -> bytes:
-    """Return the JSON page of limits. The API document does not contain this page.
+    """Return the JSON page of limits. The service document does not contain this page.
 
     If `cap` is None, the page lacks the cap. `remaining` is None if there is no quota.
     """

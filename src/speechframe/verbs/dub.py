@@ -1,4 +1,6 @@
-"""The verb `dub`, which dubs each media file of a table into several locales (sections 2.8 to 2.11 and 4.5).
+"""The verb `dub`, which dubs each media file of a table into several locales.
+
+Sections 2.8 to 2.11 and 4.5 of the service document describe the dubbing calls.
 
 One job of the service dubs a medium into all locales, so the rows of a medium share a job. A run stores the
 id of a job before it waits for the job. So a resumed run finds its jobs, and starts none twice.

@@ -1,4 +1,7 @@
-"""The verb `translate`, which translates each row of text into several languages (section 2.6)."""
+"""The verb `translate`, which translates each row of text into several languages.
+
+Section 2.6 of the service document describes the call.
+"""
 
 import contextlib
 import json

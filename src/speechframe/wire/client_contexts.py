@@ -1,4 +1,6 @@
-"""The rules of WebSocket contexts on the client's side (sections 3, 6, 7.3 to 7.5), without I/O and clocks.
+"""The rules of WebSocket contexts on the client's side, without I/O and clocks.
+
+Sections 3, 6 and 7.3 to 7.5 of the service document contain the rules.
 
 `ClientContexts` has the state of one socket, also between a lost connection and the next. A user works with
 turns. A turn is a text in one voice with its audio. The service receives each turn as an attempt, which is a

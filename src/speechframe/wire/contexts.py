@@ -1,4 +1,6 @@
-"""The protocol rules of WebSocket contexts on the service's side (sections 3, 6, 7.3 to 7.5).
+"""The protocol rules of WebSocket contexts on the service's side.
+
+Sections 3, 6 and 7.3 to 7.5 of the service document contain the rules.
 
 The module does no I/O and reads no clock. A `Contexts` object has the state of one socket. The caller passes
 messages, encoded audio and the time to its methods. The methods return actions. The caller carries out the

@@ -1,4 +1,7 @@
-"""Encode the JSON bodies of speech requests, and decode those of answers (sections 2.1 to 2.5 and 2.7)."""
+"""Encode the JSON bodies of speech requests, and decode those of answers.
+
+Sections 2.1 to 2.5 and 2.7 of the service document describe these bodies.
+"""
 
 import re
 import secrets

@@ -1,4 +1,4 @@
-"""Decode the answers to translation calls (section 2.6)."""
+"""Decode the answers to translation calls (section 2.6 of the service document)."""
 
 import unicodedata
 from collections import defaultdict

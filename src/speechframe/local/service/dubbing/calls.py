@@ -1,4 +1,4 @@
-"""Dubbing calls (section 4.5) for languages, job status, files, reviews and projects."""
+"""Dubbing calls for languages, jobs, files, reviews and projects (section 4.5 of the service document)."""
 
 import itertools
 import secrets

@@ -1,4 +1,7 @@
-"""Find the key or token of a request (section 5), and answer the token call (section 4.4)."""
+"""Find the key or token of a request, and answer the token call.
+
+Sections 5 and 4.4 of the service document describe keys and the token call.
+"""
 
 from aiohttp import web
 

@@ -72,7 +72,7 @@ async def read_body_in_time(
 ) -> dict[str, Any]:
     """Return the JSON object of a body like :func:`read_body`, but refuse a late body with 400.
 
-    This is for calls without a 408 in section 7.2.
+    This is for calls without a 408 in section 7.2 of the service document.
     """
     try:
         return await read_body(request, config, max_bytes=max_bytes, hint=hint)

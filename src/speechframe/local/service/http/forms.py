@@ -10,7 +10,8 @@ The document (the service's specification) leaves some points open. The service 
   refused later, when the fields are checked. An unknown field only gives a warning.
 - A field that is given twice is refused with 400, unless the field is a list.
 - Texts are UTF-8. A ``charset`` is ignored.
-- A body that stalls or is cut off is refused with 400, because section 7.2 lists no 408 for these calls.
+- A body that stalls or is cut off is refused with 400, because section 7.2 of the service
+  document lists no 408 for these calls.
 """
 
 import contextlib

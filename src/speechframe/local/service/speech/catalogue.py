@@ -124,7 +124,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Catalogues:
-    """The catalogue of each model. A voice belongs to one catalogue (section 4.1, rule 5)."""
+    """The catalogue of each model. A voice belongs to one catalogue (rule 5 of section 4.1)."""
 
     by_model: Mapping[Model, Catalogue]
 

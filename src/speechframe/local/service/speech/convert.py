@@ -1,4 +1,4 @@
-"""Answer ``POST /v1/voice-changer/convert`` (section 2.5), which changes the voice of a clip.
+"""Change the voice of a clip: ``POST /v1/voice-changer/convert`` (section 2.5 of the service document).
 
 The docstring of the package ``service`` lists the order of checks. An upload adds some steps. The form is
 read to disk, and its fields are checked. Then the request waits for a slot. Then the clip is fetched, if the

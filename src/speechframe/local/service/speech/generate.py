@@ -1,4 +1,4 @@
-"""Answer ``POST /v1/speech/generate`` (sections 2.1 and 2.3), which speaks a text."""
+"""Answer ``POST /v1/speech/generate`` (sections 2.1 and 2.3 of the service document), which speaks a text."""
 
 import contextlib
 import json

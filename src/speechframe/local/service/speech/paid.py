@@ -166,7 +166,8 @@ def hold_slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
 def refuse_slot_timeout(state: State) -> contextlib.AbstractContextManager[None]:
     """Return a context manager that refuses with 503 if its block raises :class:`NoSlot`.
 
-    This is for calls that wait for a slot. Section 7.2 does not list 429 for these calls.
+    This is for calls that wait for a slot. Section 7.2 of the service document does not
+    list 429 for these calls.
     """
     reason = "in flight, which is its limit, and none ended in time"
     return _refuse_no_slot(state, HttpErrorCode.UNAVAILABLE, reason)

@@ -1,4 +1,6 @@
-"""Answer ``POST /v1/speech/stream`` (section 2.2), which sends audio while the rest is still being made.
+"""Answer ``POST /v1/speech/stream``, which sends audio while the rest is still being made.
+
+Section 2.2 of the service document describes this call.
 
 The text is spoken sentence by sentence, and each sentence is a separate job of a worker. So a client that
 reads slowly blocks no worker, a client that leaves wastes at most one sentence, and streams take turns. The

@@ -1,7 +1,8 @@
-"""Answer ``POST /v1/text/translate`` (section 2.6). The translations have the order of the texts.
+"""Answer ``POST /v1/text/translate`` (section 2.6 of the service document).
 
-The checks have the same order as for the generate call, with two differences, by section 7.2. If all slots of
-the key are taken, a call waits for a short time and then gets 503. A body that stalls gets 400. A call is
+The translations have the order of the texts. The checks have the same order as for the generate call, with
+two differences, by section 7.2. If all slots of the key are taken, a call waits for a short time and then
+gets 503. A body that stalls gets 400. A call is
 split into slices (groups of text portions), and each worker has at most one slice of a call at a time. So a
 long call does not block other calls, and it ends when its caller leaves.
 """
