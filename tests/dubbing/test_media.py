@@ -21,7 +21,7 @@ from tests.dubbing.films import (
 )
 
 from speechframe.audio import media
-from speechframe.audio.lengths import measure_length, measure_media_seconds
+from speechframe.audio.lengths import inspect_clip, measure_media_seconds
 from speechframe.audio.tracks import choose_audio_track
 from speechframe.errors import AudioError
 from speechframe.local.dubbing.media import (
@@ -214,7 +214,7 @@ def test_the_sound_of_a_dub_stays_in_step_with_its_pictures_wherever_they_begin(
     # The voice changer has the same time.
     clip = media.read_audio(source, max_seconds=60)
     assert onset_s(clip.samples, clip.sample_rate_hz) - picture_s == pytest.approx(BEEP_S, abs=0.005)
-    assert clip.audio_seconds == pytest.approx(measure_length(source.read_bytes()).audio_seconds, abs=1e-6)
+    assert clip.audio_seconds == pytest.approx(inspect_clip(source.read_bytes()).audio_seconds, abs=1e-6)
 
 
 def test_the_track_in_the_language_or_else_the_default_one_is_dubbed_and_named(babel):

@@ -18,7 +18,7 @@ from speechframe.spec.speech import Format
 __all__ = [
     "HEAD_BYTES",
     "ClipFacts",
-    "measure_length",
+    "inspect_clip",
     "measure_media_seconds",
     "measure_seconds_by_packets",
     "recognise_media_type",
@@ -61,7 +61,7 @@ class ClipFacts:
     media_type: str
 
 
-def measure_length(data: bytes) -> ClipFacts:
+def inspect_clip(data: bytes) -> ClipFacts:
     """Return the length and the media type of a clip. Decode the clip if its headers have no exact length.
 
     Parameters
@@ -78,7 +78,7 @@ def measure_length(data: bytes) -> ClipFacts:
     Examples
     --------
     >>> import numpy as np
-    >>> measure_length(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.FLAC))
+    >>> inspect_clip(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.FLAC))
     ClipFacts(audio_seconds=0.5, media_type='audio/flac')
     """
     if not data:

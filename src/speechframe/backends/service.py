@@ -278,7 +278,7 @@ class VoiceBook:
     ) -> None:
         self.voices = {voice.voice_id: voice for voice in voices}
         listing = "voices()" if model is Model.GEN2 else f'voices("{model.value}")'
-        self._see = f"see {listing}, each model has its own voices"
+        self._voices_hint = f"see {listing}, each model has its own voices"
         self._ids: dict[str, list[str]] = {}
         for voice_id in self.voices:
             for name in {voice_id.casefold(), _get_bare_name(voice_id).casefold()}:
@@ -336,14 +336,14 @@ class VoiceBook:
         if found:
             return FieldProblem("voice", "names more than one voice", name, ", ".join(found))
         if other := self._models.get(name.casefold()):
-            allowed = f'model="{other}", or another voice; {self._see}'
+            allowed = f'model="{other}", or another voice; {self._voices_hint}'
             return FieldProblem("voice", f"is a voice of {other}", name, allowed)
         names = sorted({*self.voices, *map(_get_bare_name, self.voices)})
         close = difflib.get_close_matches(name, names, n=_MAX_SHOWN_NAMES, cutoff=0.5)
         allowed = (
             f"nearest: {', '.join(close)}" if close else f"one of {format_count(len(self.voices), 'voice')}"
         )
-        return FieldProblem("voice", "is not a known voice", name, f"{allowed}; {self._see}")
+        return FieldProblem("voice", "is not a known voice", name, f"{allowed}; {self._voices_hint}")
 
 
 class SpokenBackend(CallBackend):

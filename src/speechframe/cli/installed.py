@@ -37,18 +37,22 @@ class RequiredPackage:
 
     name: str
     at_least: str
-    found: str | None
+    installed_version: str | None
 
     @property
     def is_there(self) -> bool:
         """Whether the package is installed in a version that works."""
-        return self.found is not None and _parse_version(self.found) >= _parse_version(self.at_least)
+        return self.installed_version is not None and _parse_version(
+            self.installed_version
+        ) >= _parse_version(self.at_least)
 
     def __str__(self) -> str:
         """Return the name and the version. If the package is missing or too old, the text contains this."""
-        if self.found is None:
+        if self.installed_version is None:
             return f"{self.name} is missing"
-        return f"{self.name} {self.found}" + ("" if self.is_there else f" is older than {self.at_least}")
+        return f"{self.name} {self.installed_version}" + (
+            "" if self.is_there else f" is older than {self.at_least}"
+        )
 
 
 def _parse_version(text: str) -> tuple[int, ...]:

@@ -229,7 +229,7 @@ class _DesignPlan:
         self.flips = [_make_rng(f"{seed}/flips/{k}").randrange(2) for k in range(len(self.treatments))]
 
     def draw_rows(self, listener_index: int) -> Iterator[dict[str, Any]]:
-        """Yield the rows of the design for one listener. `place` is the number of the listener, from 0."""
+        """Yield the rows of the design for one listener. `listener_index` counts from 0."""
         first = listener_index * self.trials
         rng = _make_rng(f"{self.seed}/listener/{listener_index}")
         counted = self._order_cells(

@@ -95,7 +95,9 @@ class Connections:
         self.watcher = watcher
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         # Use half of the file descriptors. Files, databases, child processes and requests need the others.
-        self.most = _MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MAX_CONNECTIONS, soft // 2)
+        self.max_open = (
+            _MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MAX_CONNECTIONS, soft // 2)
+        )
         # Keep weak references, because `connection_lost` is not called if a connection fails early.
         self._open: WeakSet[_Connection] = WeakSet()
         self._refused: WeakSet[_RefusedConnection] = WeakSet()
@@ -117,10 +119,10 @@ class Connections:
             self._refused.discard(connection)
 
     def _accept(self) -> asyncio.BaseProtocol:
-        if len(self._open) >= self.most:
+        if len(self._open) >= self.max_open:
             idle = [one for one in self._open if one.idle_until_s is not None]
             if not idle:
-                may_wait = len(self._refused) < self.most // 4
+                may_wait = len(self._refused) < self.max_open // 4
                 refused = _RefusedConnection(self, _REFUSAL_WAIT_S if may_wait else 0.0)
                 self._refused.add(refused)
                 return refused
@@ -142,13 +144,13 @@ class Connections:
 class _Connection(RequestHandler):
     """An accepted connection with a limit of header time."""
 
-    __slots__ = ("__weakref__", "_all", "_header_timer")
+    __slots__ = ("__weakref__", "_connections", "_header_timer")
 
     def __init__(self, connections: Connections) -> None:
         super().__init__(
             connections.server, loop=asyncio.get_running_loop(), logger=connections.log, **_HANDLER_OPTIONS
         )
-        self._all = connections
+        self._connections = connections
         self._header_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -160,15 +162,15 @@ class _Connection(RequestHandler):
     def drop(self) -> None:
         """Close the connection at once, and discard unsent data."""
         transport = self.transport
-        self._all.forget(self)
+        self._connections.forget(self)
         self.force_close()
         if isinstance(transport, asyncio.WriteTransport):
             transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Pass the new connection to the watcher and to aiohttp."""
-        if self._all.watcher is not None:
-            self._all.watcher.add(self, transport)
+        if self._connections.watcher is not None:
+            self._connections.watcher.add(self, transport)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -179,14 +181,16 @@ class _Connection(RequestHandler):
             self._stop_timer()
         elif self._header_timer is None and self._waiter is not None and not self._waiter.done():
             # aiohttp waits for a request, so these bytes are the beginning of a header section.
-            self._header_timer = self._loop.call_later(self._all.header_timeout_s, self._refuse_late_header)
+            self._header_timer = self._loop.call_later(
+                self._connections.header_timeout_s, self._refuse_late_header
+            )
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stop the timer, and remove the connection from the count and from the watcher."""
         self._stop_timer()
-        self._all.forget(self)
-        if self._all.watcher is not None:
-            self._all.watcher.remove(self)
+        self._connections.forget(self)
+        if self._connections.watcher is not None:
+            self._connections.watcher.remove(self)
         super().connection_lost(exc)
 
     def _stop_timer(self) -> None:
@@ -197,8 +201,8 @@ class _Connection(RequestHandler):
     def _refuse_late_header(self) -> None:
         self._header_timer = None
         if self.transport is not None:
-            message = f"the header section did not arrive within {self._all.header_timeout_s:g} s"
-            self.transport.write(self._all.encode_refusal(HTTPStatus.REQUEST_TIMEOUT, message))
+            message = f"the header section did not arrive within {self._connections.header_timeout_s:g} s"
+            self.transport.write(self._connections.encode_refusal(HTTPStatus.REQUEST_TIMEOUT, message))
             self.force_close()
 
     def handle_error(
@@ -214,10 +218,10 @@ class _Connection(RequestHandler):
             raise ConnectionError("the answer has begun, so it can only be cut off")
         if status < HTTPStatus.INTERNAL_SERVER_ERROR:
             refusal_message = f"the request is not valid HTTP: {type(exc).__name__}"
-            response = self._all.refusal(HTTPStatus.BAD_REQUEST, refusal_message)
+            response = self._connections.refusal(HTTPStatus.BAD_REQUEST, refusal_message)
         else:
-            self._all.log.error("a request failed outside of the application", exc_info=exc)
-            response = self._all.refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed")
+            self._connections.log.error("a request failed outside of the application", exc_info=exc)
+            response = self._connections.refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed")
         response.force_close()
         return response
 
@@ -226,7 +230,7 @@ class _RefusedConnection(asyncio.Protocol):
     """A connection to a full server. It gets 503 after its first bytes, or after `patience_s` seconds."""
 
     def __init__(self, connections: Connections, patience_s: float) -> None:
-        self._all, self._patience_s = connections, patience_s
+        self._connections, self._patience_s = connections, patience_s
         self._answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -244,13 +248,15 @@ class _RefusedConnection(asyncio.Protocol):
         """Stop the timer, and remove the connection from the count."""
         del exc
         self._timer.cancel()
-        self._all.forget(self)
+        self._connections.forget(self)
 
     def _answer(self) -> None:
         if not self._answered:
             self._answered = True
-            message = f"all {self._all.most:,} connections are in use; try again in {RETRY_AFTER_S:g} s"
-            self._transport.write(self._all.encode_refusal(HTTPStatus.SERVICE_UNAVAILABLE, message))
+            message = (
+                f"all {self._connections.max_open:,} connections are in use; try again in {RETRY_AFTER_S:g} s"
+            )
+            self._transport.write(self._connections.encode_refusal(HTTPStatus.SERVICE_UNAVAILABLE, message))
             with contextlib.suppress(OSError):  # the client may have closed the connection
                 self._transport.write_eof()
 

@@ -98,13 +98,13 @@ class ClipShelf:
         self.entries = tuple(entries)
         self.total = total
         self._loaders = tuple(loaders)
-        self._places = {entry.clip_id: k for k, entry in enumerate(self.entries)}
+        self._positions = {entry.clip_id: k for k, entry in enumerate(self.entries)}
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def __getitem__(self, clip_id: str) -> Entry:
-        return self.entries[self._places[clip_id]]
+        return self.entries[self._positions[clip_id]]
 
     def read_clip(self, clip_id: str) -> Clip:
         """Return a clip with its audio.
@@ -116,7 +116,7 @@ class ClipShelf:
         StoreError
             The audio is missing. The message has the reason.
         """
-        position = self._places[clip_id]
+        position = self._positions[clip_id]
         if (problem := self.entries[position].problem) is not None:
             raise StoreError(problem)
         try:

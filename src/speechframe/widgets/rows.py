@@ -87,7 +87,7 @@ class RowReader:
         self.run = run
         self.columns = run.columns
         # A run omits columns whose values are already in the caller's table. They can be read as well.
-        self._there = {*run.columns, *map(run.name_of, run.manifest.table.hidden)}
+        self._column_names = {*run.columns, *map(run.name_of, run.manifest.table.hidden)}
         kept = run.manifest.schema.names
         self.audible = AUDIO_COLUMN in kept
         source = run.manifest.table.arguments.get("text", {}).get("column")
@@ -181,7 +181,7 @@ class RowReader:
         if self._known is None or self._known[0] != stamp:
             names = [*map(self.run.name_of, (ROW_ID, *_SHOWN_COLUMNS.values()))]
             available_columns = [
-                name for name in dict.fromkeys([*names, *self._texts]) if name in self._there
+                name for name in dict.fromkeys([*names, *self._texts]) if name in self._column_names
             ]
             self._known = None  # frees the old table before the new one is built
             parts = [
@@ -211,7 +211,9 @@ class RowReader:
         name_of = self.run.name_of
         hidden_columns = {"why": "error_message", "sha256": "sha256", "key": "request_key"}
         names = [*map(name_of, (ROW_ID, *_SHOWN_COLUMNS.values(), *hidden_columns.values())), *self._texts]
-        rows = self.run.rows_at(positions, [name for name in dict.fromkeys(names) if name in self._there])
+        rows = self.run.rows_at(
+            positions, [name for name in dict.fromkeys(names) if name in self._column_names]
+        )
         frame = rows.to_pandas()
         shown = self._convert_to_page_columns(frame)
         for name, column in hidden_columns.items():

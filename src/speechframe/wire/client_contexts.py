@@ -319,10 +319,10 @@ class ClientContexts:
             return self._process_error(turn, frame, now_s)
         if isinstance(frame, UnknownFrame):
             if turn is None or not frame.is_audio:
-                return [UnexpectedMessage(number, frame.why)]
+                return [UnexpectedMessage(number, frame.reason)]
             self._give_up(turn)
             return self._finish(
-                turn, TurnFailed(turn.number, None, f"a piece is lost: {frame.why}", is_bad=True)
+                turn, TurnFailed(turn.number, None, f"a piece is lost: {frame.reason}", is_bad=True)
             )
         if turn is None:
             context_id = shorten_to_line(frame.context_id or "", MAX_TRACE_CHARACTERS, self._clean)

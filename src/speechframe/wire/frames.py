@@ -104,12 +104,12 @@ class ReceivedAudio:
 
 @dataclass(frozen=True, slots=True)
 class UnknownFrame:
-    """A message of the service that is not a valid frame. `why` is the reason.
+    """A message of the service that is not a valid frame, with the reason.
 
     `is_audio` is True if the message has audio that cannot be decoded.
     """
 
-    why: str
+    reason: str
     context_id: str | None = None
     is_audio: bool = False
 

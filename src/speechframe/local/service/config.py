@@ -119,8 +119,8 @@ class ServiceConfig:
         cores.
     body_timeout_s, header_timeout_s
         Seconds in which the body of a request, and its headers, must arrive. Otherwise the answer is 408, or
-        400 for calls without a 408 in section 7.2 of the service document. For a form, `body_timeout_s` is the
-        longest pause.
+        400 for calls without a 408 in section 7.2 of the service document. For a form, `body_timeout_s` is
+        the longest pause.
     grace_s
         Seconds that requests in flight have to finish when the service stops.
     queue_limit

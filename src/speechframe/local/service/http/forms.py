@@ -164,7 +164,7 @@ async def _read_form(
     except TooLarge:
         _refuse_too_large(config)
     except FileNotWritten as error:
-        message = f"the service cannot write the upload: {error.why}; nothing was billed"
+        message = f"the service cannot write the upload: {error.reason}; nothing was billed"
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, message, close=True) from None
     return reader.build_form()
 
