@@ -11,7 +11,7 @@ Translation, voice changing, dubbing and streaming use the local service or its 
 
 - `run_child` is the program of a child process. `lab` starts children and services.
 - `jobs` and `stored` are jobs for children with speechframe. `references` and `notebook` are jobs without it.
-- `pace`, `cost`, `memory`, `translating`, `changing`, `dubbing`, `streaming`, `reading` and `spending` measure the
-  rows of the table. `texts` has the texts for speech.
+- `pace`, `cost`, `memory`, `translating`, `changing`, `dubbing`, `streaming`, `reading`, `spending` and
+  `quality` measure the rows of the table. `texts` has the texts for speech.
 - `report` formats the table. `sound` measures the clarity of voices.
 """

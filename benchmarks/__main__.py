@@ -8,7 +8,19 @@ import time
 from pathlib import Path
 
 import benchmarks
-from benchmarks import changing, cost, dubbing, memory, pace, reading, sound, spending, streaming, translating
+from benchmarks import (
+    changing,
+    cost,
+    dubbing,
+    memory,
+    pace,
+    quality,
+    reading,
+    sound,
+    spending,
+    streaming,
+    translating,
+)
 from benchmarks.lab import BrokenRowError, Lab
 from benchmarks.report import TABLE_HEADER, Figure, describe_machine, format_table_line, list_remarks
 
@@ -22,6 +34,7 @@ ROWS = {
     **streaming.ROWS,
     **reading.ROWS,
     **spending.ROWS,
+    **quality.ROWS,
 }
 ROW_ORDER = (
     "U15",
@@ -46,6 +59,8 @@ ROW_ORDER = (
     "S5",
     "L1",
     "Q1",
+    "Q2",
+    "QF",
 )
 
 

@@ -7,11 +7,14 @@ from speechframe.api import changes as changes
 from speechframe.api import configure as configure
 from speechframe.api import correct as correct
 from speechframe.api import dub as dub
+from speechframe.api import export as export
 from speechframe.api import generate as generate
 from speechframe.api import resume as resume
 from speechframe.api import run as run
 from speechframe.api import say as say
 from speechframe.api import stream as stream
+from speechframe.api import to_datasets as to_datasets
+from speechframe.api import transcribe as transcribe
 from speechframe.api import translate as translate
 from speechframe.api import utterances as utterances
 from speechframe.api import voices as voices
@@ -44,6 +47,7 @@ from speechframe.errors import BadRequest as BadRequest
 from speechframe.errors import BudgetExceeded as BudgetExceeded
 from speechframe.errors import ConnectionFailed as ConnectionFailed
 from speechframe.errors import EngineError as EngineError
+from speechframe.errors import ExportError as ExportError
 from speechframe.errors import InvalidRows as InvalidRows
 from speechframe.errors import JobFailed as JobFailed
 from speechframe.errors import ListeningError as ListeningError
@@ -63,6 +67,10 @@ from speechframe.errors import StreamBroken as StreamBroken
 from speechframe.errors import TimedOut as TimedOut
 from speechframe.errors import Unavailable as Unavailable
 from speechframe.errors import VoteRefused as VoteRefused
+from speechframe.exports.formats import ExportFormat as ExportFormat
+from speechframe.exports.quality import quality as quality
+from speechframe.exports.report import ExportReport as ExportReport
+from speechframe.exports.split import split as split
 from speechframe.listening.offline import read_votes as read_votes
 from speechframe.listening.server import ServedTest as ServedTest
 from speechframe.listening.server import serve_test as serve_test
@@ -82,6 +90,7 @@ from speechframe.spending.report import report as report
 from speechframe.spending.usage import UsageTable as UsageTable
 from speechframe.spending.usage import plot_usage as plot_usage
 from speechframe.spending.usage import usage as usage
+from speechframe.tables.column import balanced as balanced
 from speechframe.tables.column import col as col
 from speechframe.widgets import browse as browse
 from speechframe.widgets import compare_voices as compare_voices

@@ -37,11 +37,14 @@ dub = make_sync(aio.dub)
 utterances = make_sync(aio.utterances)
 correct = make_sync(aio.correct)
 run = make_sync(aio.run)
+transcribe = make_sync(aio.transcribe)
 resume = make_sync(aio.resume)
 changes = make_sync(aio.changes)
 say = make_sync(aio.say)
 stream = _make_sync_stream(aio.stream)
 voices = make_sync(aio.voices)
+export = make_sync(aio.export)
+to_datasets = make_sync(aio.to_datasets)
 
 
 def configure(**values: Any) -> None:

@@ -22,6 +22,7 @@
     │   └── EngineFault             the engine or one of its files is at fault, not the request
     ├── AudioError                  audio cannot be read, sent or encoded as requested
     ├── AnalysisError               data cannot be analysed; ``rows`` lists the rows at fault
+    ├── ExportError                 a dataset cannot be written; ``problems`` lists the rows at fault
     ├── StoreError                  a run folder cannot be read or written
     │   ├── NotARun                 the folder does not contain a run
     │   ├── RunLocked               another process has the run open
@@ -303,6 +304,36 @@ class JobFailed(SpeechframeError):
     def __init__(self, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
         self.code = code
+
+
+class ExportError(_UserError):
+    """A dataset cannot be written as requested. Nothing that looks finished is left on the disk.
+
+    Parameters
+    ----------
+    message
+        The fault, and what is allowed.
+    problems
+        One mapping per row at fault, as in :class:`InvalidRows`.
+    total
+        Number of problems, if `problems` contains only the first ones.
+    """
+
+    MAX_SHOWN_PROBLEMS = 5
+
+    def __init__(
+        self, message: str, *, problems: Sequence[Mapping[str, Any]] = (), total: int | None = None
+    ) -> None:
+        self.problems = list(problems)
+        self.total = total if total is not None else len(self.problems)
+        lines = [message + (f" ({format_count(self.total, 'problem')}):" if self.problems else "")]
+        lines += [
+            f"  row {p.get('row_id')!r} {p.get('problem')}" for p in self.problems[: self.MAX_SHOWN_PROBLEMS]
+        ]
+        if self.total > self.MAX_SHOWN_PROBLEMS:
+            more = self.total - self.MAX_SHOWN_PROBLEMS
+            lines.append(f"  ... and {more:,} more; .problems lists {len(self.problems):,}")
+        super().__init__("\n".join(lines))
 
 
 class InvalidRows(_UserError):

@@ -140,11 +140,12 @@ def options_of(command):
     return {name for action in below.choices[command]._actions for name in action.option_strings}
 
 
-PARAMETERS = {"generate": 16, "translate": 4, "change_voice": 16, "dub": 13}
+PARAMETERS = {"generate": 16, "translate": 4, "change_voice": 16, "dub": 13, "transcribe": 4}
 COLUMNS = {
     "generate": {"--voice-col", "--locale-col", "--rate-col"},
     "change_voice": {"--audio", "--voice-col", "--transcription-col"},
     "translate": {"--source-locale-col", "--target", "--targets", "--glossary"},
+    "transcribe": {"--audio", "--reference", "--locale-col", "--recogniser"},
     "dub": {"--target", "--targets", "--media", "--scripts-col", "--seconds", "--out", "--no-wait"},
 }
 
@@ -200,8 +201,10 @@ def test_every_verb_is_a_command():
     assert names[:4] == ["demo", "serve", "voices", "say"]
     others = [
         "resume",
+        "export",
         "jobs",
         "runs",
+        "quality",
         "usage",
         "reconcile",
         "report",

@@ -49,11 +49,11 @@ class Proxy:
 
 
 async def pipe(reader, writer):
-    with contextlib.suppress(ConnectionError):
+    # The proxy may end while a connection is open.
+    with contextlib.closing(writer), contextlib.suppress(ConnectionError):
         while data := await reader.read(65536):
             writer.write(data)
             await writer.drain()
-    writer.close()
 
 
 @pytest.fixture

@@ -185,7 +185,7 @@ def test_of_votes_at_once_one_counts(tmp_path, monkeypatch):
 
     def add(book):
         try:
-            book.add({"kind": "vote", "trial": 3, "rows": []})
+            book.add_line({"kind": "vote", "trial": 3, "rows": []})
         except VoteRefused:
             return False
         return True

@@ -21,14 +21,14 @@ from speechframe.spec.speech import Format, Model
 
 PUBLIC = """
     Alert AnalysisError Answer Attempt AudioError Backend BadAnswer BadRequest Bridge BudgetExceeded Changes
-    Client Clip ConnectionFailed EngineError Estimate FieldProblem Finding Forecast InvalidRows JobFailed LaneSpec
+    Client Clip ConnectionFailed EngineError Estimate ExportError ExportFormat ExportReport FieldProblem Finding Forecast InvalidRows JobFailed LaneSpec
     ListeningError LocalService NotARun Opened PaymentRequired PermissionDenied RateLimited Record Request
     RequestTimeout Run RunLocked RunMismatch RunOptions ServedTest ServerError ServiceError Settings
     SettingsError SpeechframeError StoreError Stream StreamBroken StreamSession SyncClient SyncStream
-    SyncStreamSession TimedOut Unavailable UsageTable VoteRefused __version__ aio browse change_voice
-    changes check_budgets col compare_voices configure correct dub forecast gallery generate listening_test
-    local_service open_run open_test play plot_burn_down plot_usage read_votes receive_webhooks reconcile
-    report resume review run say serve_test stream translate tune_allocator usage utterances voices watch
+    SyncStreamSession TimedOut Unavailable UsageTable VoteRefused __version__ aio balanced browse change_voice
+    changes check_budgets col compare_voices configure correct dub export forecast gallery generate listening_test
+    local_service open_run open_test play plot_burn_down plot_usage quality read_votes receive_webhooks reconcile
+    report resume review run say serve_test split stream to_datasets transcribe translate tune_allocator usage utterances voices watch
 """
 
 
@@ -54,7 +54,20 @@ def test_import_is_light():
 
 
 def test_sync_and_async_faces_agree():
-    for name in ("generate", "change_voice", "translate", "dub", "run", "resume", "changes", "say", "voices"):
+    for name in (
+        "generate",
+        "change_voice",
+        "translate",
+        "dub",
+        "transcribe",
+        "run",
+        "resume",
+        "changes",
+        "say",
+        "voices",
+        "export",
+        "to_datasets",
+    ):
         sync_face, async_face = getattr(api, name), getattr(aio, name)
         assert inspect.signature(sync_face) == inspect.signature(async_face), name
         assert sync_face.__doc__ == async_face.__doc__

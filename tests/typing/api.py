@@ -20,6 +20,10 @@ def dataset(frame: pd.DataFrame) -> pd.DataFrame:
     )
     print(estimate.credits)
     changed: spf.Run = spf.change_voice(run, audio="audio", voice="hank", retain_accent=False)
+    heard: spf.Run = spf.transcribe(run, reference="text", max_concurrency=1)
+    spf.generate(
+        heard, text="transcript", voice=spf.balanced({"en": ["nora", "joe"]}, by="language"), dry_run=True
+    )
     print(changed.path)
     found: spf.Changes = spf.changes(run, frame)
     print(found.credits, found.to_pandas())

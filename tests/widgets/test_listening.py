@@ -407,8 +407,8 @@ def test_a_run_is_judged_against_recordings_of_files(show, spied, service, tmp_p
 def test_what_cannot_be_played_is_left_out_and_is_no_zero(show, spied, tmp_path):
     widget = made(tmp_path / "t", "multi", trials_per_listener=1, training=0)
     gone = widget.plan["trials"][0]["slots"][1]["clip"]
-    send = widget.test.audio
-    widget.test.audio = lambda listener, clip: send(listener, "nothing" if clip == gone else clip)
+    send = widget.test.read_audio
+    widget.test.read_audio = lambda listener, clip: send(listener, "nothing" if clip == gone else clip)
     bridge = show(lambda: widget)
     begin(bridge)
     bridge.page.get_by_text("B cannot be played").wait_for()

@@ -27,7 +27,7 @@ from speechframe.errors import AudioError
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import read_clamped_seconds
 from speechframe.spec.speech import Format, GenerateRequest, StreamRequest
-from speechframe.spec.texts import Pause, split_pauses, strip_pauses
+from speechframe.spec.texts import SCRIPTS_WITHOUT_SPACES, Pause, split_pauses, strip_pauses
 
 _get_text, _get_start_ms, _get_end_ms = itemgetter(0), itemgetter(1), itemgetter(2)
 """Functions that return the text, the start and the end (both in milliseconds) of a word in an answer."""
@@ -131,8 +131,6 @@ _CLAUSE_ENDS = frozenset(
 SPOKEN_SIGNS = frozenset("%#&@*/\\_§¶†‡•‰")  # punctuation in Unicode that voices read out as words
 _MAX_CACHED_CHARACTERS = 1 << 14  # number of characters whose kind is cached
 _APOSTROPHES = frozenset("'\u2019\u02bc\u2032`\u00b4")
-# Beginnings of the Unicode names of letters in scripts without spaces between words.
-_WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 
 
 @dataclass(slots=True)
@@ -377,4 +375,6 @@ def _fold_character(character: str) -> str:
         return ""
     if not character.isalnum():
         return " "
-    return f" {character} " if unicodedata.name(character, "").startswith(_WITHOUT_SPACES) else character
+    return (
+        f" {character} " if unicodedata.name(character, "").startswith(SCRIPTS_WITHOUT_SPACES) else character
+    )

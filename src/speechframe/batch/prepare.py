@@ -405,6 +405,9 @@ class _Checker:
         for one in problems:
             allowed, source = one.allowed, self._sources.get(one.field)
             constant = None if source is None else source.constant
+            if source is not None and source.balance is not None and not one.value:
+                rule = source.balance.rule
+                allowed = f"one of these in the column {rule.by!r}: {', '.join(rule.values)}"
             if isinstance(constant, str) and constant in self._table.schema.names:
                 hint = f"did you mean {one.field}=col({constant!r})?"
                 allowed = f"{allowed}; {hint}" if allowed else hint

@@ -409,6 +409,14 @@ def print_line(line: str, *, shown: bool) -> None:
             _import_tqdm().write(line, file=_choose_output())
 
 
+def open_bar(total: int, label: str, unit: str, *, is_shown: bool) -> Any:
+    """Return a tqdm bar for work without a run. It is invisible outside terminals and notebooks."""
+    is_hidden = True if not is_shown else False if is_notebook() else None  # None: tqdm looks for a terminal
+    return _import_tqdm()(
+        total=total, desc=label, unit=f" {unit}", dynamic_ncols=True, file=_choose_output(), disable=is_hidden
+    )
+
+
 def _choose_output() -> TextIO:
     # Notebooks show standard error in a red box.
     return sys.stdout if is_notebook() else sys.stderr

@@ -48,8 +48,12 @@ _COMMANDS_AFTER_VERBS: Mapping[str, _Entry] = MappingProxyType(
         "resume": _Entry(
             "Continue a run. Make the rows that have no result, and keep all finished rows.", "resume"
         ),
+        "export": _Entry("Publish runs as a dataset: clips with manifests for training tools.", "export"),
         "jobs": _Entry("Show the status of dubbing jobs: those of a run, or those with given ids.", "jobs"),
         "runs": _Entry("List, check or remove run folders.", "folders"),
+        "quality": _Entry(
+            "Measure and grade the clips of runs, and list bad rows with their reasons.", "quality"
+        ),
         "usage": _Entry("Show spending by run, user, voice and more, or check budgets.", "usage"),
         "reconcile": _Entry("Compare a bill with the ledger.", "usage"),
         "report": _Entry("Write a page about spending.", "usage"),

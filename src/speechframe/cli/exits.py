@@ -21,7 +21,7 @@ PIPE_CLOSED = 141
 EXIT_CODES: Mapping[int, str] = MappingProxyType(
     {
         OK: "everything was done",
-        ROWS_FAILED: "some rows failed or lack audio (doctor, runs verify: a check found a fault)",
+        ROWS_FAILED: "some rows failed or lack audio (doctor, quality, runs verify: a fault was found)",
         WRONG_USAGE: "wrong usage",
         ROWS_INVALID: "rows are invalid. Nothing was sent and nothing was spent",
         LIMIT_REACHED: "the key's quota, --max-credits or a budget stopped the run. Finished rows are kept",
@@ -45,6 +45,7 @@ _CODE_BY_ERROR: tuple[tuple[type[errors.SpeechframeError], int], ...] = (
     (errors.ConnectionFailed, SERVICE_UNUSABLE),
     (errors.SettingsError, SERVICE_UNUSABLE),
     (errors.StoreError, FOLDER_UNUSABLE),
+    (errors.ExportError, FOLDER_UNUSABLE),
     (errors.SpeechframeError, ROWS_FAILED),
 )
 """Exit code of each class of errors. The first class in this list to which an error belongs decides."""

@@ -61,18 +61,12 @@ class WordAligner:
         SettingsError
             If no recogniser works. The message contains the command that installs one.
         """
-        reasons = []
-        for recogniser in registry.load_recognisers().values():
-            try:
-                # The trial is necessary, because the model of an installed recogniser may be unusable.
-                recogniser.recognise(_SILENCE)
-                return cls(recogniser)
-            except Exception as error:  # noqa: BLE001 - a plug-in may fail in any way, and the others go on
-                reasons.append(str(error) if isinstance(error, EngineError) else type(error).__name__)
-        why = f" ({'; '.join(reasons)})" if reasons else ""
-        raise SettingsError(
-            f"words='align' needs a speech recogniser{why}: {INSTALL_COMMAND}. Nothing was sent."
-        )
+        try:
+            return cls(find_recogniser())
+        except EngineError as error:
+            raise SettingsError(
+                f"words='align' needs a speech recogniser {error}. Nothing was sent."
+            ) from None
 
     def align(
         self,
@@ -116,6 +110,29 @@ class WordAligner:
         return align_words(
             [token.shown for token in tokens], transcript.words, round(1000 * recording.audio_seconds)
         )
+
+
+def find_recogniser(name: str | None = None) -> Recogniser:
+    """Return the recogniser with this name, or the first one that works. A trial loads its model.
+
+    Raises
+    ------
+    EngineError
+        No recogniser works, or none has the name. The message names the package to install.
+    """
+    reasons, recognisers = [], registry.load_recognisers()
+    if name is not None and name not in recognisers:
+        raise EngineError(f"{name!r} is not installed; allowed: {', '.join(recognisers) or INSTALL_COMMAND}")
+    for recogniser in recognisers.values() if name is None else [recognisers[name]]:
+        try:
+            # The trial is necessary, because the model of an installed recogniser may be unusable.
+            recogniser.recognise(_SILENCE)
+        except Exception as error:  # noqa: BLE001 - a plug-in may fail in any way, and the others go on
+            reasons.append(str(error) if isinstance(error, EngineError) else type(error).__name__)
+        else:
+            return recogniser
+    why = f"({'; '.join(reasons)}): " if reasons else ""
+    raise EngineError(f"{why}{INSTALL_COMMAND}")
 
 
 def align_words(written: Sequence[str], recognised: Sequence[Word], audio_ms: int) -> list[TimedWord]:

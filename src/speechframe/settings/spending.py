@@ -23,7 +23,7 @@ DEFAULT_ALERTS = (0.8, 1.0)
 """Shares of a limit at which an alert is sent, by default."""
 _RESERVED_NAMES = ("run", "max_credits", "max_credits_per_month")
 """Names that a budget must not have, because errors and alerts use them for other limits."""
-OPERATIONS = ("generate", "translate", "change_voice", "dub")
+OPERATIONS = ("generate", "translate", "change_voice", "dub", "transcribe")
 """Operations of the public functions of speechframe. A user's own backend may have another operation."""
 
 

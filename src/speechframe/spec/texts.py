@@ -44,6 +44,9 @@ _POSSIBLE_SSML_TAG = (
 _SSML_TAG = re.compile(f"{_CERTAIN_SSML_TAG}|{_POSSIBLE_SSML_TAG}|^\\s*<speak\\b", re.IGNORECASE)
 
 
+SCRIPTS_WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+"""Scripts without spaces between words, as the Unicode names of their characters begin."""
+
 _MAX_SHOWN_CODES, _MAX_SHOWN_CODE_CHARACTERS = 3, 40
 """Number of codes that a warning contains, and largest number of shown characters of each."""
 

@@ -254,7 +254,8 @@ class TableEntry:
     names: dict[str, str] = field(default_factory=dict)
     """New names, by old name, of the columns of speechframe whose name the caller's table has, too."""
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The source of each argument: ``{"constant": value}``, ``{"column": name}`` or ``{"values": true}``.
+    """The source of each argument: ``{"constant": value}``, ``{"column": name}``, ``{"balanced": rule}`` or
+    ``{"values": true}``.
 
     The third form is for a list with one value per row. The list belongs to this table and is not stored."""
     hidden: list[str] = field(default_factory=list)

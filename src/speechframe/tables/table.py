@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
 from typing import Any
 
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.errors import InvalidRows, SpeechframeError
-from speechframe.tables.column import Column
+from speechframe.tables.column import Balanced, BalancedTotals, Column
 from speechframe.writing.words import format_count
 
 BATCH_ROWS = 4096
@@ -43,17 +43,20 @@ _TYPE_OF_VIEW: dict[Any, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Source:
-    """The source of an argument's values: a constant, a column, or an iterator with one value per row."""
+    """The source of an argument's values: a constant, a column, an iterator, or values that rows share."""
 
     constant: Any = None
     column: str | None = None
     # Values of the rows in order, from a list, or from a `column` that the stored table lacks.
     values: Iterator[Any] | None = field(default=None, compare=False, repr=False)
+    balance: BalancedTotals | None = field(default=None, compare=False, repr=False)  # with the totals so far
 
     def to_json(self) -> dict[str, Any]:
         """Return the source as an entry for run.json."""
         if self.column is not None:
             return {"column": self.column}
+        if self.balance is not None:
+            return {"balanced": asdict(self.balance.rule)}
         return {"constant": self.constant} if self.values is None else {"values": True}
 
     @classmethod
@@ -65,6 +68,8 @@ class Source:
         """
         if "values" in kept:
             return cls(values=_refuse_stored_list(argument))
+        if "balanced" in kept:
+            return cls(balance=BalancedTotals(Balanced(**kept["balanced"])))
         return cls(kept.get("constant"), kept.get("column"))
 
 
@@ -103,7 +108,34 @@ def make_rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> list[dict
             if value is not None:
                 row[name] = value
         found.append(row)
+    for name, balance in _balances_of(sources):
+        _balance(found, name, batch, balance)
     return found
+
+
+def _balances_of(sources: Mapping[str, Source]) -> list[tuple[str, BalancedTotals]]:
+    return [(name, source.balance) for name, source in sources.items() if source.balance is not None]
+
+
+def _balance(found: list[dict[str, Any]], name: str, batch: pa.RecordBatch, balance: BalancedTotals) -> None:
+    """Set the balanced argument `name` of each row of a batch, or leave it out if the group has no values."""
+    rule = balance.rule
+    groups, weights = (
+        convert_to_python(batch.column(column), column)
+        if column in batch.schema.names
+        else [None] * len(found)
+        for column in (rule.by or "", rule.weight)
+    )
+    for row, group, number in zip(found, groups, weights, strict=True):
+        weight = 0.0 if is_missing(number) else number
+        if rule.weight == "rows":
+            weight = 1.0
+        elif rule.weight == "characters":
+            weight = len(text) if isinstance(text := row.get("text"), str) else 0.0
+        value = balance.choose(None if is_missing(group) else str(group), weight)
+        row[name] = value
+        if value is None:
+            del row[name]
 
 
 def choose_column_names(schema: pa.Schema, ours: Iterable[str]) -> dict[str, str]:
@@ -219,17 +251,32 @@ def resolve_sources(
                 known = [one for one in table.schema.names if not one.startswith("__index_level_")]
                 allowed = ", ".join([*known, *table.carried])
                 problems.append(make_problem(name, fault, value=column, allowed=allowed))
-        elif isinstance(value, Source):
-            sources[name] = value
+        elif isinstance(value, (Source, Balanced)):
+            sources[name] = Source(balance=BalancedTotals(value)) if isinstance(value, Balanced) else value
         elif is_per_row(value) and name not in whole_table_arguments:
             values = convert_to_list(value)
             sources[name] = Source(values=iter(values))
             table.lengths[name] = len(values)
         else:
             sources[name] = Source(convert_to_json_types(value))
+    problems += _problems_of_balances(sources, table.schema)
     if problems:
         raise InvalidRows(problems)
     return sources
+
+
+def _problems_of_balances(sources: Mapping[str, Source], schema: pa.Schema) -> Iterator[dict[str, Any]]:
+    """Yield the problems of balanced arguments: columns that are missing, or that do not contain numbers."""
+    numbers = [f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
+    allowed = ["rows", *(["characters"] if "text" in sources else []), *numbers]
+    for name, balance in _balances_of(sources):
+        by, weight = balance.rule.by, balance.rule.weight
+        if by is not None and by not in schema.names:
+            words = "is balanced by a column the table does not have"
+            yield make_problem(name, words, value=by, allowed=", ".join(schema.names))
+        if weight not in allowed:
+            words = "has a weight that is not a column of numbers"
+            yield make_problem(name, words, value=weight, allowed=", ".join(allowed))
 
 
 class Table:

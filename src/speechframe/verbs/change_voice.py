@@ -5,21 +5,16 @@ copied. A clip without a file (bytes, an array, a URL) is stored in the run's fo
 ``clips/<sha256>.<ending>``.
 """
 
-import asyncio
 import json
-import os
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
 from math import ceil
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Unpack
 
-import aiohttp
 import pyarrow as pa
-from yarl import URL
 
-from speechframe.backends.files import find_files, resolve_path, store_clip
+from speechframe.backends.clips import ClipReader
+from speechframe.backends.files import resolve_path
 from speechframe.backends.service import SpokenBackend
 from speechframe.batch.backend import Request
 from speechframe.batch.live import Run
@@ -27,13 +22,12 @@ from speechframe.batch.progress import describe_duration
 from speechframe.batch.run import make_run
 from speechframe.batch.run_options import RunOptions
 from speechframe.client import PreparedCall
-from speechframe.client.upload import Body, Upload, encode_wav, make_upload, read_clip
+from speechframe.client.upload import Body, Upload
 from speechframe.errors import AudioError
 from speechframe.settings import Settings
 from speechframe.spec.billing import MILLICREDITS_PER_CREDIT, PRICES, compute_voice_change_millicredits
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import FieldProblem, shorten_value
-from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
 from speechframe.tables.column import Column
 from speechframe.wire.changer import encode_convert
@@ -63,12 +57,6 @@ _FILE_FIELD = WIRE_OF_ARGUMENT[AUDIO_ARGUMENT]
 # Attributes of a clip that a stored body contains beside its path.
 _STORED_CLIP_FIELDS = ("sha256", "size_bytes", "audio_seconds", "media_type")
 
-# Extensions of the files that count as clips in a folder.
-_SUFFIX_WORDS = "wav flac mp3 ogg oga opus aif aiff au caf w64 m4a mp4 aac webm mkv mov 3gp amr wma"
-_AUDIO_SUFFIXES = frozenset(f".{suffix}" for suffix in _SUFFIX_WORDS.split())
-_DOWNLOAD_LIMIT_S = 60.0  # time limit of one download in seconds
-_MAX_CACHED_CLIPS = 50_000  # paths and URLs whose clips are cached
-
 
 class ChangeVoiceBackend(SpokenBackend):
     """Backend of the voice changer. The stored body of a request has its fields and facts about the clip."""
@@ -84,16 +72,14 @@ class ChangeVoiceBackend(SpokenBackend):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._base = Path.cwd()  # folder in which relative paths begin
-        self._looked_up = lru_cache(_MAX_CACHED_CLIPS)(self._look_up)  # reads each path or URL once
+        self._clips = ClipReader()
 
     def source(self, table: Any) -> Any:
         """Return the table, or a list of the audio files if `table` is a folder or an audio file.
 
         Relative paths in the file of a table begin at the folder of this file.
         """
-        source, self._base = find_files(table, _AUDIO_SUFFIXES, "audio")
-        return source
+        return self._clips.open_source(table)
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
         """Read the clip of a row. Return the request of the row, or all of its problems."""
@@ -122,51 +108,13 @@ class ChangeVoiceBackend(SpokenBackend):
 
     def _check_clip(self, value: Any) -> Upload:
         """Return a row's clip, or raise AudioError if the clip cannot be sent."""
-        clip = self._read_clip(value)
+        clip = self._clips.read(value, self.folder)
         sizes = {"max_audio_seconds": clip.audio_seconds, "max_upload_bytes": clip.size_bytes}
         for name, size in sizes.items():
             max_size, unit = self.limits.get(name), name.rpartition("_")[2]
             if isinstance(max_size, (int, float)) and size > max_size:
                 raise AudioError(f"has {size:,.10g} {unit}, but the service accepts at most {max_size:,.10g}")
         return clip
-
-    def _read_clip(self, value: Any) -> Upload:
-        """Return the clip of a row's value.
-
-        The value may be a path, a URL, bytes, or a pair of an array and its rate in Hz. It may also be a
-        mapping with ``bytes``, ``path``, or ``array`` and ``sampling_rate``. Hugging Face datasets and
-        earlier runs contain such mappings.
-        """
-        if isinstance(value, Mapping):
-            array = value.get("array")
-            pair = None if array is None else (array, value.get("sampling_rate"))
-            value = next((v for v in (value.get("bytes"), pair, value.get("path")) if v is not None), None)
-        if isinstance(value, (str, os.PathLike)):
-            found = self._looked_up(os.fspath(value))
-            if isinstance(found, AudioError):
-                raise AudioError(str(found))
-            return found
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            return store_clip(self.folder, make_upload(bytes(value)))
-        if isinstance(value, Sequence) and len(value) == 2:  # noqa: PLR2004 - a pair
-            return store_clip(self.folder, make_upload(encode_wav(*value)))
-        kind = "missing" if value is None else type(value).__name__
-        raise AudioError(f"is {kind}; allowed: a path, a URL, bytes or an array with its rate")
-
-    def _look_up(self, text: str) -> Upload | AudioError:
-        """Return the clip at a path or URL, or its error. Do not raise, so that errors are cached, too."""
-        scheme = text.strip().lower().partition("://")[0] if "://" in text else ""
-        try:
-            if scheme in {"http", "https"}:
-                # Rows are checked in a thread without an event loop, so run a new loop.
-                return store_clip(self.folder, make_upload(asyncio.run(_download(text.strip()))))
-            if scheme:
-                return AudioError(f"{scheme}:// is not supported; allowed: a path, http:// or https://")
-            if not text.strip():
-                return AudioError("is missing")
-            return read_clip(self._base / Path(text).expanduser())
-        except AudioError as error:
-            return error
 
     def call(self, request: Request, **call_options: Any) -> PreparedCall[Any]:
         """Return the call that a stored body describes. Sending the call reads and checks the clip."""
@@ -191,28 +139,6 @@ def _encode(request: ConvertRequest, clip: Upload) -> tuple[bytes, Any]:
     """Return the content of a call, with the clip's hash in the place of its bytes, and the form to send."""
     # Request Base64 beside the URL, so that no download follows the answer.
     return encode_convert(request, clip.sha256, name=clip.name, media_type=clip.media_type, as_base64=True)
-
-
-async def _download(address: str) -> bytes:
-    """Return the bytes at a URL, or raise AudioError."""
-    try:
-        limit, url = aiohttp.ClientTimeout(total=_DOWNLOAD_LIMIT_S), URL(address, encoded=address.isascii())
-        async with (
-            aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
-            session.get(url, max_redirects=5, headers={"Accept-Encoding": "identity"}) as reply,
-        ):
-            if reply.status != 200:  # noqa: PLR2004 - every other status lacks the whole file
-                raise AudioError(f"cannot be fetched: {reply.url.host} answered {reply.status}")
-            data = bytearray()
-            async for piece in reply.content.iter_chunked(1 << 16):
-                data += piece
-                if len(data) > MAX_UPLOAD_BYTES:
-                    raise AudioError(f"has more than {MAX_UPLOAD_BYTES:,} bytes, the largest size allowed")
-            return bytes(data)
-    except TimeoutError:
-        raise AudioError(f"cannot be fetched within {_DOWNLOAD_LIMIT_S:g} s") from None
-    except (aiohttp.ClientError, ValueError, OSError) as error:
-        raise AudioError(f"cannot be fetched: {str(error) or type(error).__name__}") from None
 
 
 async def change_voice(

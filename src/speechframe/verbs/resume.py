@@ -76,6 +76,12 @@ async def resume(
     return await continue_run(earlier, backend, table, redo)
 
 
+def needs_service(run: Run | str | PathLike[str], *_: Any, **_options: Any) -> bool:
+    """Return whether the verb of a run calls a service. The other arguments are those of `resume`."""
+    verb = RUN_VERBS.get(read_run(run, {}).operation)
+    return verb is None or verb.needs_service
+
+
 def make_backend(earlier: EarlierRun) -> Backend:
     """Return the backend of a run, or raise RunMismatch if the run was made by :func:`run`."""
     if (verb := RUN_VERBS.get(earlier.operation)) is None:

@@ -1,0 +1,1 @@
+"""Datasets for other tools: rows of runs as clips with manifests, splits and measures of quality."""

@@ -1,0 +1,192 @@
+"""Write rows of runs as a dataset: one tree of clips, and a manifest for each format."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from speechframe._version import __version__
+from speechframe.errors import AudioError, ExportError
+from speechframe.exports.card import Card, write_card
+from speechframe.exports.chosen_rows import WHOLE, ChosenRows, Grades, choose_rows, list_published_columns
+from speechframe.exports.clips import AudioShape, ExportedClip, read_clips
+from speechframe.exports.formats import find_format
+from speechframe.exports.formats.base import ExportFormat
+from speechframe.exports.names import name_clips
+from speechframe.exports.report import ExportReport
+from speechframe.exports.tree import EXPORT_FILE, ExportTree, write_tree
+from speechframe.spec.speech import Format
+from speechframe.store.reader import StoredRun
+
+_MIN_FRAMES, _MAX_SECONDS = 8192, 30.0
+"""Trainers often refuse shorter or longer clips."""
+_FOLDERS = {Format.WAV: "wavs", Format.FLAC: "audio"}
+"""Folder of the clips. LJ Speech demands the name ``wavs``."""
+
+
+def export_runs(
+    runs: Sequence[StoredRun],
+    out: Path,
+    *,
+    name: str,
+    formats: Sequence[str],
+    splits: Mapping[tuple[str, str], str] | None,
+    grades: Grades | None,
+    shape: AudioShape,
+    card: Card,
+    remarks: Sequence[str],
+    progress: Callable[[int], Any],
+    is_cancelled: Callable[[], bool],
+) -> ExportReport:
+    """Write the tree of an export and return its report.
+
+    Parameters
+    ----------
+    runs, out
+        The runs, and the folder of the export.
+    name, formats
+        Template of the clips' paths, and names of formats.
+    splits
+        Split of each row by run id and row id. None for one split.
+    grades
+        Grades by run id and row id, or None. Only rows with the grade ``good`` are exported.
+    shape
+        Format and sample rate of the clips.
+    card
+        What the caller says about the dataset, and facts of its voices.
+    remarks
+        Sentences for the card and the report.
+    progress
+        Returns a progress bar of a number of clips.
+    is_cancelled
+        Returns True once the export must end early.
+
+    Raises
+    ------
+    ExportError
+        An argument is unusable, no row is left, or the written files do not have all rows.
+    """
+    kinds = _check_formats(formats, shape.format)
+    chosen = choose_rows(runs, splits=splits, grades=grades)
+    total = sum(len(rows.places) for rows in chosen)
+    if not total:
+        reasons = Counter(reason for rows in chosen for _, reason in rows.left_out)
+        why = (
+            "; ".join(f"{number:,} rows: {reason}" for reason, number in reasons.most_common(3))
+            or "the runs are empty"
+        )
+        raise ExportError(f"no row can be exported: {why}")
+    notes: Counter[str] = Counter()
+    notes["rows have another path than their values: unsafe characters became _"] = name_clips(chosen, name)
+    schema = unify_columns(runs)
+    with write_tree(out) as tree:
+        writers = {kind: writer(tree, schema) for kind, writer in kinds.items()}
+        needs_files = any(writer.needs_clip_files for writer in writers.values())
+        bar = progress(total)
+        try:
+            for clip in read_clips(chosen, shape, _FOLDERS[shape.format]):
+                if needs_files:
+                    tree.write_clip(clip.path, clip.audio, clip.sha256)
+                for writer in writers.values():
+                    writer.add(clip)
+                card.add(clip)
+                notes.update(_explain_odd_length(clip))
+                bar.update()
+                if is_cancelled():
+                    raise ExportError(f"the export was stopped; {out} is as it was before")
+            for writer in writers.values():
+                writer.finish()
+        except AudioError as error:
+            raise ExportError(f"a stored clip cannot be read: {error}. verify() names its row") from error
+        finally:
+            bar.close()
+            for writer in writers.values():
+                writer.close_files()
+        counts = _check_counts(writers, total)
+        for writer in writers.values():
+            notes.update(writer.notes)
+        report = _make_report(out, tree, chosen, card, counts, +notes, remarks)
+        tree.write("left_out.csv", report.left_out.to_csv(index=False))
+        write_card(tree, card, report)
+        facts = {
+            "speechframe": __version__,
+            "name": name,
+            "formats": list(formats),
+            "rows": total,
+            "clips": tree.clips,
+        }
+        tree.write(EXPORT_FILE, json.dumps(facts, ensure_ascii=False, indent=1))
+    return report
+
+
+def _check_formats(formats: Sequence[str], audio_format: Format) -> dict[str, type[ExportFormat]]:
+    if isinstance(formats, str) or not formats:
+        raise ExportError("formats= must be a list with at least one name, such as ['huggingface']")
+    kinds = {name: find_format(name) for name in formats}
+    for name, kind in kinds.items():
+        if audio_format not in kind.audio_formats:
+            allowed = ", ".join(sorted(kind.audio_formats))
+            raise ExportError(f"the format {name!r} needs audio_format {allowed}, not {audio_format}")
+    return kinds
+
+
+def _explain_odd_length(clip: ExportedClip) -> list[str]:
+    """Return a note if trainers may refuse the clip because of its length."""
+    if clip.audio_seconds * clip.sample_rate < _MIN_FRAMES:
+        return [f"clips are shorter than {_MIN_FRAMES:,} samples: some trainers refuse them"]
+    if clip.audio_seconds > _MAX_SECONDS:
+        return [f"clips are longer than {_MAX_SECONDS:g} s: some trainers refuse them"]
+    return []
+
+
+def unify_columns(runs: Sequence[StoredRun]) -> pa.Schema:
+    """Return the published columns of all runs. Raise ExportError if a column has two types."""
+    schemas = [
+        run.join_records(list_published_columns(run), audio=False).schema.remove_metadata() for run in runs
+    ]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowTypeError as error:
+        raise ExportError(
+            f"a column has another type in another run: {error}. Export the runs one by one"
+        ) from error
+
+
+def _check_counts(writers: Mapping[str, ExportFormat], total: int) -> dict[str, int]:
+    counts = {name: writer.count() for name, writer in writers.items()}
+    for name, count in counts.items():
+        if count != total:
+            raise ExportError(
+                f"the files of {name!r} have {count:,} of {total:,} rows; nothing was kept. "
+                "If another program writes there, stop it; otherwise report this fault"
+            )
+    return counts
+
+
+def _make_report(
+    out: Path,
+    tree: ExportTree,
+    chosen: Sequence[ChosenRows],
+    card: Card,
+    counts: Mapping[str, int],
+    notes: Mapping[str, int],
+    remarks: Sequence[str],
+) -> ExportReport:
+    import pandas as pd
+
+    left_out = [(rows.run.run_id, *row) for rows in chosen for row in rows.left_out]
+    splits = Counter(split for rows in chosen for split in rows.splits)
+    return ExportReport(
+        path=out,
+        clips=splits.total(),
+        audio_seconds=round(card.audio_seconds, 3),
+        splits=dict(splits) or {WHOLE: 0},
+        formats=counts,
+        left_out=pd.DataFrame(left_out, columns=["run_id", "row_id", "reason"]),
+        notes=dict(notes),
+        remarks=tuple(remarks),
+        kept_clips=tree.kept_clips,
+    )
