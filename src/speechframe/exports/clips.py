@@ -138,7 +138,7 @@ def _read_sources(rows: ChosenRows, shape: AudioShape, folder: str) -> Iterator[
     stored = {*run.record_schema.names, ROW_ID_COLUMN}
     known = {name: run.name_of(name) for name in (*_FACTS, AUDIO_COLUMN, ROW_ID_COLUMN) if name in stored}
     others = list_published_columns(run)
-    place = 0
+    position = 0
     for batch in Selection(run, rows.places).batches(list(dict.fromkeys([*others, *known.values()]))):
         bare = batch.select(others)
         for number in range(batch.num_rows):
@@ -146,9 +146,9 @@ def _read_sources(rows: ChosenRows, shape: AudioShape, folder: str) -> Iterator[
             facts["speaker"] = (
                 batch.column("speaker")[number].as_py() if "speaker" in bare.schema.names else None
             )
-            path = f"{folder}/{rows.paths[place]}{shape.suffix}"
-            yield _Source(run.run_id, rows.splits[place], path, facts, bare.slice(number, 1))
-            place += 1
+            path = f"{folder}/{rows.paths[position]}{shape.suffix}"
+            yield _Source(run.run_id, rows.splits[position], path, facts, bare.slice(number, 1))
+            position += 1
 
 
 def _convert(source: _Source, shape: AudioShape) -> ExportedClip:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _AUDIO_FORMATS = (Format.WAV, Format.FLAC)
-_CARD_WORDS = ("title", "description", "text_source", "text_licence", "licence")
+_CARD_FIELDS = ("title", "description", "text_source", "text_licence", "licence")
 
 
 async def export(
@@ -98,9 +98,9 @@ async def export(
     shape = AudioShape(_check_audio_format(audio_format), sample_rate)
     if only not in {"kept", "good"}:
         raise ExportError(f"only={only!r} is not allowed; allowed: 'kept', 'good'")
-    words: dict[str, Any] = dict(card or {})
-    if unknown := [key for key in words if key not in _CARD_WORDS]:
-        raise ExportError(f"card= has the unknown entry {unknown[0]!r}; allowed: {', '.join(_CARD_WORDS)}")
+    card_fields: dict[str, Any] = dict(card or {})
+    if unknown := [key for key in card_fields if key not in _CARD_FIELDS]:
+        raise ExportError(f"card= has the unknown entry {unknown[0]!r}; allowed: {', '.join(_CARD_FIELDS)}")
     splits = None if split is None else as_splits(split, opened)
     voices, why = await _read_voices(service)
 
@@ -108,7 +108,7 @@ async def export(
         measured = quality
         if measured is None and only == "good":
             measured = measure_runs(opened, progress=progress, is_cancelled=is_cancelled)
-        facts = Card(**words, voices=voices)
+        facts = Card(**card_fields, voices=voices)
         if measured is not None:
             facts.quality = describe_quality(measured)
         return export_runs(

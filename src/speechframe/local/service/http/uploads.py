@@ -95,9 +95,11 @@ class Uploads:
         finally:
             path.unlink(missing_ok=True)
 
-    def remove_dead_folders(self, is_dead: Callable[[str], bool]) -> int:
+    def remove_dead_folders(self, remove_lock_if_dead: Callable[[str], bool]) -> int:
         """Remove the folders of dead processes. Return the number of removed folders."""
-        left = [path for path in self._parent.iterdir() if path != self._folder and is_dead(path.name)]
+        left = [
+            path for path in self._parent.iterdir() if path != self._folder and remove_lock_if_dead(path.name)
+        ]
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
         return len(left)
