@@ -22,8 +22,8 @@ def _read_names() -> dict[str, str]:
     Each line there has the form ``from speechframe.api import say as say``.
     """
     lines = __loader__.get_data(f"{__path__[0]}/__init__.pyi").decode().splitlines()
-    words = (line.split() for line in lines if line.startswith("from "))
-    return {name: module for _, module, _, name, _, _ in words}
+    parts = (line.split() for line in lines if line.startswith("from "))
+    return {name: module for _, module, _, name, _, _ in parts}
 
 
 _MODULES = _read_names()

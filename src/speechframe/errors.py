@@ -98,8 +98,8 @@ class _UserError(SpeechframeError):
         # The frame before the first frame of this package contains the user's line.
         before = frames[: ours.index(True) if True in ours else len(frames)]
         line = "".join(f"line {frame.lineno}: {frame.line}\n\n" for frame in before[-1:])
-        words = "\n".join([f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())])
-        return _mask_keys(f"{line}{words}\n\n(set SPEECHFRAME_DEBUG=1 to see the whole trace)")
+        text = "\n".join([f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())])
+        return _mask_keys(f"{line}{text}\n\n(set SPEECHFRAME_DEBUG=1 to see the whole trace)")
 
 
 def _mask_keys(text: str) -> list[str]:

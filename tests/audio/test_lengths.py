@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechframe.audio import codec
-from speechframe.audio.lengths import measure_length
+from speechframe.audio.lengths import inspect_clip
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
@@ -42,14 +42,14 @@ def by_av(container, codec_name, rate_hz=48_000):
     [("WAV", "audio/wav"), ("FLAC", "audio/flac"), ("OGG", "audio/ogg"), ("MP3", "audio/mpeg")],
 )
 def test_formats_of_the_document_say_their_length(format, media_type):
-    found = measure_length(codec.encode(TONE, 8000, format=Format(format)))
+    found = inspect_clip(codec.encode(TONE, 8000, format=Format(format)))
     assert found.media_type == media_type
     assert found.audio_seconds == pytest.approx(1.5, abs=0.15 if format == "MP3" else 1e-9)
 
 
 @pytest.mark.parametrize("format", ["AIFF", "CAF"])
 def test_other_audio_files_do_too(format):
-    found = measure_length(by_soundfile(format, "PCM_16"))
+    found = inspect_clip(by_soundfile(format, "PCM_16"))
     assert (found.audio_seconds, found.media_type) == (1.5, f"audio/x-{format.lower()}")
 
 
@@ -58,7 +58,7 @@ def test_other_audio_files_do_too(format):
     [("mp4", "aac", "audio/mp4"), ("webm", "libopus", "audio/webm"), ("adts", "aac", "audio/aac")],
 )
 def test_containers_of_the_media_extra_are_measured_by_what_is_in_them(container, codec_name, media_type):
-    found = measure_length(by_av(container, codec_name))
+    found = inspect_clip(by_av(container, codec_name))
     assert found.media_type == media_type
     assert found.audio_seconds == pytest.approx(2.0, abs=0.1)
 
@@ -66,13 +66,13 @@ def test_containers_of_the_media_extra_are_measured_by_what_is_in_them(container
 def test_without_the_extra_its_name_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(AudioError, match=r"speechframe\[media\]"):
-        measure_length(by_av("mp4", "aac"))
+        inspect_clip(by_av("mp4", "aac"))
 
 
 @given(st.binary(max_size=500))
 def test_any_bytes_are_audio_or_are_refused(data):
     with contextlib.suppress(AudioError):
-        assert measure_length(data).audio_seconds > 0
+        assert inspect_clip(data).audio_seconds > 0
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_any_bytes_are_audio_or_are_refused(data):
 )
 def test_a_list_of_other_files_is_no_audio(playlist):
     with pytest.raises(AudioError):
-        measure_length(playlist)
+        inspect_clip(playlist)

@@ -105,7 +105,7 @@ def test_loudness_is_that_of_another_meter(rate_hz, seconds):
 
 def test_energy_per_frame_with_a_rest_at_the_end():
     samples = np.repeat(np.array([0.1, 0.0, 0.01], np.float32), [100, 100, 30])
-    assert measure.measure_energy_db(samples, 10_000).tolist() == [-20, -120, -40]
+    assert measure.measure_frame_levels_db(samples, 10_000).tolist() == [-20, -120, -40]
 
 
 def test_clipping_is_counted():
@@ -133,7 +133,7 @@ def test_channels_are_measured_together():
     left = np.full(1000, 0.2, np.float32)
     both = np.stack([left, np.zeros_like(left)], axis=1)
     assert measure.measure_peak(both) == pytest.approx(0.2)
-    assert measure.measure_energy_db(both, 1000, 1000.0)[0] == pytest.approx(-20)
+    assert measure.measure_frame_levels_db(both, 1000, 1000.0)[0] == pytest.approx(-20)
 
 
 def test_nothing_cannot_be_measured():

@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from speechframe.audio import _mp3, _ogg, media
-from speechframe.audio.lengths import measure_length
+from speechframe.audio.lengths import inspect_clip
 from speechframe.errors import AudioError
 
 RATE_HZ = 16_000
@@ -132,7 +132,7 @@ def test_what_plays_is_as_long_and_as_loud_as_in_a_player(tmp_path):
         path = tmp_path / "clip"
         path.write_bytes(data)
         try:
-            clip, length = media.read_audio(path, max_seconds=10), measure_length(data)
+            clip, length = media.read_audio(path, max_seconds=10), inspect_clip(data)
         except AudioError as error:
             wrong[name] = str(error)
             continue
@@ -152,7 +152,7 @@ def test_what_is_cut_off_or_empty_is_refused_for_that(tmp_path):
         said[name] = []
         for look in (
             lambda path=path: media.read_audio(path, max_seconds=10),
-            lambda data=data: measure_length(data),
+            lambda data=data: inspect_clip(data),
         ):
             with pytest.raises(AudioError) as caught:
                 look()

@@ -74,7 +74,7 @@ async def test_a_wait_ends_with_the_job_and_not_with_a_word_that_nobody_knows(od
     answers = [odd.answer(200, {"job_id": "a/b", "status": word, "credits_used": "many"}) for word in words]
     odd.script(odd.answer(503, b"{}"), *answers, path=STATUS)
     told = []
-    status = await client.dubbing.wait("a/b", told=told.append)
+    status = await client.dubbing.wait("a/b", on_status=told.append)
     assert [one.status for one in told] == words
     assert (status, status.credits_used) == (told[-1], None)
     odd.script(answers[0], path=STATUS)
@@ -105,7 +105,7 @@ async def test_a_download_that_only_drips_ends(odd, settings, tmp_path):
     odd.script(odd.dribble(), path="/files/dub.mp4")
     async with Client(settings, timeouts=Timeouts(download_s=0.4)) as client, asyncio.timeout(60):
         with pytest.raises(BadAnswer, match="less than 1 KB/s"):
-            await Dubbing(client, call_s=2.0).fetch("/files/dub.mp4", tmp_path / "dub.mp4")
+            await Dubbing(client, request_timeout_s=2.0).fetch("/files/dub.mp4", tmp_path / "dub.mp4")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -188,6 +188,7 @@ BODY = json.dumps({"eventName": "DUB_JOB", "data": {"job_id": "j1", "status": "C
         (BODY, lambda: signed(BODY, age_s=400), 401),
         (b'{"eventName": "DUB_JOB"}', lambda: signed(b'{"eventName": "DUB_JOB"}'), 400),
         (b'{"eventName": "OTHER", "data": {"job_id": "j", "status": "X"}}', None, 204),
+        (b'{"eventName": "OTHER", "data": {"amount": 3}}', None, 204),
     ],
 )
 async def test_a_webhook_is_handed_on_only_if_it_is_signed_and_new(body, headers, status):

@@ -90,7 +90,7 @@ async def test_a_turn_that_goes_on_for_ever_is_broken_off(desk, session, monkeyp
             await asyncio.sleep(0.01)
 
     desk.acts = [dribble]
-    monkeypatch.setattr(Timeouts, "compute_speech_limit_s", lambda self, text: 0.4)
+    monkeypatch.setattr(Timeouts, "compute_stream_wait_limit_s", lambda self, text: 0.4)
     stream = session.speak("Hello.")
     async with asyncio.timeout(30):
         with pytest.raises(StreamBroken, match="longer than any speech of its text"):

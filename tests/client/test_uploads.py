@@ -11,7 +11,7 @@ import pytest
 
 from speechframe.audio import codec
 from speechframe.client import Client, Timeouts
-from speechframe.client.calls import prepare_change
+from speechframe.client.calls import prepare_convert
 from speechframe.errors import AudioError, BadAnswer, BadRequest, InvalidRows, TimedOut
 from speechframe.spec.chosen import make_route_warning
 from speechframe.spec.speech import Format
@@ -132,7 +132,7 @@ async def test_a_file_that_changes_while_it_is_sent_is_not_carried_out(odd, clie
 async def test_of_a_file_that_has_grown_no_whole_request_leaves(tmp_path):
     path = tmp_path / "recording.wav"
     path.write_bytes(clip())
-    body, sent = prepare_change(path, voice="nora").body, 0
+    body, sent = prepare_convert(path, voice="nora").body, 0
 
     async def send():
         nonlocal sent

@@ -21,7 +21,7 @@ from tests.dubbing.films import (
 )
 
 from speechframe.audio import media
-from speechframe.audio.lengths import measure_length, measure_seconds
+from speechframe.audio.lengths import inspect_clip, measure_media_seconds
 from speechframe.audio.tracks import choose_audio_track
 from speechframe.errors import AudioError
 from speechframe.local.dubbing.media import (
@@ -168,7 +168,7 @@ def test_a_medium_that_begins_late_is_no_longer_for_it_and_its_dub_begins_at_zer
     source = shifted(plain, tmp_path / name, 1867.0)
     seconds = probe_medium(source, max_seconds=60)
     assert seconds == pytest.approx(3.0, abs=0.1)
-    assert measure_seconds(source) == measure_seconds(source.read_bytes()) == seconds
+    assert measure_media_seconds(source) == measure_media_seconds(source.read_bytes()) == seconds
 
     track = extract_audio(source, tmp_path)
     assert track.seconds == pytest.approx(seconds, abs=1e-4)
@@ -214,7 +214,7 @@ def test_the_sound_of_a_dub_stays_in_step_with_its_pictures_wherever_they_begin(
     # The voice changer has the same time.
     clip = media.read_audio(source, max_seconds=60)
     assert onset_s(clip.samples, clip.sample_rate_hz) - picture_s == pytest.approx(BEEP_S, abs=0.005)
-    assert clip.audio_seconds == pytest.approx(measure_length(source.read_bytes()).audio_seconds, abs=1e-6)
+    assert clip.audio_seconds == pytest.approx(inspect_clip(source.read_bytes()).audio_seconds, abs=1e-6)
 
 
 def test_the_track_in_the_language_or_else_the_default_one_is_dubbed_and_named(babel):
@@ -299,19 +299,19 @@ def test_a_medium_without_a_time_scale_has_no_length_and_is_refused(tmp_path, na
     path = without_time_scale(film(tmp_path / name, **KINDS[name]))
     assert "it has no time scale" in refused(path, max_seconds=1e6)
     with pytest.raises(AudioError, match="no time scale"):
-        measure_seconds(path)
+        measure_media_seconds(path)
 
 
 def test_without_the_extra_sound_is_counted_and_a_container_is_refused_with_the_command(
     tmp_path, monkeypatch
 ):
     film_path, sound = film(tmp_path / "a.mp4"), film(tmp_path / "a.flac", **KINDS["a.flac"])
-    measured_s = measure_seconds(sound)
+    measured_s = measure_media_seconds(sound)
     monkeypatch.setitem(sys.modules, "av", None)
-    assert measure_seconds(sound) == pytest.approx(measured_s, abs=1e-6)
+    assert measure_media_seconds(sound) == pytest.approx(measured_s, abs=1e-6)
     for medium in (film_path, film_path.read_bytes()):
         with pytest.raises(AudioError, match=r"pip install 'speechframe\[media\]'"):
-            measure_seconds(medium)
+            measure_media_seconds(medium)
 
 
 @pytest.mark.sampled(3)

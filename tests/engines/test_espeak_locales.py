@@ -77,7 +77,7 @@ def words_beside_a_pause_end_and_begin_with_the_sound(speech, sentence, locale):
 
 
 def the_first_and_last_word_touch_the_ends_of_the_sound(speech, sentence, locale):
-    level_db = measure.measure_energy_db(speech.samples, RATE_HZ, 5)
+    level_db = measure.measure_frame_levels_db(speech.samples, RATE_HZ, 5)
     heard_ms = 5 * np.flatnonzero(level_db > level_db.max() - 40)
     assert abs(speech.words[0].start_ms - heard_ms[0]) <= BOUNDARY_MS
     assert abs(speech.words[-1].end_ms - heard_ms[-1]) <= BOUNDARY_MS

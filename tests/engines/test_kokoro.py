@@ -177,7 +177,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def packaged_style():
-    return np.load(models.KOKORO_STYLES.file("data/voices_ja.npz"))["jm_kumo"]
+    return np.load(models.KOKORO_STYLES.get_file("data/voices_ja.npz"))["jm_kumo"]
 
 
 @pytest.mark.slow

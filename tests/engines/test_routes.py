@@ -112,7 +112,7 @@ def test_an_unknown_pair_lists_what_is_supported():
 
 
 def test_supported_are_all_pairs_and_none_leads_back():
-    found = routes(NEURAL, RULES).supported()
+    found = routes(NEURAL, RULES).list_supported()
     pairs = [(route.locales[0], route.target) for route in found]
     assert len(set(pairs)) == len(pairs)
     assert all(not is_same_language(*pair) for pair in pairs)

@@ -227,7 +227,7 @@ def test_a_revision_always_changes_alike():
     }
     assert changer.version.endswith(f"+{world.REVISION}")
     changed = change(spoken("en-US-robin", SENTENCES[0]))
-    heard_db = measure.measure_energy_db(changed.samples, changed.sample_rate_hz, 200)[:-1]
+    heard_db = measure.measure_frame_levels_db(changed.samples, changed.sample_rate_hz, 200)[:-1]
     assert heard_db == pytest.approx(np.fromstring(levels_db[world.REVISION], sep=" "), abs=0.6)
 
 

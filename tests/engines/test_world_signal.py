@@ -58,7 +58,7 @@ def test_levels_of_a_long_clip_are_those_of_the_whole():
     samples = np.random.default_rng(1).uniform(-0.1, 0.1, 1000 * 130).astype(np.float32)
     samples[70_000:71_000] = 0
     assert np.array_equal(
-        measure_levels_db(samples, 1000, 0.01), measure.measure_energy_db(samples, 1000, 10)
+        measure_levels_db(samples, 1000, 0.01), measure.measure_frame_levels_db(samples, 1000, 10)
     )
     assert find_pauses_s(samples, 1000, below_db=40, shortest_s=0.5) == [(70.0, 71.0)]
 
@@ -78,7 +78,8 @@ def test_a_clip_in_blocks_sounds_like_one_in_one(monkeypatch):
     blocks = WorldChanger().change(clip, to_nora, speak=speak)
     assert len(blocks.samples) == len(whole.samples)
     levels = [
-        np.maximum(measure.measure_energy_db(speech.samples, 24000, 20), -55) for speech in (whole, blocks)
+        np.maximum(measure.measure_frame_levels_db(speech.samples, 24000, 20), -55)
+        for speech in (whole, blocks)
     ]
     assert np.abs(levels[0] - levels[1]).max() < 4
     assert np.median(np.abs(levels[0] - levels[1])) < 0.3

@@ -17,7 +17,7 @@ from listening_lab import begin, made, vote
 from speechframe.errors import ListeningError, SettingsError, StoreError
 from speechframe.listening.server import serve_test
 from speechframe.listening.test import open_test
-from speechframe.network.connections import count_repeats
+from speechframe.network.connections import collapse_repeats
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +231,7 @@ def test_no_log_holds_a_link(tmp_path, caplog):
 
 def test_equal_lines_of_the_log_are_counted(caplog):
     log = logging.getLogger("speechframe.counted")
-    with count_repeats(log.name):
+    with collapse_repeats(log.name):
         for number in range(50):
             log.error("a crowd of %d", 7)
             log.warning("line %d", number // 49)

@@ -222,7 +222,7 @@ def test_a_run_that_has_booked_an_impossible_amount_is_gone_on_with(
 ):
     service = serving(credits_used=said)
     with monkeypatch.context() as earlier, contextlib.suppress(TypeError):
-        earlier.setattr("speechframe.verbs.dub.check_amount", lambda value: value)
+        earlier.setattr("speechframe.verbs.dub.read_amount", lambda value: value)
         dub(service, distinct_media(tmp_path, 6)[:1], targets=["pt-BR"])
     service.credits_used = None
     run = dub(service, distinct_media(tmp_path, 6), targets=["pt-BR"], max_credits=5)

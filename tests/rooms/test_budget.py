@@ -144,13 +144,13 @@ def test_a_damaged_file_is_a_named_error(tmp_path):
 
 def test_a_total_is_read_while_another_process_is_about_to_write(tmp_path):
     allotments, day = Allotments(tmp_path, "run"), dt.date(2026, 1, 1)
-    assert (allotments.is_counted("month", day), allotments.sum_allotments("month", day)) == (False, 0)
+    assert (allotments.find_counted("month", day), allotments.sum_allotments("month", day)) == (False, 0)
     amount, total = allotments.allot("month", day, 5, limit=100)
     allotments.learn_spending("month", day, {})
     with closing(sqlite3.connect(allotments.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         other.execute("UPDATE allotted SET millicredits = 1000")
-        assert allotments.is_counted("month", day)
+        assert allotments.find_counted("month", day)
         assert allotments.sum_allotments("month", day) == amount == total
 
 

@@ -15,7 +15,7 @@ import speechframe as spf
 from speechframe.backends.judging import (
     SpokenRecord,
     estimate_bounds_s,
-    estimate_load,
+    estimate_spoken_length,
     judge,
     measure_coverage,
 )
@@ -164,7 +164,7 @@ def test_a_voice_that_is_known_is_held_to_its_own_pace(real):
     wrong=st.lists(st.floats(0.01, 500), max_size=4),
 )
 def test_bounds_hold_the_middle_of_what_was_heard(readings, wrong):
-    load, kept = estimate_load(TEXT), [*wrong, *readings]
+    load, kept = estimate_spoken_length(TEXT), [*wrong, *readings]
     low_s, high_s = estimate_bounds_s(load, [math.log(seconds / load.usual) for seconds in kept], rate=0)
     assert 0 <= low_s <= max(kept) + 1e-6
     assert low_s < high_s
@@ -175,7 +175,7 @@ def test_bounds_hold_the_middle_of_what_was_heard(readings, wrong):
 @settings(max_examples=40)
 @given(text=st.text(max_size=200), more=st.text(max_size=50))
 def test_more_text_never_takes_less_time(text, more):
-    short, long = estimate_load(text), estimate_load(text + more)
+    short, long = estimate_spoken_length(text), estimate_spoken_length(text + more)
     assert 0 < short.least <= short.usual <= short.most
     assert long.usual >= short.usual - 1e-9 or "[pause" in text + more
 

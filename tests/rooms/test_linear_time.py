@@ -83,7 +83,7 @@ def placeholders(text):
 
 
 def phonemes(text, locale="ja-JP"):
-    KokoroPhonemiser(locale).sentences(spoken(text), spoken_tokens(text))
+    KokoroPhonemiser(locale).make_sentences(spoken(text), spoken_tokens(text))
 
 
 # Function, what the text begins with, what it repeats, what it ends with, and how often at first.

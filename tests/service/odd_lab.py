@@ -79,7 +79,7 @@ def public_styles(folder):
 
 
 def packaged_style():
-    return np.load(models.KOKORO_STYLES.file("data/voices_ja.npz"))["jm_kumo"]
+    return np.load(models.KOKORO_STYLES.get_file("data/voices_ja.npz"))["jm_kumo"]
 
 
 def odd_files(folder):

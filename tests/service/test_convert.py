@@ -27,7 +27,7 @@ from convert_lab import (
 from tests.dubbing.films import film, joined
 
 from speechframe.audio import codec
-from speechframe.audio.lengths import measure_length
+from speechframe.audio.lengths import inspect_clip
 from speechframe.spec import billing, chosen
 from speechframe.spec.changer import ConvertResponse
 from speechframe.spec.limits import CHANGER_FORMATS, CHANGER_SAMPLE_RATES_HZ
@@ -172,7 +172,7 @@ async def test_the_default_one_of_several_tracks_is_changed_and_named_in_the_ans
     path = joined(tmp_path / "clip.mkv", None, tracks)
     answer = await convert(http, path.read_bytes())
     assert answer.json["audio_length_in_seconds"] == pytest.approx(
-        measure_length(path.read_bytes()).audio_seconds, abs=0.01
+        inspect_clip(path.read_bytes()).audio_seconds, abs=0.01
     )
     assert answer.json["audio_length_in_seconds"] == pytest.approx(2.5, abs=0.05)
     assert "track 2, the default or first one, was read" in answer.json["warning"]

@@ -25,7 +25,7 @@ from dub_lab import (
 )
 from tests.dubbing.films import film, shifted
 
-from speechframe.audio.lengths import measure_seconds
+from speechframe.audio.lengths import measure_media_seconds
 from speechframe.local.service.app import HANDLERS
 from speechframe.local.service.dubbing.create import _choose_file_name
 from speechframe.local.service.http.uploads import ReceivedFile
@@ -249,7 +249,7 @@ async def test_a_job_above_what_its_caller_allows_is_refused_by_the_measure_of_t
     medium = film(tmp_path / "film.mp4")
     if late_s:
         medium = shifted(medium, tmp_path / "late.mp4", late_s)
-    planned = convert_to_credits(compute_dub_millicredits(measure_seconds(medium), 2))
+    planned = convert_to_credits(compute_dub_millicredits(measure_media_seconds(medium), 2))
     assert planned == pytest.approx(6.0, abs=0.2)
     assert (await http.get("/v1/limits")).json["dubbing"]["max_credits"] is True
     order = {"target_locales": ["pt_BR", "en_GB"], "key": "rich"}

@@ -168,7 +168,7 @@ def test_the_spread_that_votes_were_drawn_with_is_found(mos, draw):
     for _ in range(12):
         who, what, which, score = draw(rng, listeners=40, items=30, means=(50.0, 55.0, 45.0, 50.0), **sds)
         rows = {"listener": who, "item": what, "condition": which, "score": np.clip(score, 0, 100)}
-        found = Spread.of(mos(rng).iloc[:0].from_dict(rows), method="multi")
+        found = Spread.from_votes(mos(rng).iloc[:0].from_dict(rows), method="multi")
         squares.append([getattr(found, name) ** 2 for name in Spread.__dataclass_fields__])
     found = np.sqrt(np.mean(squares, axis=0))
     expected = [getattr(truth, name) for name in Spread.__dataclass_fields__]

@@ -127,16 +127,16 @@ def test_a_wished_power_is_a_share():
 
 def test_the_spread_of_choices_is_refused(rng, ab):
     with pytest.raises(AnalysisError, match="no scores"):
-        Spread.of(ab(rng, strengths={"x": 0.5, "y": 0.0}), method="ab")
+        Spread.from_votes(ab(rng, strengths={"x": 0.5, "y": 0.0}), method="ab")
 
 
 def test_a_spread_that_votes_cannot_tell_is_refused(rng, mos):
     with pytest.raises(AnalysisError, match="cannot be estimated"):
-        Spread.of(mos(rng, listeners=1, means=(3.0,)), method="mos")
+        Spread.from_votes(mos(rng, listeners=1, means=(3.0,)), method="mos")
 
 
 def test_a_measured_spread_is_what_a_study_is_planned_with(rng, mos):
-    pilot = Spread.of(mos(rng, listeners=20, items=20, means=(3.2, 3.0)), method="mos")
+    pilot = Spread.from_votes(mos(rng, listeners=20, items=20, means=(3.2, 3.0)), method="mos")
     found = power("mos", effect=0.4, spread=pilot, simulations=40)
     assert found.spread is pilot
     assert 0.7 < pilot.total < 1.3

@@ -98,7 +98,7 @@ def test_a_turn_without_audio_says_what_the_service_warned_of_last():
     contexts.send(contexts.open(NORA), "Hi.")
     contexts.end(2)
     sent(contexts)
-    assert got(contexts, final=True, context_id="2.1")[0].words == "the answer holds no audio"
+    assert got(contexts, final=True, context_id="2.1")[0].message == "the answer holds no audio"
 
 
 def test_a_long_text_goes_in_frames_that_a_service_takes():
@@ -399,7 +399,7 @@ class BothEnds(RuleBasedStateMachine):
     def wait(self, seconds):
         self.now_s += seconds
         if self.service is not None:
-            self.take(self.service.check_time(now_s=self.now_s))
+            self.take(self.service.take_due_actions(now_s=self.now_s))
 
     @rule()
     def work(self):

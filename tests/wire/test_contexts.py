@@ -48,7 +48,7 @@ class Socket:
 
     def wait(self, seconds):
         self.now_s += seconds
-        return self.take(self.contexts.check_time(now_s=self.now_s))
+        return self.take(self.contexts.take_due_actions(now_s=self.now_s))
 
     def work(self, index=0):
         one = self.at_work.pop(index)

@@ -105,8 +105,8 @@ def test_both_spellings_of_the_voice_id_are_taken_and_the_documents_wins(name):
 def test_a_field_of_the_wrong_type_is_ignored_and_the_rest_is_used(name, value):
     result = parsed(**({"text": "Hi", "context_id": "a"} | {name: value}))
     assert codes(result) == [W.INVALID_FIELD_TYPE]
-    assert name in result.warnings[0].words
-    assert len(result.warnings[0].words) < 300
+    assert name in result.warnings[0].message
+    assert len(result.warnings[0].message) < 300
     expected = {"text": "Hi", "context_id": "a"} | {name: None}
     assert {key: getattr(result.frame, key) for key in expected} == expected
 
@@ -237,7 +237,7 @@ def test_what_a_server_sends_its_client_reads(frame):
         ),
         (
             '{"audio": "AA==", "warning": "hm", "error": ""}',
-            ReceivedAudio(b"\0", None, None, said=WarningFrame(warning="hm", warning_code="")),
+            ReceivedAudio(b"\0", None, None, notice=WarningFrame(warning="hm", warning_code="")),
         ),
         (
             '{"audio": "%%%", "error": "e", "fatal": true}',
@@ -246,7 +246,7 @@ def test_what_a_server_sends_its_client_reads(frame):
         (
             '{"final": true, "warning_code": "NO_VOICE_ID"}',
             ReceivedAudio(
-                b"", None, None, final=True, said=WarningFrame(warning="", warning_code=W.NO_VOICE_ID)
+                b"", None, None, final=True, notice=WarningFrame(warning="", warning_code=W.NO_VOICE_ID)
             ),
         ),
         ('{"final": true, "context_id": 5, "new": 1}', FinalFrame()),

@@ -67,12 +67,12 @@ def resample_in_blocks(
     `size` and `frames` count frames at the output rate. The last block may be shorter. `samples` must have at
     least one frame.
     """
-    rate = StreamResampler(*rates_hz)
+    resampler = StreamResampler(*rates_hz)
 
     def convert_and_pad() -> Iterator[Samples]:
         for start in range(0, len(samples), size):
-            yield rate.add(samples[start : start + size])
-        yield rate.finish()
+            yield resampler.add(samples[start : start + size])
+        yield resampler.finish()
         while True:
             yield np.zeros((size, *samples.shape[1:]), np.float32)
 

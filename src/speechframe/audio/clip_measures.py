@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from speechframe.audio._samples import Samples, check_samples, mix_channels
-from speechframe.audio.measure import FLOOR_DB, find_silences, measure_energy_db, measure_loudness_lufs
+from speechframe.audio.measure import FLOOR_DB, find_silences, measure_frame_levels_db, measure_loudness_lufs
 
 __all__ = ["BANDS_HZ", "BANDS_PER_OCTAVE", "ClipMeasures", "measure_clip", "measure_true_peak_dbtp"]
 
@@ -67,7 +67,7 @@ def measure_clip(samples: ArrayLike, sample_rate_hz: int) -> ClipMeasures:
     """Return the measures of a clip: float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)``."""
     array = mix_channels(samples)
     seconds = len(array) / sample_rate_hz
-    level_db = measure_energy_db(array, sample_rate_hz, _STEP_MS)
+    level_db = measure_frame_levels_db(array, sample_rate_hz, _STEP_MS)
     quiet_db, speech_db = np.percentile(level_db, [5, 95])
     spans = find_silences(array, sample_rate_hz, shortest_ms=_STEP_MS)
     end = array[-max(1, round(sample_rate_hz * _END_MS / 1000)) :]

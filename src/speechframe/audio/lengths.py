@@ -17,10 +17,10 @@ from speechframe.spec.speech import Format
 
 __all__ = [
     "HEAD_BYTES",
-    "Length",
-    "measure_length",
-    "measure_packet_seconds",
-    "measure_seconds",
+    "ClipFacts",
+    "inspect_clip",
+    "measure_media_seconds",
+    "measure_seconds_by_packets",
     "recognise_media_type",
 ]
 
@@ -54,15 +54,15 @@ _MIN_NEGATIVE_DURATION = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Length:
-    """Length of a clip in seconds, which determines its price, and media type, such as ``audio/wav``."""
+class ClipFacts:
+    """Length of a clip in seconds, and its media type, such as ``audio/wav``."""
 
     audio_seconds: float
     media_type: str
 
 
-def measure_length(data: bytes) -> Length:
-    """Return the length and the media type of a clip. Decode the clip only if its headers have no length.
+def inspect_clip(data: bytes) -> ClipFacts:
+    """Return the length and the media type of a clip. Decode the clip if its headers have no exact length.
 
     Parameters
     ----------
@@ -78,14 +78,14 @@ def measure_length(data: bytes) -> Length:
     Examples
     --------
     >>> import numpy as np
-    >>> measure_length(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.FLAC))
-    Length(audio_seconds=0.5, media_type='audio/flac')
+    >>> inspect_clip(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.FLAC))
+    ClipFacts(audio_seconds=0.5, media_type='audio/flac')
     """
     if not data:
         raise AudioError("no audio: the file is empty")
     known = _headers.recognise_container(data)
     if known is not None and not (known is Format.OGG and _headers.is_open_ended(data, known)):
-        found = Length(codec.inspect_audio(data).audio_seconds, _MEDIA_TYPES_BY_FORMAT[known])
+        found = ClipFacts(codec.inspect_audio(data).audio_seconds, _MEDIA_TYPES_BY_FORMAT[known])
     else:
         refuse_truncated(data)
         found = (_measure_by_libsndfile(data) if known is None else None) or _measure_by_av(data)
@@ -115,7 +115,7 @@ def recognise_media_type(head: bytes) -> str:
     return "application/octet-stream"
 
 
-def measure_seconds(medium: Path | bytes) -> float:
+def measure_media_seconds(medium: Path | bytes) -> float:
     """Return the length of a media file in seconds, from its first to its last sound or picture.
 
     The client and the service both compute the price of a dub from this length. The function reads every
@@ -136,7 +136,7 @@ def measure_seconds(medium: Path | bytes) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> measure_seconds(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.WAV))
+    >>> measure_media_seconds(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.WAV))
     0.5
     """
     claimed_s = refuse_truncated(medium)
@@ -144,14 +144,14 @@ def measure_seconds(medium: Path | bytes) -> float:
         with open_media(medium, max_seconds=_MAX_LENGTH_S) as media:
             return sum(map(len, media.blocks)) / media.sample_rate_hz
     with open_container(medium) as source:
-        return measure_packet_seconds(source, claimed_s)
+        return measure_seconds_by_packets(source, claimed_s)
 
 
-def measure_packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
+def measure_seconds_by_packets(source: Any, claimed_s: float = 0.0) -> float:
     """Return the length of a PyAV container in seconds by its packets.
 
     `claimed_s` is the length in seconds in a header that FFmpeg does not read, or 0. Errors are those of
-    :func:`measure_seconds`.
+    :func:`measure_media_seconds`.
     """
     import av
 
@@ -192,15 +192,15 @@ def measure_packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
     return seconds
 
 
-def _measure_by_libsndfile(data: bytes) -> Length | None:
+def _measure_by_libsndfile(data: bytes) -> ClipFacts | None:
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
-            return Length(file.frames / file.samplerate, f"audio/x-{file.format.lower()}")
+            return ClipFacts(file.frames / file.samplerate, f"audio/x-{file.format.lower()}")
     except soundfile.LibsndfileError:
         return None
 
 
-def _measure_by_av(data: bytes) -> Length:
+def _measure_by_av(data: bytes) -> ClipFacts:
     with open_container(data) as container:
         rate_hz = choose_audio_track(container).rate
         # Decode up to the end, because containers have a rounded length or none.
@@ -208,4 +208,4 @@ def _measure_by_av(data: bytes) -> Length:
         media_type = _MEDIA_TYPES_BY_DEMUXER.get(
             container.format.name.partition(",")[0], "application/octet-stream"
         )
-        return Length(frames / rate_hz, media_type)
+        return ClipFacts(frames / rate_hz, media_type)

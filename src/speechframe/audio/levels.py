@@ -137,8 +137,8 @@ def _measure_windows(data: bytes, format: Format, most_samples: int | None) -> L
             frames, channels = file.frames, file.channels
             if frames > _MAX_SHORT_FRAMES:
                 windows = []
-                for place in (1 / 2, 1.0):
-                    file.seek(int((frames - _WINDOW_FRAMES) * place))
+                for share in (1 / 2, 1.0):
+                    file.seek(int((frames - _WINDOW_FRAMES) * share))
                     windows.append(file.read(_WINDOW_FRAMES, dtype="float32", always_2d=True))
                 samples = np.concatenate(windows)
                 # After an inexact seek, the last window may be short. Then measure the whole file, which

@@ -15,8 +15,8 @@ __all__ = [
     "f0_track",
     "find_silences",
     "measure_clipped_fraction",
-    "measure_energy_db",
     "measure_formants_hz",
+    "measure_frame_levels_db",
     "measure_loudness_lufs",
     "measure_peak",
     "measure_rms_db",
@@ -44,7 +44,7 @@ _K_FILTERS = (
 """Filters of BS.1770 at 48000 Hz, each as numerator and denominator."""
 _FRAMES_AT_ONCE = 4096
 """Number of level frames that are computed at a time, which limits the memory."""
-_SPECTRUM_FRAMES = 1 << 20
+_SPECTRUM_SAMPLES_AT_ONCE = 1 << 20
 """Number of samples whose spectra are computed at a time, which limits the memory."""
 
 
@@ -89,7 +89,7 @@ def measure_loudness_lufs(samples: ArrayLike, sample_rate_hz: int) -> float:
     weights = _compute_k_weights(size, sample_rate_hz)
     # Compute in pieces, because spectra take several times the memory of the samples.
     pieces = np.array_split(
-        array[: len(array) // size * size].reshape(-1, size), -(-len(array) // _SPECTRUM_FRAMES)
+        array[: len(array) // size * size].reshape(-1, size), -(-len(array) // _SPECTRUM_SAMPLES_AT_ONCE)
     )
     power = np.concatenate([np.abs(np.fft.rfft(piece, axis=1)) ** 2 @ weights for piece in pieces])
     steps = min(_LOUDNESS_STEPS, len(power))
@@ -103,19 +103,19 @@ def _compute_k_weights(size: int, sample_rate_hz: int) -> Array:
     """Return the weight of each bin of a spectrum of ``size`` frames, by the two filters of BS.1770."""
     turn = np.exp(-2j * np.pi * np.fft.rfftfreq(size, 1 / sample_rate_hz) / _K_RATE_HZ)
     answer = np.prod([np.polyval(b[::-1], turn) / np.polyval(a[::-1], turn) for b, a in _K_FILTERS], axis=0)
-    # A bin has the power of two frequencies, except the first and the last bin. Speech has almost no power
-    # there.
+    # Each bin also stands for its negative frequency, so its power counts twice. This is wrong for the first
+    # and the last bin, but speech has almost no power there.
     return np.asarray(2 * np.abs(answer) ** 2 / size**2, np.float64)
 
 
-def measure_energy_db(samples: ArrayLike, sample_rate_hz: int, frame_ms: float = 10.0) -> Array:
+def measure_frame_levels_db(samples: ArrayLike, sample_rate_hz: int, frame_ms: float = 10.0) -> Array:
     """Return the level of each frame of ``frame_ms`` milliseconds in dB relative to full scale.
 
     Frame k begins at ``k * frame_ms``. The last frame may be shorter.
 
     Examples
     --------
-    >>> measure_energy_db(np.array([0.1] * 100 + [0.0] * 100, np.float32), 10_000).tolist()
+    >>> measure_frame_levels_db(np.array([0.1] * 100 + [0.0] * 100, np.float32), 10_000).tolist()
     [-20.0, -120.0]
     """
     return np.round(_convert_to_db(_compute_frame_power(mix_channels(samples), sample_rate_hz, frame_ms)), 6)
@@ -159,7 +159,7 @@ def find_silences(
     [(1.0, 1.5)]
     """
     array = mix_channels(samples)
-    level_db = measure_energy_db(array, sample_rate_hz, frame_ms)
+    level_db = measure_frame_levels_db(array, sample_rate_hz, frame_ms)
     silent = level_db <= max(level_db.max() - below_db, FLOOR_DB)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], silent, [False]]).astype(np.int8)))
     audio_seconds = len(array) / sample_rate_hz

@@ -1,4 +1,6 @@
-"""Encoding of samples as they arrive, to one file in one of the seven formats of the service (section 2.2).
+"""Encoding of samples as they arrive, to one file in one of the seven formats of the service.
+
+Section 2.2 of the service document lists the formats.
 
 The first bytes are returned before the length is known:
 

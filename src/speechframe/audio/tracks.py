@@ -88,10 +88,10 @@ def make_track_warning(source: Any, locale: str | None, *, use: str, instead: st
 
 
 def _describe_track(number: int, track: Any) -> str:
-    words = [_read_language(track) or "language unknown"]
+    parts = [_read_language(track) or "language unknown"]
     if title := track.metadata.get("title"):
-        words.append(repr(title[:40]))
-    return f"{number}: {' '.join(words)}"
+        parts.append(repr(title[:40]))
+    return f"{number}: {' '.join(parts)}"
 
 
 def _read_language(track: Any) -> str:

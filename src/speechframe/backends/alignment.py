@@ -33,15 +33,15 @@ _CALLS_A_FILE = 64
 _NEEDED_COLUMNS = ("request_key", "text", "locale", "format", "sample_rate", "channels", AUDIO_COLUMN)
 
 
-async def load_aligner(words: Any) -> "WordAligner":
+async def load_aligner(method: Any) -> "WordAligner":
     """Return the aligner for the argument ``words`` of a run, and load its recogniser.
 
     Raises InvalidRows for another value than ``"align"``, and SettingsError if no recogniser works.
     """
-    if words != "align":
+    if method != "align":
         allowed = "'align' for the whole table, or nothing"
         raise InvalidRows(
-            [make_problem("words", "is not a known method", value=shorten_value(words), allowed=allowed)]
+            [make_problem("words", "is not a known method", value=shorten_value(method), allowed=allowed)]
         )
     from speechframe.recognition.alignment import WordAligner
 
@@ -63,8 +63,8 @@ def _align_in_thread(run: StoredRun, aligner: "WordAligner", is_stopped: Callabl
     rows = enumerate(_iterate_rows(run, run, ("status", "request_key", WORDS_COLUMN)))
     # Rows with the same request key share a call and its audio, so align one row of each call.
     positions = {
-        row["request_key"]: place
-        for place, row in rows
+        row["request_key"]: position
+        for position, row in rows
         if row["status"] in FINISHED_STATUSES and row[WORDS_COLUMN] is None
     }
     found: dict[str, Sequence[tuple[str, int, int]]] = {}
@@ -95,8 +95,8 @@ def _iterate_rows(run: StoredRun, rows: Rows, names: Sequence[str]) -> Iterator[
     """Yield the columns `names` of some rows of a run, one row at a time, because a clip may be large."""
     columns = {name: run.name_of(name) for name in names}
     for batch in rows.batches(list(columns.values())):
-        for place in range(batch.num_rows):
-            yield {name: batch.column(column)[place].as_py() for name, column in columns.items()}
+        for position in range(batch.num_rows):
+            yield {name: batch.column(column)[position].as_py() for name, column in columns.items()}
 
 
 def _store_words(folder: Folder, found: Mapping[str, Sequence[Any]]) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from speechframe.audio.lengths import HEAD_BYTES, measure_seconds, recognise_media_type
+from speechframe.audio.lengths import HEAD_BYTES, measure_media_seconds, recognise_media_type
 from speechframe.audio.media import refuse_truncated
 from speechframe.backends.files import resolve_path
 from speechframe.backends.service import ServiceBackend
@@ -56,7 +56,7 @@ from speechframe.store.folder import Folder, convert_os_errors, sync_to_disk
 from speechframe.store.reader import StoredRun
 from speechframe.store.verify import DUBS_FOLDER
 from speechframe.wire import subtitles
-from speechframe.wire.answers import check_amount
+from speechframe.wire.answers import read_amount
 from speechframe.wire.requests import encode_canonical_json
 
 # Characters that a file name must not contain.
@@ -150,7 +150,7 @@ class JobBackend(ServiceBackend):
         ``data`` of the result is the error of the whole job. Or it has the status of the job, a list with the
         dub or error of each row, and the service's warning about the creation.
         """
-        noted, dubbing = attempt.noted, Dubbing(self.client, call_s=attempt.deadline_s)
+        noted, dubbing = attempt.noted, Dubbing(self.client, request_timeout_s=attempt.deadline_s)
         if noted is None:
             if self.is_budgeted and not request.price:
                 return Answer(
@@ -229,11 +229,11 @@ class JobBackend(ServiceBackend):
                     steps[detail.locale] = step
                     self.tell(f"{name}, {detail.locale}: {step}")
 
-        status = await dubbing.wait(job_id, told=report_steps)
-        is_unpaid = status.failure_code in _CREDIT_FAILURES and not check_amount(status.credits_used)
+        status = await dubbing.wait(job_id, on_status=report_steps)
+        is_unpaid = status.failure_code in _CREDIT_FAILURES and not read_amount(status.credits_used)
         if status.status == JobStatusValue.FAILED and is_unpaid:
-            words = status.failure_reason or "no credits are left on the dubbing key"
-            raise PaymentRequired(words, status=402, code=status.failure_code)
+            message = status.failure_reason or "no credits are left on the dubbing key"
+            raise PaymentRequired(message, status=402, code=status.failure_code)
         return status
 
     async def _fetch_dub(
@@ -308,7 +308,7 @@ async def fetch_file(dubbing: Dubbing, url: str, path: Path, *, max_bytes: int |
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         await dubbing.fetch(url, temporary, max_bytes=max_bytes)
-        found = await asyncio.to_thread(_check_subtitles if is_text else _measure_dub, temporary)
+        found = await asyncio.to_thread(_find_subtitle_faults if is_text else _measure_dub, temporary)
         temporary.replace(path)
         await asyncio.to_thread(sync_to_disk, path.parent)
     except AudioError as error:
@@ -322,7 +322,7 @@ def _measure_dub(path: Path) -> float | None:
     """Return the length of a dub in seconds, or None if it cannot be measured. AudioError for no medium."""
     refuse_truncated(path)
     try:
-        return measure_seconds(path)
+        return measure_media_seconds(path)
     except AudioError:
         with path.open("rb") as file:
             kind = recognise_media_type(file.read(HEAD_BYTES))
@@ -332,8 +332,8 @@ def _measure_dub(path: Path) -> float | None:
         raise
 
 
-def _check_subtitles(path: Path) -> str | None:
-    """Return a text about faults that leave subtitles usable, or None. AudioError if there is no cue."""
+def _find_subtitle_faults(path: Path) -> str | None:
+    """Return a text about the faults of usable subtitles, or None. AudioError if they have no cue."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except ValueError:
@@ -376,11 +376,11 @@ def find_detail(status: DubJobStatus, locale: str) -> DownloadDetail:
     details = {normalise_locale(detail.locale or ""): detail for detail in status.download_details or ()}
     detail = details.get(locale, DownloadDetail.model_validate({}))
     if detail.download_url is None or detail.status == JobStatusValue.FAILED:
-        words = detail.error_message or status.failure_reason
-        words = words or "the service returned no dub and no reason"
-        code, _, reason = words.partition(": ")  # our service begins with the code of the failure
+        message = detail.error_message or status.failure_reason
+        message = message or "the service returned no dub and no reason"
+        code, _, reason = message.partition(": ")  # our service begins with the code of the failure
         if code not in {*FailureCode}:
-            code, reason = status.failure_code or "", words
+            code, reason = status.failure_code or "", message
         raise JobFailed(reason, code=code or None)
     return detail
 

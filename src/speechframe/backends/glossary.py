@@ -49,13 +49,13 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
             continue
         known = targets.setdefault((source, locale), target)
         if not source or not target:
-            words = f"has an empty term in row {number}"
-            problems.append((words, "a term and its translation in every row"))
+            fault = f"has an empty term in row {number}"
+            problems.append((fault, "a term and its translation in every row"))
         elif known != target:
-            words = f"translates {source!r} twice for {locale or 'every target'}: {known!r} and {target!r}"
-            problems.append((words, "one translation a term and locale"))
+            fault = f"translates {source!r} twice for {locale or 'every target'}: {known!r} and {target!r}"
+            problems.append((fault, "one translation a term and locale"))
     if problems:
-        raise InvalidRows([make_problem("glossary", words, allowed=allowed) for words, allowed in problems])
+        raise InvalidRows([make_problem("glossary", fault, allowed=allowed) for fault, allowed in problems])
     return [[source, locale, target] for (source, locale), target in targets.items()]
 
 
@@ -106,9 +106,9 @@ def _copy_capitals(term: str, source: str, translation: str) -> str:
 
 def _make_pattern(source: str) -> str:
     """Return the pattern of a term as whole words. Case matters only if the term contains a capital."""
-    words = r"\s+".join(map(re.escape, source.split()))
+    pattern = r"\s+".join(map(re.escape, source.split()))
     # Do not use \b, which fails for terms that begin or end with a sign ("C++", ".NET").
     before = "" if _UNSPACED_LETTER.match(source[0]) else r"(?<!\w)"
     after = "" if _UNSPACED_LETTER.match(source[-1]) else r"(?!\w)"
-    pattern = f"{before}{words}{after}"
+    pattern = f"{before}{pattern}{after}"
     return f"(?i:{pattern})" if source == source.lower() else pattern

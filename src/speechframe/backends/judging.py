@@ -145,7 +145,7 @@ class SpokenRecord(Record):
     clip_seconds: float = field(kw_only=True, default=0.0)
 
 
-class SpeechLoad(NamedTuple):
+class SpokenLength(NamedTuple):
     """The length of a text in letters (least, usual and most), and the seconds of its pause markers."""
 
     least: float
@@ -170,8 +170,8 @@ def judge(record: SpokenRecord, facts: Mapping[str, Any], learned: dict[Any, Any
         and not abs(stated_s - audio_s)
         <= (lossy_s or _STATED_TOLERANCE_S) + _STATED_TOLERANCE_SHARE * audio_s
     ):
-        words = f"the answer states {stated_s:.2f} s, but the audio lasts {audio_s:.2f} s"
-        found.append(Finding("length", words))
+        message = f"the answer states {stated_s:.2f} s, but the audio lasts {audio_s:.2f} s"
+        found.append(Finding("length", message))
     # A warning of the service may replace the requested length by the nearest possible length.
     clamped_s = next(filter(None, map(read_clamped_seconds, answer.warnings)), None)
     wanted_s, why = clamped_s or getattr(request, "audio_duration", None), "were requested"
@@ -186,23 +186,23 @@ def judge(record: SpokenRecord, facts: Mapping[str, Any], learned: dict[Any, Any
     if wanted_s and abs(wanted_s - audio_s) > tolerance_s + lossy_s:
         found.append(Finding("pace", f"{wanted_s:.2f} s {why}, but the audio lasts {audio_s:.2f} s"))
     if wanted_s or isinstance(request, ConvertRequest):
-        return [*found, *_judge_sound(answer, is_odd=bool(found))]
-    load = estimate_load(request.text)
+        return [*found, *_judge_sound(answer, is_suspect=bool(found))]
+    spoken = estimate_spoken_length(request.text)
     if len(learned) > _MAX_VOICES:
         learned.clear()
     voice = (facts["voice_id"], facts["locale"], request.style, request.rate)
     readings = learned.setdefault(voice, deque(maxlen=_MAX_READINGS))
     last_s = max(map(_get_end_ms, answer.words), default=1000 * audio_s) / 1000
-    if audio_s - last_s > _AFTER_WORDS_S + _AFTER_WORDS_SHARE * audio_s + load.pause_s:
-        words = f"the last word ends at {last_s:.2f} s, but the audio at {audio_s:.2f} s"
-        found.append(Finding("words_missing", words))
-    low_s, high_s = estimate_bounds_s(load, readings, request.rate or 0)
+    if audio_s - last_s > _AFTER_WORDS_S + _AFTER_WORDS_SHARE * audio_s + spoken.pause_s:
+        message = f"the last word ends at {last_s:.2f} s, but the audio at {audio_s:.2f} s"
+        found.append(Finding("words_missing", message))
+    low_s, high_s = estimate_bounds_s(spoken, readings, request.rate or 0)
     if not low_s <= audio_s <= high_s:
         usual = f"this voice needs {low_s:.2f} to {high_s:.2f} s for such a text"
         found.append(Finding("pace", f"the audio lasts {audio_s:.2f} s, but {usual}"))
-    found += _judge_sound(answer, is_odd=bool(found))
-    if not found and audio_s > load.pause_s and load.most <= _MAX_LEARNED_RATIO * load.least:
-        readings.append(math.log((audio_s - load.pause_s) / load.usual))
+    found += _judge_sound(answer, is_suspect=bool(found))
+    if not found and audio_s > spoken.pause_s and spoken.most <= _MAX_LEARNED_RATIO * spoken.least:
+        readings.append(math.log((audio_s - spoken.pause_s) / spoken.usual))
     return found
 
 
@@ -227,13 +227,13 @@ def _judge_words(request: GenerateRequest | StreamRequest, answer: Spoken) -> It
         request.text, answer.words, respelled=request.pronunciation_dictionary or ()
     )
     if letters - covered >= _MIN_MISSING_LETTERS and covered < _MIN_COVERED_SHARE * letters:
-        words = f"{letters - covered} of the text's {letters} letters are not in the answer's words"
-        yield Finding("words_missing", words)
+        message = f"{letters - covered} of the text's {letters} letters are not in the answer's words"
+        yield Finding("words_missing", message)
 
 
-def _judge_sound(answer: Spoken, *, is_odd: bool) -> Iterator[Finding]:
-    """Yield findings about the samples. `is_odd` is True if the answer already has a finding."""
-    most = _MAX_SUSPECT_SAMPLES if is_odd else _MAX_SAMPLES
+def _judge_sound(answer: Spoken, *, is_suspect: bool) -> Iterator[Finding]:
+    """Yield findings about the samples. `is_suspect` is True if the answer already has a finding."""
+    most = _MAX_SUSPECT_SAMPLES if is_suspect else _MAX_SAMPLES
     try:
         found = measure_levels(
             answer.audio, format=answer.format, channels=answer.channels, most_samples=most
@@ -246,19 +246,19 @@ def _judge_sound(answer: Spoken, *, is_odd: bool) -> Iterator[Finding]:
     # A quiet voice is neither silence nor noise, because its samples correlate.
     is_quiet = peak_db < _MAX_QUIET_PEAK_DB or rms_db < _MAX_QUIET_RMS_DB
     if peak_db < _MAX_SILENT_PEAK_DB or (is_quiet and is_noise):
-        words = f"the loudest sample is at {peak_db:.0f} dB, the mean level at {rms_db:.0f} dB"
-        yield Finding("silent", words)
+        message = f"the loudest sample is at {peak_db:.0f} dB, the mean level at {rms_db:.0f} dB"
+        yield Finding("silent", message)
     elif is_noise:
-        words = f"neighbouring samples do not correlate ({found.correlation:.2f}), as in noise"
-        yield Finding("noise", words)
+        message = f"neighbouring samples do not correlate ({found.correlation:.2f}), as in noise"
+        yield Finding("noise", message)
     elif found.clipped_fraction > _MAX_CLIPPED_FRACTION:
-        words = (
+        message = (
             f"{found.clipped_fraction:.2%} of the samples are clipped (three or more in a row at full scale)"
         )
-        yield Finding("clipped", words)
+        yield Finding("clipped", message)
 
 
-def estimate_bounds_s(load: SpeechLoad, readings: Sequence[float], rate: int) -> tuple[float, float]:
+def estimate_bounds_s(spoken: SpokenLength, readings: Sequence[float], rate: int) -> tuple[float, float]:
     """Return the smallest and largest plausible length of the speech of a text, in seconds.
 
     `readings` are logarithms of the seconds per letter of earlier answers in the same voice.
@@ -274,16 +274,18 @@ def estimate_bounds_s(load: SpeechLoad, readings: Sequence[float], rate: int) ->
         # A rate of 50 doubles the speed, and -50 halves the speed. A voice may also ignore the rate.
         low = _SECONDS_PER_LETTER / _MAX_PACE_FACTOR * 2 ** (-max(rate, 0) / _RATE_OF_DOUBLE_SPEED)
         high = _SECONDS_PER_LETTER * _MAX_PACE_FACTOR * 2 ** (max(-rate, 0) / _RATE_OF_DOUBLE_SPEED)
-    slack_s = _PAUSE_TOLERANCE_SHARE * load.pause_s + _SYLLABLE_S
-    return max(0.0, low * load.least + load.pause_s - slack_s), high * load.most + load.pause_s + slack_s
+    slack_s = _PAUSE_TOLERANCE_SHARE * spoken.pause_s + _SYLLABLE_S
+    return max(
+        0.0, low * spoken.least + spoken.pause_s - slack_s
+    ), high * spoken.most + spoken.pause_s + slack_s
 
 
-def estimate_load(text: str) -> SpeechLoad:
-    """Return the load of a text, which is the length of its speech, counted in letters.
+def estimate_spoken_length(text: str) -> SpokenLength:
+    """Return the length of the speech of a text, counted in letters, and its pauses in seconds.
 
     Examples
     --------
-    >>> estimate_load("你好").usual > estimate_load("hi").usual
+    >>> estimate_spoken_length("你好").usual > estimate_spoken_length("hi").usual
     True
     """
     pause_s = 0.0
@@ -302,7 +304,7 @@ def estimate_load(text: str) -> SpeechLoad:
         usual += count * middle
         below += (count * (middle - low)) ** 2
         above += (count * (high - middle)) ** 2
-    return SpeechLoad(max(1.0, usual - math.sqrt(below)), usual, usual + math.sqrt(above), pause_s)
+    return SpokenLength(max(1.0, usual - math.sqrt(below)), usual, usual + math.sqrt(above), pause_s)
 
 
 def measure_coverage(
@@ -312,8 +314,8 @@ def measure_coverage(
 
     Services may spell numbers out, leave out punctuation, and join or split compounds. So only letters are
     compared, without case and accents. Words in `respelled` do not count, because the request has another
-    pronunciation for them. If the words have only Latin letters and share none with the text, they may be a
-    transcription. Then all letters count as covered.
+    pronunciation for them. If the words have only Latin letters and share none with the text, they may be
+    a romanisation of the text. Then all letters count as covered.
 
     Examples
     --------

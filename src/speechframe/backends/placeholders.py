@@ -93,10 +93,10 @@ class ProtectedText:
         )
         branches = self._list_branches()
         is_same = count_signs(self.outside) == count_signs(outside) and _has_numbers(self.outside, outside)
-        for number, words in enumerate(self.between[1:-1]):
+        for number, between in enumerate(self.between[1:-1]):
             # Words that touch the placeholder before and after them, as in <b>all</b>, must stay between the
             # two.
-            is_inside = number in self.after and number + 1 in self.before and _has_letter(words)
+            is_inside = number in self.after and number + 1 in self.before and _has_letter(between)
             if is_inside and occurs_once[number] and occurs_once[number + 1]:
                 (_, start), (end, _) = *found[number], *found[number + 1]
                 is_same = is_same and _has_letter(translated[start:end])
@@ -201,9 +201,9 @@ def _split_fluent_branches(message: str, position: int) -> Iterator[tuple[str, s
         yield branch[1], branch[2].rstrip("* \t\n").strip()
 
 
-def _has_letter(words: str) -> bool:
+def _has_letter(text: str) -> bool:
     """Return whether a text contains a letter."""
-    return any(map(str.isalpha, words))
+    return any(map(str.isalpha, text))
 
 
 def _has_numbers(source: str, translated: str) -> bool:

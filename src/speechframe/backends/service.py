@@ -209,7 +209,7 @@ class CallBackend(ServiceBackend):
             progress=attempt.extend,
             hold=True,
         )
-        if call.read_audio_url(raw) is None:
+        if call.find_audio_url(raw) is None:
             return Answer(
                 (call, raw), raw.trace_id, raw.latency_ms, release=partial(_release_connection, raw)
             )
@@ -230,7 +230,7 @@ class CallBackend(ServiceBackend):
         """Fetch the audio at the URL in an answer, in the time left of an attempt that `began` then."""
         left_s = None if attempt.deadline_s is None else attempt.deadline_s - (time.monotonic() - began)
         audio = await self.client.fetch(
-            call.read_audio_url(raw) or "",
+            call.find_audio_url(raw) or "",
             deadline_s=None if left_s is None else max(0.0, left_s),
             max_bytes=self.max_answer_bytes or call.compute_limits(*_DEFAULT_LIMITS)[2],
             admit=attempt.admit,
@@ -278,7 +278,7 @@ class VoiceBook:
     ) -> None:
         self.voices = {voice.voice_id: voice for voice in voices}
         listing = "voices()" if model is Model.GEN2 else f'voices("{model.value}")'
-        self._see = f"see {listing}, each model has its own voices"
+        self._voices_hint = f"see {listing}, each model has its own voices"
         self._ids: dict[str, list[str]] = {}
         for voice_id in self.voices:
             for name in {voice_id.casefold(), _get_bare_name(voice_id).casefold()}:
@@ -306,14 +306,14 @@ class VoiceBook:
             if len(matching) == 1:
                 locale = matching[0]
             else:
-                words, allowed = (
+                fault, allowed = (
                     ("matches more than one locale of", "one of")
                     if matching
                     else ("is not spoken by", "nearest")
                 )
                 close = ", ".join((matching or find_nearest(locale, tags) or sorted(tags))[:_MAX_SHOWN_NAMES])
                 problems.append(
-                    FieldProblem("locale", f"{words} {voice.voice_id}", locale, f"{allowed}: {close}")
+                    FieldProblem("locale", f"{fault} {voice.voice_id}", locale, f"{allowed}: {close}")
                 )
         spoken = locale or voice.locale
         details = [
@@ -325,9 +325,9 @@ class VoiceBook:
             close = ", ".join(
                 difflib.get_close_matches(style, styles, n=_MAX_SHOWN_NAMES, cutoff=0.4) or styles
             )
-            words = f"is not a style of {voice.voice_id}"
+            fault = f"is not a style of {voice.voice_id}"
             problems.append(
-                FieldProblem("style", words, style, close or "none: this voice has no styles in this locale")
+                FieldProblem("style", fault, style, close or "none: this voice has no styles in this locale")
             )
         return SpokenVoice(voice.voice_id, locale, spoken, tuple(problems))
 
@@ -336,14 +336,14 @@ class VoiceBook:
         if found:
             return FieldProblem("voice", "names more than one voice", name, ", ".join(found))
         if other := self._models.get(name.casefold()):
-            allowed = f'model="{other}", or another voice; {self._see}'
+            allowed = f'model="{other}", or another voice; {self._voices_hint}'
             return FieldProblem("voice", f"is a voice of {other}", name, allowed)
         names = sorted({*self.voices, *map(_get_bare_name, self.voices)})
         close = difflib.get_close_matches(name, names, n=_MAX_SHOWN_NAMES, cutoff=0.5)
         allowed = (
             f"nearest: {', '.join(close)}" if close else f"one of {format_count(len(self.voices), 'voice')}"
         )
-        return FieldProblem("voice", "is not a known voice", name, f"{allowed}; {self._see}")
+        return FieldProblem("voice", "is not a known voice", name, f"{allowed}; {self._voices_hint}")
 
 
 class SpokenBackend(CallBackend):
@@ -378,7 +378,7 @@ class SpokenBackend(CallBackend):
             return await self.client.voices(model.value)
         return []
 
-    def check_fields(
+    def prepare_request(
         self, request_type: type[DocumentModel], fields: Mapping[str, Any], values: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any], list[FieldProblem]]:
         """Return the request of a row, the facts of this request, and all problems of the row.

@@ -37,11 +37,11 @@ def read_targets(given: Any) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def refuse_targets(unknown: Iterable[str], known: Sequence[str], words: str) -> None:
-    """Raise InvalidRows if there are unknown targets, with a problem for each. `words` name the fault."""
+def refuse_targets(unknown: Iterable[str], known: Sequence[str], fault: str) -> None:
+    """Raise InvalidRows if there are unknown targets, all with the same `fault`."""
     problems = [
         make_problem(
-            "targets", words, value=one, allowed=format_locales([*locales.find_nearest(one, known), *known])
+            "targets", fault, value=one, allowed=format_locales([*locales.find_nearest(one, known), *known])
         )
         for one in unknown
     ]

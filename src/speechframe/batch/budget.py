@@ -151,9 +151,9 @@ class Budget:
         The part is a sum over all rows with matching tags. It adds `costs` if given, otherwise prices.
         """
         total = 0
-        for place, row in enumerate(request.rows):
+        for position, row in enumerate(request.rows):
             if allowance.rule.matches_tags({**self._tags, **(row.facts.get("tags") or {})}):
-                total += row.price if costs is None else costs[place]
+                total += row.price if costs is None else costs[position]
         return total
 
     def _send_alerts(self) -> None:
@@ -224,11 +224,11 @@ def open_budget(
     """
     attempts = read_all_attempts(folder, BUDGET_COLUMNS)
     is_remote = ledger.work != ledger.path
-    place = find_default_ledger_folder() if is_remote else ledger.path
-    allotments = Allotments(place, run_id)
+    allotments_folder = find_default_ledger_folder() if is_remote else ledger.path
+    allotments = Allotments(allotments_folder, run_id)
     allowances = [Allowance(rule, allotments, time.time) for rule in rules]
 
-    new = [one for one in allowances if is_remote or not allotments.is_counted(one.id, one.period)]
+    new = [one for one in allowances if is_remote or not allotments.find_counted(one.id, one.period)]
     sums = LedgerSums(ledger, [one.rule for one in new], time.time())
 
     def update_budget() -> None:

@@ -78,8 +78,8 @@ async def find_changes(earlier: EarlierRun, backend: Backend, table: Any) -> Cha
             is_resumed=True,
             is_preview=True,
         )
-        places = (folder, found.manifest.table.file), (found.table_folder, found.entry.file)
-        old, new = (_read_calls_by_row(place.get_source(file)) for place, file in places)
+        tables = (folder, found.manifest.table.file), (found.table_folder, found.entry.file)
+        old, new = (_read_calls_by_row(holder.get_source(file)) for holder, file in tables)
         changed = [row_id for row_id, (key, _) in new.items() if row_id in old and old[row_id][0] != key]
         return Changes(
             new=tuple(row_id for row_id in new if row_id not in old),

@@ -95,7 +95,7 @@ class Ticket(NamedTuple):
     """The start time of a call, the number of other calls in flight, and two counts of :class:`Cap` then."""
 
     began_s: float
-    others: int
+    other_calls: int
     passes: int
     resets: int
 
@@ -130,11 +130,11 @@ class Cap:
             self._is_falling = False
             if self.is_growing:
                 # If far fewer calls run than the limit allows, their success does not justify a higher limit.
-                if ticket.others >= self.limit // 2:
+                if ticket.other_calls >= self.limit // 2:
                     self.limit = min(self.limit + 1, self.max_limit)
-            elif ticket.others >= self.limit and self._restore_to:
+            elif ticket.other_calls >= self.limit and self._restore_to:
                 self.limit, self._restore_to, self._until_probe = self._restore_to, 0, self._probe_gap
-            elif ticket.others >= self.limit:
+            elif ticket.other_calls >= self.limit:
                 self._until_probe = SHORTEST_PROBE_GAP
                 self._probes_passed += 1
                 self.is_growing = self._probes_passed >= PROBES_BEFORE_GROWTH
@@ -149,9 +149,9 @@ class Cap:
         """
         # The service may have refused the call at any time since it began. Calls that have passed since then
         # may still have been in flight at that time.
-        reached = max(1, beside, min(beside + self.passes - ticket.passes, ticket.others))
+        reached = max(1, beside, min(beside + self.passes - ticket.passes, ticket.other_calls))
         if ticket.resets == self.resets:
-            is_probe = not self.is_growing and ticket.others >= self.limit
+            is_probe = not self.is_growing and ticket.other_calls >= self.limit
             confirms_limit = is_probe and not self._restore_to and reached >= self.limit
             has_fallen = self._is_falling and not confirms_limit
             # A single refusal is in doubt, because services refuse some calls under any load, and a limit
@@ -359,9 +359,9 @@ class Lane:
         if self._pace.per_second is not None:
             self._pace.begin(self._last_began_s)
         # The lowest free slot is taken first, so its number is the number of other calls of all processes.
-        others = slot if self._processes > 1 else self.in_flight
+        other_calls = slot if self._processes > 1 else self.in_flight
         self.in_flight += 1
-        return Ticket(self._last_began_s, others, self._cap.passes, self._cap.resets)
+        return Ticket(self._last_began_s, other_calls, self._cap.passes, self._cap.resets)
 
     def end(self, ticket: Ticket, outcome: Answer | SpeechframeError) -> None:
         """Learn from the end of a call.
@@ -393,9 +393,11 @@ class Lane:
         beside = self.in_flight + self._slots.count_others(SLOT_BYTES_RANGE)
         if self._pace.per_second is not None:
             self._pace.note_refusal(now, ticket.began_s)
-        elif cap.note_refusal(ticket, beside, is_lone=beside == ticket.others == 0 and not has_retry_after):
+        elif cap.note_refusal(
+            ticket, beside, is_lone=beside == ticket.other_calls == 0 and not has_retry_after
+        ):
             self._pace.start_pacing(now)
-        if cap.limit == limit > ticket.others:
+        if cap.limit == limit > ticket.other_calls:
             # The limit stays, so without a pause the next call would be refused, too.
             self._pause_s = min(max(FIRST_PAUSE_S, 2 * self._pause_s), LONGEST_PAUSE_S)
             if self._pace.per_second is None:

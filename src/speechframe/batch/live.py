@@ -188,7 +188,7 @@ class Run(StoredRun):
             cancels them. After SIGTERM they are cancelled after 8 s.
         """
         if (live := self._live) is not None:
-            live.check_loop(
+            live.refuse_endless_wait(
                 blocks="run.wait() would block the event loop that makes the run: use `await run`"
             )
             if not live.ended.done():

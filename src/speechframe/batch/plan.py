@@ -258,7 +258,7 @@ class Estimate:
             (self.identical_retakes, identical),
         )
         remark = f"; {self.remark}" if self.remark else ""
-        return ", ".join(words for is_said, words in phrases if is_said) + remark
+        return ", ".join(phrase for is_said, phrase in phrases if is_said) + remark
 
 
 def make_breakdown(prepared: Prepared, todo: Mask, free: Mask) -> Breakdown:
@@ -357,11 +357,11 @@ def _describe_lanes(caps: Mapping[str, int], calls: int, seconds: float | None) 
     """Return the field of the estimate that describes each lane."""
     total_cap = sum(caps.values())
     took = "" if seconds is None else f" = {describe_duration(seconds)}"
-    words = [
+    descriptions = [
         f"{name}: {format_count(round(calls * cap / total_cap), 'row')} at cap {cap}{took}"
         for name, cap in caps.items()
     ]
-    return {"lanes": tuple(words)}
+    return {"lanes": tuple(descriptions)}
 
 
 def compute_money_fields(
@@ -384,13 +384,13 @@ def find_first_row_beyond(prepared: Prepared, charged: Mask, limit: int) -> str 
     Return None if the total price of all rows does not exceed `limit`.
     """
     sums = np.cumsum(np.where(charged, prepared.prices, 0))
-    place = int(np.searchsorted(sums, limit, side="right"))
-    if place == len(sums):
+    position = int(np.searchsorted(sums, limit, side="right"))
+    if position == len(sums):
         return None
     folder = prepared.table_folder
     with convert_os_errors(folder, "reading the table"):
         ids = pq.read_table(folder.get_source(prepared.entry.file), columns=[ROW_ID]).column(0)
-    return str(ids[place].as_py())
+    return str(ids[position].as_py())
 
 
 def plan_calls(

@@ -205,8 +205,8 @@ def reopen_run(
     backend.folder = folder.work
     entry = manifest.table
     if manifest.state == PLANNED_STATE and entry.invalid and options.on_invalid == "raise":
-        words = f"{format_count(entry.invalid, 'row')} cannot be sent"
-        raise InvalidRows([make_problem("table", words, allowed='on_invalid="skip" leaves them out')])
+        message = f"{format_count(entry.invalid, 'row')} cannot be sent"
+        raise InvalidRows([make_problem("table", message, allowed='on_invalid="skip" leaves them out')])
     if not folder.exists(entry.file):
         raise StoreError(
             f"{folder.path}: the run's table, {entry.file}, is missing: hand the table in again with "
@@ -319,8 +319,8 @@ class _Checker:
         table, ours = self._table, self._backend.columns
         names = table.schema.names
         if reserved := [name for name in names if name.startswith(COLUMN_PREFIX)]:
-            words = f"has a column {reserved[0]!r}"
-            raise InvalidRows([make_problem("table", words, allowed="names that do not begin with spf:")])
+            fault = f"has a column {reserved[0]!r}"
+            raise InvalidRows([make_problem("table", fault, allowed="names that do not begin with spf:")])
         metadata: Any = table.schema.metadata
         schema = pa.schema([*table.schema, *INPUT_COLUMNS], metadata=metadata)
         with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
@@ -336,8 +336,8 @@ class _Checker:
             for shared in of_ids.filter(is_shared).to_pylist():
                 row_id, count = shared["values"], shared["counts"]
                 often = "twice" if count == 2 else f"{count:,} times"  # noqa: PLR2004
-                words = f"stands {often} in {table.id_column or 'the index'}"
-                self._add_problem("id", words, value=row_id, allowed="one id a row", row_id=row_id)
+                fault = f"stands {often} in {table.id_column or 'the index'}"
+                self._add_problem("id", fault, value=row_id, allowed="one id a row", row_id=row_id)
         is_hopeless = self._invalid >= self._rows or any(one["field"] == "id" for one in self.problems)
         if self._problem_count and (is_hopeless or not leaves_out):
             raise InvalidRows(self.problems, total=self._problem_count, rows=self._invalid or None)
@@ -365,11 +365,11 @@ class _Checker:
         lines = zip(ids, make_rows(batch, self._sources), tags, strict=True)
         if self._expands_rows:
             spread = [
-                (place, f"{row_id}{suffix}", dict(more), tag)
-                for place, (row_id, row, tag) in enumerate(lines)
-                for suffix, more in self._backend.expand(row)
+                (position, f"{row_id}{suffix}", dict(values), tag)
+                for position, (row_id, row, tag) in enumerate(lines)
+                for suffix, values in self._backend.expand(row)
             ]
-            batch = batch.take(pa.array([place for place, *_ in spread], pa.int64()))
+            batch = batch.take(pa.array([position for position, *_ in spread], pa.int64()))
             lines = [(row_id, row, tag) for _, row_id, row, tag in spread]
         ours: list[tuple[Any, ...]] = []
         for row_id, row, tag in lines:
@@ -392,7 +392,8 @@ class _Checker:
                 ours.append((row_id, key, take, request.price, known, tag, None))
             self._rows += 1
         columns = [
-            pa.array([row[place] for row in ours], kind) for place, kind in enumerate(INPUT_COLUMNS.types)
+            pa.array([row[position] for row in ours], kind)
+            for position, kind in enumerate(INPUT_COLUMNS.types)
         ]
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
 
@@ -555,8 +556,8 @@ def _make_next_takes(
     Also return the number of rows to `redo` that keep their take, because a further take would be the same.
     """
     if not opened.takes:
-        words = "makes other takes, which this service does not offer: they would be the same, billed again"
-        raise InvalidRows([make_problem("redo", words)])
+        fault = "makes other takes, which this service does not offer: they would be the same, billed again"
+        raise InvalidRows([make_problem("redo", fault)])
     stored = StoredRun(folder)
     with convert_os_errors(folder, "reading the table"):
         table = pq.read_table(folder.get_source(manifest.table.file))
@@ -573,19 +574,23 @@ def _make_next_takes(
     else:
         wanted = {str(row_id) for row_id in redo}
         if unknown := sorted(wanted.difference(ids)):
-            words = "names no row of the run"
-            raise InvalidRows([make_problem("redo", words, value=row_id) for row_id in unknown])
-    chosen = [place for place, key in enumerate(keys) if key is not None and ids[place] in wanted]
-    places = [place for place in chosen if found[place] not in {DONE, CACHED} or _does_row_vary(table, place)]
-    identical = len(chosen) - len(places)
-    if not places:
+            fault = "names no row of the run"
+            raise InvalidRows([make_problem("redo", fault, value=row_id) for row_id in unknown])
+    chosen = [position for position, key in enumerate(keys) if key is not None and ids[position] in wanted]
+    positions = [
+        position
+        for position in chosen
+        if found[position] not in {DONE, CACHED} or _does_row_vary(table, position)
+    ]
+    identical = len(chosen) - len(positions)
+    if not positions:
         return None, identical
     made = set(convert_to_hex(stored.snapshot().index.keys))
-    for place in places:
+    for position in positions:
         # The next take is the lowest number without a record, from the current take on and at least 1. So a
         # take that was requested but never made is requested again.
-        later = itertools.count(max(1, takes[place]))
-        takes[place] = next(take for take in later if compute_call_key(keys[place], take) not in made)
+        later = itertools.count(max(1, takes[position]))
+        takes[position] = next(take for take in later if compute_call_key(keys[position], take) not in made)
     column = table.schema.get_field_index(TAKE)
     return table.set_column(column, table.schema.field(column), pa.array(takes, pa.int32())), identical
 
@@ -605,8 +610,8 @@ def _replace_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, k
     table = pq.read_table(path, columns=[BASE_KEY, TAKE])
     keys, takes = table[BASE_KEY].combine_chunks(), table[TAKE].to_numpy().astype(np.int64)
     positions = index.find_shown_records(keys, takes, is_rejected.__getitem__)
-    places = np.flatnonzero(is_rejected[positions])
-    current_takes = _read_current_takes(folder, manifest, keys.take(places))
+    rejected_rows = np.flatnonzero(is_rejected[positions])
+    current_takes = _read_current_takes(folder, manifest, keys.take(rejected_rows))
 
     def iterate_good_takes(key: str, until: int) -> Iterator[int]:
         """Yield the takes of a call that were made and not rejected, until one after `until` is missing."""
@@ -618,13 +623,13 @@ def _replace_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, k
                 yield take
 
     chosen = takes.copy()
-    for place in places.tolist():
-        key = keys[place].as_py()
-        current = current_takes.get(key, int(takes[place]))
+    for row in rejected_rows.tolist():
+        key = keys[row].as_py()
+        current = current_takes.get(key, int(takes[row]))
         position = index.find_shown_records(pa.array([key]), np.array([current]), is_rejected.__getitem__)
         if is_rejected[position[0]] and not (keeps_takes and key in current_takes):
             current = max(iterate_good_takes(key, current), default=current)
-        chosen[place] = current
+        chosen[row] = current
     if (chosen == takes).all():
         return False
     with convert_os_errors(folder, "writing the table"):
@@ -635,7 +640,7 @@ def _replace_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, k
     return True
 
 
-def _does_row_vary(table: pa.Table, place: int) -> bool:
+def _does_row_vary(table: pa.Table, position: int) -> bool:
     """Return whether another take of a row of an input file would differ (:attr:`Request.varies`)."""
-    known, _, _ = table[REQUEST][place].as_py().partition(b"\n")
+    known, _, _ = table[REQUEST][position].as_py().partition(b"\n")
     return bool(load_json(known)[1])

@@ -153,14 +153,14 @@ class Progress:
         self.retries += 1
         self.retried_by[code] += 1
 
-    def warn(self, kind: str, words: str) -> None:
+    def warn(self, kind: str, message: str) -> None:
         """Count a warning about an answer. Show the first warning of each of the first few kinds."""
-        kind, words = replace_unprintable(kind), replace_unprintable(words)
+        kind, message = replace_unprintable(kind), replace_unprintable(message)
         self.warned[kind] += 1
         if kind not in self.examples:
-            self.examples[kind] = words
+            self.examples[kind] = message
             if len(self.examples) <= _KINDS_SHOWN:
-                self.note(f"warning: {words}" if kind == words else f"warning ({kind}): {words}")
+                self.note(f"warning: {message}" if kind == message else f"warning ({kind}): {message}")
 
     @property
     def ended(self) -> int:
@@ -284,7 +284,7 @@ class Live:
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(partial(self._stop, drain=drain, reason=because))
 
-    def check_loop(self, *, blocks: str = "") -> None:
+    def refuse_endless_wait(self, *, blocks: str = "") -> None:
         """Raise RuntimeError if the run cannot end.
 
         The run cannot end if its event loop is closed, or if the caller would block this loop with a wait.
@@ -311,7 +311,7 @@ class Live:
         cancellation if the caller has already received this cancellation. TimeoutError is raised if the run
         has not ended after `timeout_s`, and the run goes on.
         """
-        self.check_loop()
+        self.refuse_endless_wait()
         ended = asyncio.wrap_future(self.ended)
         # Retrieve the exception. Otherwise asyncio logs it if no task waits any more.
         ended.add_done_callback(asyncio.Future.exception)
@@ -355,7 +355,7 @@ class Live:
                 found, position = self.progress.read_outcomes_since(position)
                 if found or has_ended:
                     return found
-                self.check_loop()
+                self.refuse_endless_wait()
                 try:
                     await arrived.wait()
                 except asyncio.CancelledError as order:
@@ -384,17 +384,17 @@ class Outcomes:
 
     def __iter__(self) -> Iterator[Outcome]:
         """Yield each outcome as soon as its call has ended. Block until then."""
-        self._live.check_loop(
+        self._live.refuse_endless_wait(
             blocks="a plain `for` would block the event loop that makes the run: use `async for`"
         )
-        with self._live.open_reader(get_background_loop()) as more:
-            while found := run_sync(more()):
+        with self._live.open_reader(get_background_loop()) as read_more:
+            while found := run_sync(read_more()):
                 yield from found
 
     async def __aiter__(self) -> AsyncIterator[Outcome]:
         """Yield each outcome as soon as its call has ended, in any event loop."""
-        with self._live.open_reader(asyncio.get_running_loop()) as more:
-            while found := await more():
+        with self._live.open_reader(asyncio.get_running_loop()) as read_more:
+            while found := await read_more():
                 for outcome in found:
                     yield outcome
         await wait_until_terminated()
@@ -448,7 +448,7 @@ def describe_warnings(counts: Counter[str], examples: dict[str, str]) -> str:
     if not counts:
         return ""
     kinds = counts.most_common(_KINDS_SHOWN)
-    shown = {kind: f" ({words})" for kind, words in examples.items() if words != kind}
+    shown = {kind: f" ({example})" for kind, example in examples.items() if example != kind}
     texts = [f"{n:,} {kind}{shown.get(kind, '')}" for kind, n in kinds]
     if len(counts) > len(kinds):
         texts.append(format_count(len(counts) - len(kinds), "other kind"))

@@ -206,7 +206,7 @@ class Queue:
         self._is_used_up = False  # True once the budget refused a call while no other call was under way
         # Prices in thousandths of a credit: all unpaid calls of the plan (set once the budget is used up),
         # the unpaid calls read from the plan so far, and the calls refused by the budget.
-        self._planned = self._read = self._refused = 0
+        self._planned = self._read_unpaid = self._refused = 0
         self.stopped: StopReason | None = None
         self.stopped_by: SpeechframeError | None = None
 
@@ -239,7 +239,7 @@ class Queue:
                 call = self._front.popleft()
             elif (request := next(self._requests, None)) is not None:
                 call = self._plan.make_call(request)
-                self._read += 0 if call.is_in_ledger else request.price
+                self._read_unpaid += 0 if call.is_in_ledger else request.price
                 if (wait_s := self._plan.compute_wait_s(request)) > 0:
                     heapq.heappush(self._later, (time.monotonic() + wait_s, next(self._order), call))
                     continue
@@ -323,7 +323,7 @@ class Queue:
         The reason is a used-up budget, or a Retry-After that is too long.
         """
         if self._is_used_up and self._budget is not None:
-            rest = self._planned - self._read + self._refused
+            rest = self._planned - self._read_unpaid + self._refused
             self.stop(StopReason.BUDGET, self._budget.explain_refusal(rest))
         elif self._plan.late:
             self.stop(StopReason.UNREACHABLE, ConnectionFailed(self._plan.late, sent=False))

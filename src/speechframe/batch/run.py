@@ -366,9 +366,9 @@ def _begin_ledger(folder: Folder, rules: SpendingRules, prepared: Prepared) -> L
 def _copy_from_cache(begun: _PlannedRun, progress: Progress) -> None:
     """Copy answers from the cache into the run. If an entry is damaged or gone, plan its call again."""
     plan, cache, journal = begun.plan, begun.cache, begun.journal
-    for place, request in zip(np.flatnonzero(plan.cached), plan.read_requests(plan.cached), strict=False):
+    for position, request in zip(np.flatnonzero(plan.cached), plan.read_requests(plan.cached), strict=False):
         if cache is None or journal is None or (kept := cache.get(request.key)) is None:
-            plan.todo[place] = True
+            plan.todo[position] = True
             continue
         row, audio = kept
         own = {"request_key": request.key, "status": "cached", "credits": 0.0, "attempts": 0}

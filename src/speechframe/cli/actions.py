@@ -26,9 +26,9 @@ def add_action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
 def make_integer_parser(low: int, high: int) -> Callable[[str], int]:
     """Return a function for argparse that converts an argument into a whole number from `low` to `high`."""
 
-    def parse_integer(words: str) -> int:
-        if not (words.isascii() and words.isdecimal() and low <= int(words) <= high):
-            raise argparse.ArgumentTypeError(f"{words!r} is not a whole number from {low:,} to {high:,}")
-        return int(words)
+    def parse_integer(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and low <= int(text) <= high):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low:,} to {high:,}")
+        return int(text)
 
     return parse_integer

@@ -179,11 +179,11 @@ def _run_command(argv: list[str]) -> int:
         # Report the error here, because argparse would show the usage of speechframe, not of the command.
         command_parser: argparse.ArgumentParser = getattr(options, "parser", parser)
         # Mask wrapped arguments, such as the key of "--apikey KEY".
-        words = " ".join(word if type(word) is str else "***" for word in unknown)
+        shown = " ".join(word if type(word) is str else "***" for word in unknown)
         known = [name for action in command_parser._actions for name in action.option_strings]  # noqa: SLF001 - argparse has no public list of options
         misspelt = [word.partition("=")[0] for word in unknown if type(word) is str and word.startswith("--")]
         guesses = "".join(suggest_name(name, known) for name in misspelt)
-        message = f"unrecognized arguments: {words}; allowed: see {command_parser.prog} --help; {guesses}"
+        message = f"unrecognized arguments: {shown}; allowed: see {command_parser.prog} --help; {guesses}"
         command_parser.error(message.rstrip("; "))
     if options.command is None:
         parser.print_help(sys.stderr)
@@ -206,7 +206,7 @@ def _print_error(error: SpeechframeError, options: argparse.Namespace) -> None:
         show.write_note(show.format_problems(error.problems, error.total))
     else:
         show.write_note(f"speechframe {options.command}: {error}")
-    for words in getattr(error, "__notes__", ()):
-        show.write_note(words)
+    for note in getattr(error, "__notes__", ()):
+        show.write_note(note)
     if getattr(options, "json", False):
         print(json.dumps(exits.convert_error_to_json(error), default=str))

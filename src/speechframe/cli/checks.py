@@ -27,14 +27,18 @@ from speechframe.settings import (
 )
 from speechframe.writing.words import format_count
 
-OK, INFO, MISSING, LEFT_OUT, FAILED = "ok", "info", "missing", "left out", "failed"
+# The state of a part that is absent, but not needed, is shown as "missing".
+OK, INFO, NOT_NEEDED, LEFT_OUT, FAILED = "ok", "info", "missing", "left out", "failed"
 
 _PROBE_MODULE = "speechframe.cli.probe"
 """Module that tries one engine, or counts voices, in a process of its own."""
 _PROBE_TIMEOUT_S = 60.0
 """Time limit in seconds for one probe. Loading a large model may take many seconds."""
 _REQUIRED_INSTALL = "pip install 'speechframe[local]'"
-"""Command that installs the parts that the local service itself needs. All other commands are optional."""
+"""Command that installs the parts that the local service itself needs.
+
+A part with another installation command is optional.
+"""
 _TONE_HZ, _RATE_HZ = 440.0, 44_100
 """Pitch and sample rate of the tone that is written in every audio format."""
 
@@ -70,7 +74,7 @@ def run_checks() -> Iterator[Check]:
     yield from found
     is_local = settings is None or settings.is_local
     yield from check_engines(needed=is_local)
-    yield from check_catalogues()
+    yield from check_voices()
     if settings is not None and not is_local:
         yield check_hosted_service(settings)
     yield check_writable("working folder", Path.cwd())
@@ -84,16 +88,16 @@ def check_extras() -> Iterator[Check]:
     try:
         found = installed.list_extras()
     except PackageNotFoundError:
-        words = (
+        fault = (
             "speechframe runs from a folder and is not installed, so its engines and extras cannot be found"
         )
-        yield Check("extras", "speechframe", FAILED, words, f"{sys.executable} -m pip install -e '.[local]'")
+        yield Check("extras", "speechframe", FAILED, fault, f"{sys.executable} -m pip install -e '.[local]'")
         return
     for name, packages in found.items():
         missing = [package for package in packages if not package.is_there]
         if missing:
-            words = ", ".join(map(str, missing))
-            yield Check("extras", name, MISSING, words, installed.make_install_command(name))
+            finding = ", ".join(map(str, missing))
+            yield Check("extras", name, NOT_NEEDED, finding, installed.make_install_command(name))
         else:
             yield Check("extras", name, OK, ", ".join(map(str, packages)))
 
@@ -134,7 +138,7 @@ def check_engines(*, needed: bool) -> Iterator[Check]:
     needed
         Whether calls go to the embedded service. Otherwise a broken engine is ``missing``, not ``failed``.
     """
-    trouble = FAILED if needed else MISSING
+    trouble = FAILED if needed else NOT_NEEDED
     left_out: dict[str, str] = {}
     for kind in KINDS:
         names = sorted(point.name for point in list_entry_points(kind))
@@ -144,7 +148,7 @@ def check_engines(*, needed: bool) -> Iterator[Check]:
         for name in names:
             result = _probe(kind.name, name)
             if result.get("problem"):
-                state = MISSING if _is_optional(result.get("command")) else trouble
+                state = NOT_NEEDED if _is_optional(result.get("command")) else trouble
                 yield Check(
                     _name_group(kind),
                     name,
@@ -155,9 +159,9 @@ def check_engines(*, needed: bool) -> Iterator[Check]:
             else:
                 yield Check(_name_group(kind), name, OK, _describe_engine(kind, result))
             # Two engines may search the same folder and report the same file. Yield each report once.
-            left_out |= {words: name for words in result.get("left_out", ()) if words not in left_out}
-    for words, name in left_out.items():
-        yield Check("left out", name, LEFT_OUT, words)
+            left_out |= {report: name for report in result.get("left_out", ()) if report not in left_out}
+    for report, name in left_out.items():
+        yield Check("left out", name, LEFT_OUT, report)
 
 
 def _name_group(kind: EngineKind) -> str:
@@ -181,7 +185,7 @@ def _describe_engine(kind: EngineKind, result: dict[str, Any]) -> str:
     return f"{result['version']}{has}" + (f"; {result['tried']}" if "tried" in result else "")
 
 
-def check_catalogues() -> Iterator[Check]:
+def check_voices() -> Iterator[Check]:
     """Yield the number of voices of each model of the embedded service.
 
     Also yield each unusable voice folder, and each voice that is left out because its name is taken.
@@ -196,17 +200,17 @@ def check_catalogues() -> Iterator[Check]:
     if "problem" in result:
         yield Check("voices", "catalogues", FAILED, result["problem"])
         return
-    for words in result.pop("left_out"):
-        yield Check("voices", "duplicate", LEFT_OUT, words)
+    for finding in result.pop("left_out"):
+        yield Check("voices", "duplicate", LEFT_OUT, finding)
     for model, counts in result.items():
-        words = f"{format_count(counts['voices'], 'voice')}, {format_count(counts['locales'], 'locale')}"
-        yield Check("voices", model, INFO, words)
+        finding = f"{format_count(counts['voices'], 'voice')}, {format_count(counts['locales'], 'locale')}"
+        yield Check("voices", model, INFO, finding)
 
 
-def _probe(*names: str) -> dict[str, Any]:
+def _probe(*arguments: str) -> dict[str, Any]:
     try:
         ended = subprocess.run(  # noqa: S603 - our own module
-            [sys.executable, "-P", "-m", _PROBE_MODULE, *names],
+            [sys.executable, "-P", "-m", _PROBE_MODULE, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_PROBE_TIMEOUT_S,
@@ -252,12 +256,12 @@ def check_writable(name: str, folder: Path) -> Check:
 
     The check writes a temporary file and removes it.
     """
-    place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
     try:
-        with tempfile.TemporaryFile(dir=place):
-            free = shutil.disk_usage(place).free
+        with tempfile.TemporaryFile(dir=existing):
+            free = shutil.disk_usage(existing).free
     except OSError as error:
         return Check("folders", name, FAILED, f"{folder} cannot be written: {error.strerror}")
     return Check("folders", name, OK, f"{folder} ({free / 2**30:,.0f} GB free)")

@@ -143,7 +143,7 @@ def read_run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
     ]
 
 
-def _make_parameter(name: str, annotation: Any, words: str, *, default: Any) -> Parameter:
+def _make_parameter(name: str, annotation: Any, help_text: str, *, default: Any) -> Parameter:
     is_data = default == name
     members = [m for m in _split_union(annotation) if m is not NoneType]
     takes_column = Column in members and not is_data
@@ -154,7 +154,7 @@ def _make_parameter(name: str, annotation: Any, words: str, *, default: Any) -> 
     return Parameter(
         name=name,
         kind=kinds[0] if kinds else str,
-        help=words,
+        help=help_text,
         required=default is inspect.Parameter.empty,
         is_data=is_data,
         takes_column=takes_column,
@@ -212,11 +212,11 @@ def add_options(group: Any, parameters: Sequence[Parameter]) -> None:
 
 
 def _add_option(group: Any, parameter: Parameter, *, required: bool) -> None:
-    names, words = [make_option_name(parameter.name)], parameter.help.replace("%", "%%")
+    names, help_text = [make_option_name(parameter.name)], parameter.help.replace("%", "%%")
     if parameter.kind is list or parameter.name == _PAIRS_OPTION:
         # The option has the singular name. For a list, the plural name of the parameter works, too.
         own = names if parameter.kind is list else []
-        names, words = [names[0].removesuffix("s"), *own], f"{words.rstrip('.')}; repeatable"
+        names, help_text = [names[0].removesuffix("s"), *own], f"{help_text.rstrip('.')}; repeatable"
     # Pass `required` only if it is true, because a mutually exclusive group of argparse refuses the argument.
     needed = {"required": True} if required else {}
     dest = f"{_DEST_PREFIX}.{parameter.name}"
@@ -224,7 +224,7 @@ def _add_option(group: Any, parameter: Parameter, *, required: bool) -> None:
         *names,
         dest=dest,
         default=argparse.SUPPRESS,
-        help=words,
+        help=help_text,
         **needed,
         **_make_argument_settings(parameter),
     )
@@ -247,15 +247,15 @@ def _make_argument_settings(parameter: Parameter) -> dict[str, Any]:
     return {"type": parameter.kind, "metavar": metavar}
 
 
-def _parse_pair(words: str) -> tuple[str, str]:
-    name, separator, value = words.partition("=")
+def _parse_pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
     if not name or not separator:
-        raise argparse.ArgumentTypeError(f"{words!r} is not of the form NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
     return name, value
 
 
-def parse_json_object(words: str) -> dict[str, Any]:
-    """Return the JSON object in `words`. If `words` is ``@NAME``, read the object from the file NAME.
+def parse_json_object(text: str) -> dict[str, Any]:
+    """Return the JSON object in `text`. If `text` is ``@NAME``, read the object from the file NAME.
 
     Any other text raises ``argparse.ArgumentTypeError``.
 
@@ -265,10 +265,10 @@ def parse_json_object(words: str) -> dict[str, Any]:
     'SAY_AS'
     """
     try:
-        source = Path(words[1:]).read_text(encoding="utf-8") if words.startswith("@") else words
+        source = Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
         value = json.loads(source)
     except OSError as error:
-        raise argparse.ArgumentTypeError(f"{words[1:]} cannot be read: {error.strerror}") from None
+        raise argparse.ArgumentTypeError(f"{text[1:]} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"the value is not valid JSON: {error}") from None
     if not isinstance(value, dict):
@@ -278,17 +278,17 @@ def parse_json_object(words: str) -> dict[str, Any]:
 
 def make_required_usage(parameters: Sequence[Parameter]) -> str:
     """Return the required options for a usage line, such as ``(--voice VOICE | --voice-col COLUMN)``."""
-    words = ""
+    usage = ""
     for parameter in parameters:
         if parameter.required:
             name = make_option_name(parameter.name)
             if parameter.kind is list:
-                words += f"{name.removesuffix('s')} {parameter.name.removesuffix('s').upper()} "
+                usage += f"{name.removesuffix('s')} {parameter.name.removesuffix('s').upper()} "
                 continue
             column = f"{name}-col COLUMN"
             constant = f"{name} {'COLUMN' if parameter.is_data else parameter.name.upper()}"
-            words += f"({constant} | {column}) " if parameter.takes_column else f"{constant} "
-    return words
+            usage += f"({constant} | {column}) " if parameter.takes_column else f"{constant} "
+    return usage
 
 
 def collect_values(options: argparse.Namespace) -> dict[str, Any]:

@@ -56,10 +56,10 @@ def read_docstring(docstring: str | None) -> Help:
     return Help(_shorten_summary(summary), strip_markup(body.strip()), parameters)
 
 
-def _shorten_summary(words: str) -> str:
+def _shorten_summary(summary: str) -> str:
     # Shorten "Return a Run with every row spoken." to "Every row spoken.", because a command returns no Run.
-    words = _RETURN_PREFIX_PATTERN.sub("", strip_markup(" ".join(words.split())))
-    return words[:1].upper() + words[1:]
+    summary = _RETURN_PREFIX_PATTERN.sub("", strip_markup(" ".join(summary.split())))
+    return summary[:1].upper() + summary[1:]
 
 
 def _read_parameters(lines: list[str]) -> dict[str, str]:
@@ -72,32 +72,32 @@ def _read_parameters(lines: list[str]) -> dict[str, str]:
         elif line.strip():
             for name in names:
                 found[name].append(line.strip())
-    return {name: replace_columns(strip_markup(" ".join(words)), name) for name, words in found.items()}
+    return {name: replace_columns(strip_markup(" ".join(texts)), name) for name, texts in found.items()}
 
 
-def strip_markup(words: str) -> str:
-    """Remove the markup of reStructuredText from `words`.
+def strip_markup(text: str) -> str:
+    """Remove the markup of reStructuredText from `text`.
 
     Examples
     --------
     >>> strip_markup("See :class:`~speechframe.Run` and ``id``.")
     'See speechframe.Run and id.'
     """
-    return _LITERAL_PATTERN.sub(r"\1", _ROLE_PATTERN.sub(r"\1", words))
+    return _LITERAL_PATTERN.sub(r"\1", _ROLE_PATTERN.sub(r"\1", text))
 
 
-def replace_columns(words: str, parameter: str) -> str:
-    """Replace each ``col("x")`` in `words` with the option that passes a column to the parameter.
+def replace_columns(text: str, parameter: str) -> str:
+    """Replace each ``col("x")`` in `text` with the option that passes a column to the parameter.
 
     Examples
     --------
     >>> replace_columns('did you mean voice=col("speaker")?', "voice")
     'did you mean --voice-col speaker?'
     """
-    return _COLUMN_PATTERN.sub(rf"{make_option_name(parameter)}-col \1", words)
+    return _COLUMN_PATTERN.sub(rf"{make_option_name(parameter)}-col \1", text)
 
 
-def remove_columns_part(words: str) -> str:
+def remove_columns_part(text: str) -> str:
     """Remove the part of a help text that concerns columns, for a command that takes no table.
 
     Examples
@@ -105,7 +105,7 @@ def remove_columns_part(words: str) -> str:
     >>> remove_columns_part("Id or name; --voice-col x takes it from a column. So do all.")
     'Id or name.'
     """
-    return _COLUMNS_PART_PATTERN.sub(".", words)
+    return _COLUMNS_PART_PATTERN.sub(".", text)
 
 
 def make_option_name(parameter: str) -> str:

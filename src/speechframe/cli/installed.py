@@ -37,23 +37,27 @@ class RequiredPackage:
 
     name: str
     at_least: str
-    found: str | None
+    installed_version: str | None
 
     @property
     def is_there(self) -> bool:
         """Whether the package is installed in a version that works."""
-        return self.found is not None and _parse_version(self.found) >= _parse_version(self.at_least)
+        return self.installed_version is not None and _parse_version(
+            self.installed_version
+        ) >= _parse_version(self.at_least)
 
     def __str__(self) -> str:
         """Return the name and the version. If the package is missing or too old, the text contains this."""
-        if self.found is None:
+        if self.installed_version is None:
             return f"{self.name} is missing"
-        return f"{self.name} {self.found}" + ("" if self.is_there else f" is older than {self.at_least}")
+        return f"{self.name} {self.installed_version}" + (
+            "" if self.is_there else f" is older than {self.at_least}"
+        )
 
 
-def _parse_version(words: str) -> tuple[int, ...]:
+def _parse_version(text: str) -> tuple[int, ...]:
     # Ignore suffixes such as rc1 and .post2, which matter little for a lowest version.
-    found = [re.match(r"\d+", part) for part in words.split(".")]
+    found = [re.match(r"\d+", part) for part in text.split(".")]
     figures = [int(match.group()) for match in found if match]
     while figures and figures[-1] == 0:
         figures.pop()
@@ -79,8 +83,8 @@ def list_extras() -> dict[str, list[RequiredPackage]]:
 
 
 def _list_required(package: Distribution, extra: str) -> Iterator[RequiredPackage]:
-    for words in package.requires or ():
-        requirement, _, marker = words.partition(";")
+    for line in package.requires or ():
+        requirement, _, marker = line.partition(";")
         named = _EXTRA_PATTERN.search(marker)
         match = _REQUIREMENT_PATTERN.match(requirement)
         if named is None or named.group(1) != extra or match is None:

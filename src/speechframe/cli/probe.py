@@ -45,7 +45,7 @@ def _count_voices() -> dict[str, Any]:
 
 def _list_duplicates() -> list[str]:
     """Return a sentence for each voice that is left out because another engine has a voice of that name."""
-    return list(dict.fromkeys(words for model in Model for words in registry.describe_duplicates(model)))
+    return list(dict.fromkeys(message for model in Model for message in registry.describe_duplicates(model)))
 
 
 def _try_engine(kind: str, name: str) -> dict[str, Any]:

@@ -70,8 +70,8 @@ def find_run_folders(roots: Iterable[Path]) -> Iterator[Path]:
         for name, below, files in os.walk(root):
             if RUN_FILE in files:
                 # Yield a folder once, even if one root is inside another or is given twice.
-                if (place := Path(name).resolve()) not in seen:
-                    seen.add(place)
+                if (path := Path(name).resolve()) not in seen:
+                    seen.add(path)
                     yield Path(name)
                 below.clear()
             # Skip hidden folders. They contain unfinished work, or files of other programs.

@@ -33,10 +33,11 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of the summary")
 
 
-def check_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -> None:
-    """Check the run options in `given` before a service starts. An invalid value is a usage error.
+def prepare_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -> None:
+    """Check the run options in `given`, and set those that a command sets. An invalid value is a usage error.
 
-    For a dry run, add ``progress=False`` to `given` if `progress` is not set.
+    Call this before a service starts. For a dry run, the function adds ``progress=False`` to `given` if
+    `progress` is not set.
     """
     from speechframe.batch.options import OPTION_NAMES, Options
 
@@ -50,15 +51,15 @@ def check_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) ->
         parser.error(str(error))
 
 
-def parse_existing_path(words: str) -> Path:
+def parse_existing_path(text: str) -> Path:
     """Return the path of an existing file or folder, for argparse. Any other text is a usage error."""
-    if words.startswith(("http://", "https://")):
+    if text.startswith(("http://", "https://")):
         raise argparse.ArgumentTypeError(
-            f"{words} is an address; name a file, or write the address into a column of a table"
+            f"{text} is an address; name a file, or write the address into a column of a table"
         )
-    path = Path(words).expanduser()
+    path = Path(text).expanduser()
     if not path.exists():
-        raise argparse.ArgumentTypeError(f"{words} does not exist")
+        raise argparse.ArgumentTypeError(f"{text} does not exist")
     return path
 
 
@@ -90,10 +91,10 @@ def explain_interrupts() -> Iterator[None]:
 
 def find_exit_code(run: "Run") -> int:
     """Return the exit code of a run that has finished or stopped."""
-    return exits.find_run_code(run.stopped_because, _count_rows(run.stats))
+    return exits.find_run_code(run.stopped_because, _select_status_counts(run.stats))
 
 
-def _count_rows(facts: Mapping[str, Any]) -> dict[str, int]:
+def _select_status_counts(facts: Mapping[str, Any]) -> dict[str, int]:
     from speechframe.store.schema import STATUSES
 
     return {name: facts[name] for name in STATUSES if name in facts}
@@ -107,7 +108,7 @@ def report(run: "Run", options: argparse.Namespace) -> int:
     progress, facts = run.progress, run.stats
     if progress is None:
         return _report_plan(run, options)
-    counts = _count_rows(facts)
+    counts = _select_status_counts(facts)
     code = exits.find_run_code(run.stopped_because, counts)
     if options.json:
         speed = {
@@ -116,22 +117,22 @@ def report(run: "Run", options: argparse.Namespace) -> int:
         }  # fmt: skip
         show.print_json({**_describe_identity(run), **facts, **speed, "exit_code": code})
         return code
-    for line in _make_lines(run, progress, facts, counts):
+    for line in _make_summary_lines(run, progress, facts, counts):
         show.write_line(line)
     if not declared.collect_values(options).get("progress", True):
         # With progress, the warnings were already printed.
         warned = describe_warnings(progress.warned, progress.examples)
-        for words in filter(None, (run.stopped_by, warned)):
-            show.write_line(words)
+        for message in filter(None, (run.stopped_by, warned)):
+            show.write_line(message)
     if code != exits.OK:
         _show_failures(run)
         show.write_line(f"continue with: {make_resume_command(run, options)}")
     if suspect := counts.get("suspect"):
         # Suspect rows (with answers that a check doubts) do not stop a run, so no other message names them.
-        words = f"{suspect:,} suspect; the column error_message gives the reason"
+        message = f"{suspect:,} suspect; the column error_message gives the reason"
         if "audio_seconds" in facts:
-            words += f". Make another take with: {_join_resume_command(run, ' --redo suspect', options)}"
-        show.write_line(words)
+            message += f". Make another take with: {_join_resume_command(run, ' --redo suspect', options)}"
+        show.write_line(message)
     return code
 
 
@@ -155,8 +156,10 @@ def make_resume_command(run: "Run", options: argparse.Namespace) -> str:
     return _join_resume_command(run, _suggest_budget(run, options), options)
 
 
-def _join_resume_command(run: "Run", more: str, options: argparse.Namespace) -> str:
-    return f"speechframe resume {shlex.quote(run.short_path)}{more}{selection.repeat_options(options)}"
+def _join_resume_command(run: "Run", extra_options: str, options: argparse.Namespace) -> str:
+    return (
+        f"speechframe resume {shlex.quote(run.short_path)}{extra_options}{selection.repeat_options(options)}"
+    )
 
 
 def _suggest_budget(run: "Run", options: argparse.Namespace) -> str:
@@ -189,7 +192,7 @@ def _describe_identity(run: "Run") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _make_lines(
+def _make_summary_lines(
     run: "Run", progress: "Progress", facts: Mapping[str, Any], counts: Mapping[str, int]
 ) -> Iterator[str]:
     from speechframe.batch.live import describe_results

@@ -24,18 +24,18 @@ def _refuse_key(_: str) -> NoReturn:
     )
 
 
-def _mask_address(words: str) -> str:
+def _mask_address(address: str) -> str:
     from speechframe.settings.hidden import mask_address
 
-    masked: str = mask_address(words)
+    masked: str = mask_address(address)
     return masked
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a service."""
     group = parser.add_argument_group("service", _DESCRIPTION)
-    words = "the service's address (SPEECHFRAME_BASE_URL)"
-    group.add_argument("--base-url", type=_mask_address, metavar="URL", help=words)
+    help_text = "the service's address (SPEECHFRAME_BASE_URL)"
+    group.add_argument("--base-url", type=_mask_address, metavar="URL", help=help_text)
     group.add_argument(
         "--region",
         action="append",
@@ -67,9 +67,9 @@ def choose_service(options: argparse.Namespace) -> "Settings | None":
 
 def repeat_options(options: argparse.Namespace) -> str:
     """Return the service options of this command line as text, to be added to a suggested command."""
-    words = []
+    arguments = []
     for name, value in (("--base-url", options.base_url), ("--profile", options.profile)):
-        words += [name, value] if value is not None else []
+        arguments += [name, value] if value is not None else []
     for region in options.regions or ():
-        words += ["--region", region]
-    return "".join(f" {shlex.quote(word)}" for word in words)
+        arguments += ["--region", region]
+    return "".join(f" {shlex.quote(word)}" for word in arguments)

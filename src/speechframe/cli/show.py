@@ -28,15 +28,15 @@ _UNIT_STEP = 1024
 """Number of bytes in a KB, and of KB in an MB."""
 
 
-def write_line(words: object = "") -> None:
+def write_line(text: object = "") -> None:
     """Write a line to standard output. Control characters of a terminal become U+FFFD."""
-    print(replace_unprintable(str(words)), flush=True)
+    print(replace_unprintable(str(text)), flush=True)
 
 
-def write_note(words: str) -> None:
+def write_note(text: str) -> None:
     """Write a line to standard error like :func:`write_line`, but ignore a closed pipe."""
     with contextlib.suppress(BrokenPipeError):
-        sys.stderr.write(replace_unprintable(words) + "\n")
+        sys.stderr.write(replace_unprintable(text) + "\n")
         sys.stderr.flush()
 
 
@@ -88,18 +88,18 @@ def _format_cell(value: Any) -> str:
     return "" if value is None else " ".join(str(value).split())
 
 
-def _count_columns(words: str) -> int:
+def _count_columns(text: str) -> int:
     # Chinese, Japanese and Korean characters take two columns. Combining marks take none.
-    shown = [c for c in words if not unicodedata.combining(c)]
+    shown = [c for c in text if not unicodedata.combining(c)]
     return sum(1 + (unicodedata.east_asian_width(c) in {"W", "F"}) for c in shown)
 
 
-def _fit(words: str, width: int) -> str:
-    if _count_columns(words) <= width:
-        return words + " " * (width - _count_columns(words))
-    while words and _count_columns(words) >= width:
-        words = words[:-1]
-    return words + "…"
+def _fit(text: str, width: int) -> str:
+    if _count_columns(text) <= width:
+        return text + " " * (width - _count_columns(text))
+    while text and _count_columns(text) >= width:
+        text = text[:-1]
+    return text + "…"
 
 
 def format_size(number: float) -> str:
@@ -166,8 +166,8 @@ def _as_options(problem: Mapping[str, Any], name: str) -> str:
 
 
 def _shorten_value(value: Any) -> str:
-    words = "" if value is None else " ".join(str(value).split())
-    return words if len(words) <= _MAX_VALUE_WIDTH else words[: _MAX_VALUE_WIDTH - 1] + "…"
+    text = "" if value is None else " ".join(str(value).split())
+    return text if len(text) <= _MAX_VALUE_WIDTH else text[: _MAX_VALUE_WIDTH - 1] + "…"
 
 
 def prepare_output() -> None:

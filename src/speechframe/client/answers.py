@@ -164,7 +164,7 @@ def decode_spoken(raw: RawAnswer, audio: bytes | None, request: Any, clip_second
         decoded = decode_generate(raw.body, characters=len(request.text))
     else:
         decoded = _decode_stream(raw)
-    clean, content = raw.redactor.clean, raw.redactor.content
+    clean, content = raw.redactor.clean, raw.redactor.for_content
     rate_hz = request.sample_rate or get_default_sample_rate_hz(
         getattr(request, "model", None) or Model.FALCON_2
     )
@@ -286,9 +286,9 @@ def decode_translated(raw: RawAnswer, request: TranslateRequest) -> Translated:
     """Return the decoded answer to a translation call, or raise BadAnswer if a translation is missing."""
     decoded = decode_translate(raw.body, request.texts)
     translations = []
-    for place, translation in enumerate(decoded.texts):
+    for position, translation in enumerate(decoded.texts):
         if isinstance(translation, BadAnswer):
-            raise BadAnswer(f"text {place}: {translation}")
+            raise BadAnswer(f"text {position}: {translation}")
         translations.append(translation)
     source, target = request.source_language, request.target_language
     routes, of_texts, notes = assign_warnings(collect_warnings(raw.headers), len(request.texts))
@@ -325,7 +325,7 @@ def assign_warnings(
 ) -> tuple[list[str | None], list[list[str]], list[str]]:
     """Return the route of each text, the warnings about each text, and the warnings about the whole call."""
     routes: dict[int, str] = {}
-    of_texts: dict[int, list[str]] = {place: [] for place in range(count)}
+    of_texts: dict[int, list[str]] = {position: [] for position in range(count)}
     of_all = []
     for warning in warnings:
         found = _WARNING_WITH_TEXTS.fullmatch(warning)
@@ -333,8 +333,8 @@ def assign_warnings(
             routes |= dict.fromkeys(way[1], way[0])
         # Other warnings list their texts in the same form, so put this list into a route warning to read it.
         elif found and (found_route := read_route(f"{ROUTE_WARNING_START}-; {found[2]}")):
-            for place in of_texts.keys() & found_route[1]:
-                of_texts[place].append(found[1])
+            for position in of_texts.keys() & found_route[1]:
+                of_texts[position].append(found[1])
         else:
             of_all.append(warning)
-    return [routes.get(place) for place in range(count)], list(of_texts.values()), of_all
+    return [routes.get(position) for position in range(count)], list(of_texts.values()), of_all

@@ -218,7 +218,7 @@ class Caller:
                     error.attempts = attempts
                 if not patience.may_retry(error):
                     raise
-                wait_s, words = 0.0, str(error)
+                wait_s, message = 0.0, str(error)
                 # Try each other region once without a wait, before a new round of all regions.
                 if elsewhere := isinstance(error, Unavailable) or not getattr(error, "sent", True):
                     self._down_until_s[region] = time.monotonic() + REGION_PAUSE_S
@@ -228,7 +228,7 @@ class Caller:
                     wait_s = patience.draw_wait_s(error, rounds)
                 if rounds >= patience.attempts or time.monotonic() + wait_s >= began_s + patience.patience_s:
                     raise
-            _log.info("attempt %d failed at %s, again in %.2f s: %s", attempts, region, wait_s, words)
+            _log.info("attempt %d failed at %s, again in %.2f s: %s", attempts, region, wait_s, message)
             await asyncio.sleep(wait_s)
 
     async def send_once(
@@ -251,7 +251,7 @@ class Caller:
         """
         began_s = time.perf_counter()
         raw = await self.send_raw(call, region=region, deadline_s=timeout_s)
-        url, audio = call.read_audio_url(raw), None
+        url, audio = call.find_audio_url(raw), None
         if url is not None:
             most_bytes = call.compute_limits(self.timeouts, self.bounds)[2]
             try:
@@ -317,21 +317,21 @@ class Caller:
         headers: Mapping[str, str],
         *,
         query: Mapping[str, str] | None = None,
-        place: str = "",
+        resource_id: str = "",
         redactor: Redactor | None = None,
-        **how: Any,
+        **exchange_options: Any,
     ) -> RawAnswer:
         """Send one request and return an answer with a status from 200 to 299, without keys in its texts.
 
-        Any other status raises an error. Errors contain no secrets. `place` is the id in the endpoint's path,
-        such as a job id. `how` contains further arguments of :meth:`Exchange.ask`.
+        Any other status raises an error. Errors contain no secrets. `resource_id` is the id in the
+        endpoint's path, such as a job id. `exchange_options` are further arguments of :meth:`Exchange.ask`.
         """
         began_s, redactor = time.perf_counter(), redactor or self.redactor
-        url = self.url(region, endpoint, place)
-        how["max_error_bytes"] = self.bounds.error_bytes
+        url = self.url(region, endpoint, resource_id)
+        exchange_options["max_error_bytes"] = self.bounds.error_bytes
         url = url if query is None else url.with_query(query)
         try:
-            reply = await self.exchange.ask(method, url, headers=headers, **how)
+            reply = await self.exchange.ask(method, url, headers=headers, **exchange_options)
             if reply.ok:
                 body, headers = reply.body, reply.headers
                 joined = "\n".join(headers.values())
@@ -340,7 +340,7 @@ class Caller:
                 has_audio = endpoint == "stream" or _BASE64_AUDIO.search(body) is not None
                 if not has_audio:
                     text = body.decode("utf-8", "surrogateescape")
-                    body = redactor.content.clean(text).encode("utf-8", "surrogateescape")
+                    body = redactor.for_content.clean(text).encode("utf-8", "surrogateescape")
                 spent_ms = (time.perf_counter() - began_s) * 1000
                 trace_id = shorten_to_line(headers.get(TRACE_HEADER, ""), MAX_TRACE_CHARACTERS) or None
                 return RawAnswer(body, headers, trace_id, spent_ms, region, has_audio, redactor, reply)
@@ -420,19 +420,22 @@ class Caller:
         patience: Patience | None = None,
         once: bool = False,
         timeout_s: float | None = None,
-        **how: Any,
+        **ask_options: Any,
     ) -> T:
         """Return the decoded JSON answer of an endpoint, from one attempt (`once`) or with retries.
 
-        A GET costs nothing, so a GET is retried even if the service may have received it. `how` contains
-        further arguments of :meth:`ask`.
+        A GET costs nothing, so a GET is retried even if the service may have received it. `ask_options`
+        are further arguments of :meth:`ask`.
         """
         method = get_endpoint(endpoint).method
         headers = {"Accept": JSON_TYPE, "Accept-Encoding": "gzip, deflate", **headers}
-        how |= {"timeout_s": timeout_s or self.timeouts.base_s, "max_bytes": self.bounds.listing_bytes}
+        ask_options |= {
+            "timeout_s": timeout_s or self.timeouts.base_s,
+            "max_bytes": self.bounds.other_answer_bytes,
+        }
 
         def send(any_region: str) -> Awaitable[RawAnswer]:
-            return self.ask(method, endpoint, region or any_region, headers, **how)
+            return self.ask(method, endpoint, region or any_region, headers, **ask_options)
 
         if once:
             raw = await send(self.regions[0])
@@ -461,9 +464,9 @@ class Caller:
         return headers
 
 
-def _make_url(addresses: Mapping[str, str], region: str, endpoint: str, place: str = "") -> URL:
+def _make_url(addresses: Mapping[str, str], region: str, endpoint: str, resource_id: str = "") -> URL:
     if region not in addresses:
         raise SettingsError(f"the region {region!r} is not configured; allowed: {', '.join(addresses)}")
     found = get_endpoint(endpoint)
-    path = found.path.format(**dict.fromkeys(found.path_fields, quote(place, safe="")))
+    path = found.path.format(**dict.fromkeys(found.path_fields, quote(resource_id, safe="")))
     return URL(addresses[region] + path)

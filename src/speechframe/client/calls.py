@@ -1,4 +1,7 @@
-"""Make calls from checked arguments, limit their time and size, and decode their answers."""
+"""Check arguments and prepare calls. Compute the time and size limits of calls, and decode their answers.
+
+Section numbers in this package are those of the service document.
+"""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -22,22 +25,23 @@ from speechframe.wire.translate import get_max_translation_characters
 
 R = TypeVar("R", bound=DocumentModel)
 
-# Fields of requests that messages do not offer, because the arguments for them have another name.
+# Fields of requests that the error for an unknown argument does not list as allowed. `text` and `file` are
+# always given, and callers give the others under another name.
 _RENAMED_FIELDS = frozenset({"text", "voice_id", "model_version", "file", "file_url", "multi_native_locale"})
 
 KIB = 1024
 MIB = 1024 * KIB
 
 # Longest speech that a text may give, in seconds a character. Usual speech takes about 0.07 s. Slow speech
-# in a script with one word per character takes perhaps 0.6 s. Such speech in mono still fits in a bound in
-# bytes, because these bounds count stereo.
+# in a script with one word per character takes perhaps 0.6 s. In mono it still fits in the bounds in bytes,
+# because these bounds count stereo. It may exceed the time limit.
 _MAX_SECONDS_A_CHARACTER = 0.4
 # Seconds added to each longest speech, mainly for short texts.
 _EXTRA_SPEECH_S = 10.0
 # A requested length counts only up to one day, in seconds.
 _MAX_REQUESTED_S = 86_400.0
-# Longest changed clip, as a multiple of the clip's length. At the lowest rate, changed speech takes perhaps
-# 1.5 times as long. Some services are slower.
+# Longest changed clip, as a multiple of the clip's length. At the lowest speaking rate, changed speech is
+# perhaps 1.5 times as long. The speech of some services is longer.
 _MAX_CHANGED_RATIO = 4.0
 # Size of a frame (one sample of each channel) in stereo with 16 bits.
 _STEREO_FRAME_BYTES = ChannelType.STEREO.channels * 2
@@ -94,12 +98,12 @@ class Timeouts:
         """Return the time limit of an attempt for a text of `characters`, without a download."""
         return self.base_s + self.per_character_s * characters
 
-    def compute_message_limit_s(self, size_bytes: int) -> float:
+    def compute_upload_limit_s(self, size_bytes: int) -> float:
         """Return the time limit for the upload of a message or file of this size."""
         return self.base_s + size_bytes / self.upload_bytes_a_second
 
-    def compute_speech_limit_s(self, text: str) -> float:
-        """Return the time limit of all waits together for the audio of a text."""
+    def compute_stream_wait_limit_s(self, text: str) -> float:
+        """Return the limit of all waits for the pieces of a stream together. The stream speaks `text`."""
         return self.base_s + _estimate_longest_s(text, 0.0)
 
 
@@ -113,9 +117,9 @@ class Bounds:
 
     Parameters
     ----------
-    answer_bytes, listing_bytes
-        `answer_bytes` is for answers with translations or audio (Base64 included), `listing_bytes` for all
-        other bodies with status 200.
+    answer_bytes, other_answer_bytes
+        `answer_bytes` is for answers with translations or audio (Base64 included), `other_answer_bytes` for
+        all other bodies with status 200.
     error_bytes
         The body of an error answer. The rest of a longer body is left unread.
     download_bytes
@@ -125,7 +129,7 @@ class Bounds:
     """
 
     answer_bytes: int = 384 * MIB
-    listing_bytes: int = 16 * MIB
+    other_answer_bytes: int = 16 * MIB
     error_bytes: int = 64 * KIB
     download_bytes: int = 512 * MIB
     dubbed_bytes: int = 4096 * MIB
@@ -141,7 +145,9 @@ class Bounds:
         """Return the largest audio of a text at a sample rate, in bytes."""
         return min(self.download_bytes, MIB + _calculate_pcm_bytes(_estimate_longest_s(text, 0.0), rate_hz))
 
-    def compute_max_change_bytes(self, request: ConvertRequest, audio_seconds: float) -> tuple[int, int]:
+    def compute_max_voice_change_bytes(
+        self, request: ConvertRequest, audio_seconds: float
+    ) -> tuple[int, int]:
         """Return the largest answer and the largest audio of a changed clip, in bytes."""
         longest_s = (
             max(min(request.audio_duration or 0.0, _MAX_REQUESTED_S), _MAX_CHANGED_RATIO * audio_seconds)
@@ -226,10 +232,10 @@ class PreparedCall(Generic[R]):
         if isinstance(self.body, Body):
             clip = self.body.upload
             limit_s = (
-                timeouts.compute_message_limit_s(clip.size_bytes)
+                timeouts.compute_upload_limit_s(clip.size_bytes)
                 + timeouts.per_clip_second_s * clip.audio_seconds
             )
-            return limit_s, *bounds.compute_max_change_bytes(request, clip.audio_seconds)
+            return limit_s, *bounds.compute_max_voice_change_bytes(request, clip.audio_seconds)
         if self.operation == "translate":
             characters = sum(map(len, request.texts))
             limit_s = timeouts.base_s + timeouts.per_translated_character_s * characters
@@ -238,7 +244,7 @@ class PreparedCall(Generic[R]):
         limit_s = timeouts.compute_attempt_limit_s(len(request.text))
         return limit_s, audio_bytes if self.operation == "stream" else answer_bytes, audio_bytes
 
-    def read_audio_url(self, raw: RawAnswer) -> str | None:
+    def find_audio_url(self, raw: RawAnswer) -> str | None:
         """Return the URL of the audio in an answer, or None if the answer contains no such URL."""
         if raw.has_audio or self.operation == "translate":
             return None
@@ -251,7 +257,7 @@ class PreparedCall(Generic[R]):
     def decode(self, raw: RawAnswer, *, audio: bytes | None = None) -> Any:
         """Decode an answer to a :class:`Spoken` or a :class:`Translated`. Any thread may call this.
 
-        `raw` is the result of ``Client.send_raw``, and `audio` the bytes behind its :meth:`read_audio_url`.
+        `raw` is the result of ``Client.send_raw``, and `audio` the bytes behind its :meth:`find_audio_url`.
 
         Raises
         ------
@@ -281,12 +287,12 @@ def prepare_generate(
 def prepare_stream(
     text: str, *, voice: str, model: str | None = None, **given: Any
 ) -> PreparedCall[StreamRequest]:
-    """Return a checked call for a stream (section 2.2), see :meth:`Client.stream`."""
+    """Return a checked call for a stream over HTTP (section 2.2), see :meth:`Client.stream`."""
     given = {"text": text, "voice_id": voice, "model": model, "stacklevel": 2, **given}
     return _prepare_call("stream", StreamRequest, **given)
 
 
-def prepare_change(
+def prepare_convert(
     audio: Any, *, voice: str, locale: str | None = None, **given: Any
 ) -> PreparedCall[ConvertRequest]:
     """Return a checked call of the voice changer. Blocks the thread while the clip is read."""
@@ -344,9 +350,9 @@ def _prepare_call(
     return PreparedCall(operation, request, encode(request), idempotency_key, take)
 
 
-def require_valid(checked: CheckResult[R], model: type[R]) -> R:
+def require_valid(checked: CheckResult[R], kind: type[R]) -> R:
     """Return the request that a check found valid, or raise InvalidRows with all problems."""
-    known = ", ".join(name for name in model.model_fields if name not in _RENAMED_FIELDS)
+    known = ", ".join(name for name in kind.model_fields if name not in _RENAMED_FIELDS)
     unknown = [FieldProblem(name, "is not a field of a request", "", known) for name in checked.unknown]
     if checked.problems or unknown or checked.value is None:
         raise InvalidRows([asdict(problem) for problem in (*checked.problems, *unknown)])

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from speechframe.client.answers import Spoken, Translated
 from speechframe.client.caller import Caller
-from speechframe.client.calls import prepare_change, prepare_generate, prepare_stream, prepare_translate
+from speechframe.client.calls import prepare_convert, prepare_generate, prepare_stream, prepare_translate
 from speechframe.client.dubbing import Dubbing
 from speechframe.client.session import StreamSession
 from speechframe.client.stream import Stream, start_stream
@@ -199,7 +199,7 @@ class Client(Caller):
             If the file cannot be read any more, or has changed since its check.
         """
         given = {"voice": voice, "locale": locale, "take": take, "idempotency_key": idempotency_key, **fields}
-        changed: Spoken = await self.call(await asyncio.to_thread(prepare_change, audio, **given))
+        changed: Spoken = await self.call(await asyncio.to_thread(prepare_convert, audio, **given))
         return changed
 
     async def translate(

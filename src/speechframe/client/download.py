@@ -56,14 +56,14 @@ _NUMERIC_HOST = re.compile(rf"{_NUMBER_PATTERN}(?:\.{_NUMBER_PATTERN}){{0,3}}")
 class _AudioAddress:
     """An address in an answer from the URL `base`, with the limits of its download.
 
-    `service` contains the service's own addresses, and `what` is the word for the file in messages.
+    `service` contains the service's own addresses, and `subject` is the word for the file in messages.
     """
 
     exchange: Exchange
     service: Collection[str]
     address: str
     base: URL
-    what: str = "audio"
+    subject: str = "audio"
     head_s: float = math.inf  # longest wait in seconds for the beginning of an answer
     waits_s: tuple[float, ...] = WAITS_S  # wait in seconds before each attempt
 
@@ -143,7 +143,7 @@ async def _request_with_retries(
     source: _AudioAddress,
     read_reply: Callable[[HttpReply], Awaitable[T]],
     timeout_s: float,
-    **how: Any,
+    **exchange_options: Any,
 ) -> T:
     """Return the result of `read_reply` for an answer with the whole file. Retry failures that may pass."""
     deadline_s = time.monotonic() + timeout_s
@@ -157,15 +157,15 @@ async def _request_with_retries(
                 headers=_REQUEST_HEADERS,
                 timeout_s=max(0.001, min(source.head_s, deadline_s - time.monotonic())),
                 max_error_bytes=_MAX_ERROR_BYTES,
-                **how,
+                **exchange_options,
             )
             target = reply.headers.get("Location")
             if reply.status not in _REDIRECT_STATUSES or not target:
                 return reply
-            url = _check_url(target, url, source)
-        raise BadAnswer(f"the {source.what} could not be fetched: more than {MAX_REDIRECTS} redirects")
+            url = _resolve_url(target, url, source)
+        raise BadAnswer(f"the {source.subject} could not be fetched: more than {MAX_REDIRECTS} redirects")
 
-    url = _check_url(source.address, source.base, source)
+    url = _resolve_url(source.address, source.base, source)
     for wait_s in source.waits_s:
         await asyncio.sleep(min(wait_s, max(0.0, deadline_s - time.monotonic())))
         if time.monotonic() >= deadline_s:
@@ -189,17 +189,17 @@ async def _request_with_retries(
         if not (known.retryable if known is not None else Status.is_from_gateway(reply.status)):
             break
     expired = " (the link may have expired)" if problem.endswith(("403", "404", "410")) else ""
-    raise BadAnswer(f"the {source.what} could not be fetched: {problem}{expired}")
+    raise BadAnswer(f"the {source.subject} could not be fetched: {problem}{expired}")
 
 
-def _check_url(address: str, base: URL, source: _AudioAddress) -> URL:
+def _resolve_url(address: str, base: URL, source: _AudioAddress) -> URL:
     """Return the absolute URL of an address, or raise BadAnswer if the URL is forbidden.
 
     The spelling stays unchanged, because the URL may contain a signature of its spelling.
     """
     stripped = address.strip()
     if len(stripped) > _MAX_URL_CHARACTERS or not stripped.isprintable() or " " in stripped:
-        raise BadAnswer(f"the {source.what}'s address is not a URL")
+        raise BadAnswer(f"the {source.subject}'s address is not a URL")
     try:
         # Letters outside ASCII must be encoded, so a signature cannot cover their spelling.
         url = URL(stripped, encoded=stripped.isascii())
@@ -208,7 +208,7 @@ def _check_url(address: str, base: URL, source: _AudioAddress) -> URL:
     except ValueError:
         problem = " is not a URL"
     if problem:
-        raise BadAnswer(f"the {source.what}'s address{problem}")
+        raise BadAnswer(f"the {source.subject}'s address{problem}")
     return url
 
 

@@ -77,7 +77,7 @@ class Dubbing:
     ----------
     caller
         The client.
-    call_s
+    request_timeout_s
         Time limit of each request and its answer in seconds. None (default) selects the client's own limit.
 
     Examples
@@ -88,8 +88,8 @@ class Dubbing:
     ...     await client.dubbing.fetch(detail.download_url, f"film.{detail.locale}.mp4")
     """
 
-    def __init__(self, caller: Caller, *, call_s: float | None = None) -> None:
-        self._caller, self._call_s = caller, call_s
+    def __init__(self, caller: Caller, *, request_timeout_s: float | None = None) -> None:
+        self._caller, self._request_timeout_s = caller, request_timeout_s
 
     async def list_destination_languages(self) -> list[DestinationLocale]:
         """Return the locales that the service dubs into, each with its types of dubbing."""
@@ -114,7 +114,7 @@ class Dubbing:
             ``script``, ``script_locale``, ``cast``, ``original_gain_db`` and ``max_credits``. Calls with the
             same `idempotency_key` create one job, if the service supports the header ``Idempotency-Key``.
         """
-        fields = {"target_locales": _list_locales(target_locales), **hide_secret(fields)}
+        fields = {"target_locales": _as_locale_list(target_locales), **hide_secret(fields)}
         return await self._check_and_create(JobCreateRequest, media, **fields)
 
     async def create_job_with_project(self, media: Media, *, project_id: str, **fields: Any) -> DubJob:
@@ -123,7 +123,7 @@ class Dubbing:
         return await self._check_and_create(JobCreateWithProjectRequest, media, **fields)
 
     async def job_status(self, job_id: str) -> DubJobStatus:
-        """Return the status of a job, for `is_terminal` and `is_ready` of `spec.dubbing`."""
+        """Return the status of a job. Pass its `status` to `is_terminal` or `is_ready` of `spec.dubbing`."""
         return await self._ask(partial(decode_model, DubJobStatus), "job_status", job_id)
 
     async def create_project(
@@ -139,7 +139,7 @@ class Dubbing:
         given = {
             "name": name,
             "dubbing_type": dubbing_type,
-            "target_locales": _list_locales(target_locales),
+            "target_locales": _as_locale_list(target_locales),
             "source_locale": source_locale,
             "description": description,
         }
@@ -155,7 +155,7 @@ class Dubbing:
     async def update_project(self, project_id: str, *, target_locales: Iterable[str]) -> Project:
         """Set the target locales of a project for its future jobs, and return the project."""
         body = encode_json(
-            _check_request(ProjectUpdateRequest, {"target_locales": _list_locales(target_locales)})
+            _check_request(ProjectUpdateRequest, {"target_locales": _as_locale_list(target_locales)})
         )
         return await self._ask(partial(decode_model, Project), "update_project", project_id, body=body)
 
@@ -187,7 +187,7 @@ class Dubbing:
         job_id: str,
         *,
         timeout_s: float | None = None,
-        told: Callable[[DubJobStatus], object] | None = None,
+        on_status: Callable[[DubJobStatus], object] | None = None,
     ) -> DubJobStatus:
         """Wait until a job is over or waits for a review, and return its status.
 
@@ -201,7 +201,7 @@ class Dubbing:
             The job.
         timeout_s
             Seconds after which TimedOut is raised, while the job goes on. None (default) sets no limit.
-        told
+        on_status
             A function that is called with each status, including the last.
         """
         bound_s, began_s = FIRST_WAIT_S, time.monotonic()
@@ -209,16 +209,16 @@ class Dubbing:
             status = await self._ask(
                 partial(decode_model, DubJobStatus), "job_status", job_id, patience=AWAY_PATIENCE
             )
-            if told is not None:
-                told(status)
+            if on_status is not None:
+                on_status(status)
             if is_ready(status.status):
                 return status
             wait_s = random.uniform(bound_s / 2, bound_s)  # noqa: S311 - spreads callers, keeps no secret
             if timeout_s is not None and time.monotonic() + wait_s > began_s + timeout_s:
-                words = (
+                message = (
                     f"job {job_id} is {status.status} after {timeout_s:g} s, and still runs at the service"
                 )
-                raise TimedOut(words, sent=True)
+                raise TimedOut(message, sent=True)
             await asyncio.sleep(wait_s)
             bound_s = min(bound_s * WAIT_GROWTH, LONGEST_WAIT_S)
 
@@ -248,7 +248,7 @@ class Dubbing:
                 url,
                 caller.url(caller.regions[0], "job_status", "job"),
                 path,
-                timeout_s=1e9 if self._call_s is None else self._call_s,
+                timeout_s=1e9 if self._request_timeout_s is None else self._request_timeout_s,
                 window_s=caller.timeouts.download_s,
                 slowest_bytes_s=caller.timeouts.download_bytes_a_second,
                 max_bytes=caller.bounds.dubbed_bytes if max_bytes is None else max_bytes,
@@ -297,38 +297,39 @@ class Dubbing:
             body=body,
             headers={"Content-Type": form.content_type} | ({IDEMPOTENCY_HEADER: key} if key else {}),
             secret=request.webhook_secret,
-            timeout_s=self._caller.timeouts.compute_message_limit_s(size_bytes),
+            timeout_s=self._caller.timeouts.compute_upload_limit_s(size_bytes),
             once=once,
         )
 
     async def _ask(
         self,
-        read: Callable[[bytes], T],
+        decode: Callable[[bytes], T],
         endpoint: str,
-        place: str = "",
+        resource_id: str = "",
         *,
         headers: Mapping[str, str] = MappingProxyType({"Content-Type": JSON_TYPE}),
         secret: str | None = None,
         timeout_s: float | None = None,
-        **how: Any,
+        **read_options: Any,
     ) -> T:
-        """Return the decoded answer of an endpoint, requested with the dubbing key from the first region.
+        """Send a request with the dubbing key to the first region, and return the decoded answer.
 
-        `place` is the job or project id in the path, `secret` a webhook secret to mask in errors. `how`
-        contains further arguments of :meth:`Caller.read`.
+        `decode` decodes the body of the answer. `resource_id` is the job or project id in the path, and
+        `secret` a webhook secret to mask in errors. `read_options` are further arguments of
+        :meth:`Caller.read`.
         """
         caller = self._caller
         if secret is not None:
             known = (*caller.key_header.values(), *caller.dub_key_header.values(), secret)
-            how["redactor"] = Redactor(*known)
+            read_options["redactor"] = Redactor(*known)
         return await caller.read(
             endpoint,
-            read,
+            decode,
             {**headers, **caller.dub_key_header},
             region=caller.regions[0],
-            place=place,
-            timeout_s=self._call_s or timeout_s,
-            **how,
+            resource_id=resource_id,
+            timeout_s=self._request_timeout_s or timeout_s,
+            **read_options,
         )
 
 
@@ -350,5 +351,5 @@ def _check_request(model: type[ModelT], given: Mapping[str, Any]) -> ModelT:
     return require_valid(check(model, given), model)
 
 
-def _list_locales(locales: Iterable[str]) -> list[str]:
+def _as_locale_list(locales: Iterable[str]) -> list[str]:
     return [locales] if isinstance(locales, str) else list(locales)

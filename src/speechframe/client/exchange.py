@@ -88,8 +88,8 @@ class Exchange:
         try:
             self._ssl = True if ca_file is None else ssl.create_default_context(cafile=ca_file)
         except (OSError, ssl.SSLError) as error:
-            words = f"ca_file {str(ca_file)!r} cannot be used: {error.strerror or error}"
-            raise SettingsError(words) from None
+            message = f"ca_file {str(ca_file)!r} cannot be used: {error.strerror or error}"
+            raise SettingsError(message) from None
         # The proxy of each origin is looked up once.
         self._proxy_of = functools.lru_cache(_MAX_CACHED_ORIGINS)(
             _find_proxy if trust_env else lambda *_: None
@@ -382,14 +382,14 @@ class HttpReply:
         except TimeoutError:
             raise
         except (aiohttp.ClientError, OSError):
-            error_type, words = CutOffError, "the answer is truncated: the connection ended within its body"
+            error_type, message = CutOffError, "the answer is truncated: the connection ended within its body"
         except (TooLargeError, BadEncodingError) as error:
-            words = str(error)
+            message = str(error)
         else:
             return
         # Even an unusable body may contain the balance. The trace id is masked and shortened later.
         balance = find_balance(b"".join(chunks))
-        raise error_type(words, trace_id=self.headers.get(TRACE_HEADER), remaining_characters=balance)
+        raise error_type(message, trace_id=self.headers.get(TRACE_HEADER), remaining_characters=balance)
 
     async def read_error(self, max_bytes: int) -> None:
         """Read at most `max_bytes` of the body of an error answer. A failure leaves it short or empty."""
@@ -497,26 +497,26 @@ def _make_connection_error(
     error: Exception, url: URL, proxy: URL | None, limit_s: float | None, *, wrote: bool
 ) -> ConnectionFailed:
     """Return our error for an error of aiohttp, whose text may show a whole URL with its signature."""
-    place, proxy_place = (f"{at.host}:{at.port}" for at in (url, proxy or url))
+    address, proxy_address = (f"{at.host}:{at.port}" for at in (url, proxy or url))
     match error:
         case TimeoutError():
-            words = "no answer from" if wrote else "no connection to"
-            return TimedOut(f"{words} {place} within {limit_s:g} s", sent=wrote)
+            what_failed = "no answer from" if wrote else "no connection to"
+            return TimedOut(f"{what_failed} {address} within {limit_s:g} s", sent=wrote)
         case aiohttp.ClientHttpProxyError():
-            text = f"the proxy {proxy_place} refused a connection to {place}: status {error.status}"
+            text = f"the proxy {proxy_address} refused a connection to {address}: status {error.status}"
             return ConnectionFailed(text, sent=wrote)
         case HttpProcessingError() | aiohttp.WSServerHandshakeError():
-            text = f"{place} sent something other than an HTTP answer"
+            text = f"{address} sent something other than an HTTP answer"
         case aiohttp.ClientProxyConnectionError():
-            text = f"the proxy {proxy_place} cannot be reached"
+            text = f"the proxy {proxy_address} cannot be reached"
         case aiohttp.ClientSSLError() | ssl.SSLError():
-            text = f"no trusted TLS connection to {place}"
+            text = f"no trusted TLS connection to {address}"
         case aiohttp.ClientConnectorError():
-            text = f"{place} cannot be reached"
+            text = f"{address} cannot be reached"
         case _ if wrote:
-            text = f"{place} closed the connection before it answered"
+            text = f"{address} closed the connection before it answered"
         case _:
-            text = f"the connection to {place} was lost before the request was sent"
+            text = f"the connection to {address} was lost before the request was sent"
     inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
     reason = getattr(inner, "verify_message", None) or getattr(inner, "strerror", None)
     return ConnectionFailed(f"{text}: {reason or type(inner).__name__}", sent=wrote)

@@ -14,7 +14,7 @@ from speechframe.wire.errors import decode_error, read_retry_after_s
 
 E = TypeVar("E", bound=SpeechframeError)
 
-# Shortest key that is masked in texts and names, in characters. A shorter key may also be a usual word.
+# Shortest secret that `Redactor.for_content` masks, in characters. A shorter secret may also be a usual word.
 _MIN_CONTENT_KEY_CHARACTERS = 8
 
 
@@ -22,13 +22,13 @@ class Redactor:
     """Mask secrets in texts from outside, such as an error body that echoes the request.
 
     A secret is found in upper and lower case, and with any of its characters escaped as in JSON, URLs or
-    HTML. Mask a text before you shorten it, because half a secret is not found. `content` is a redactor for
-    spoken words and for names. It does not mask secrets below 8 characters, which may be usual words.
+    HTML. Mask a text before you shorten it, because half a secret is not found. `for_content` is a redactor
+    for spoken words and for names. It does not mask secrets below 8 characters, which may be usual words.
     """
 
     def __init__(self, *secrets: str) -> None:
         long = [secret for secret in secrets if len(secret) >= _MIN_CONTENT_KEY_CHARACTERS]
-        self.content = self if len(long) == len(secrets) else Redactor(*long)
+        self.for_content = self if len(long) == len(secrets) else Redactor(*long)
         self._folded = [Hidden(secret.casefold()) for secret in secrets]
         # Try the longest first, because a short secret may be a part of a long one.
         patterns = map(_make_pattern, sorted(secrets, key=len, reverse=True))

@@ -98,7 +98,7 @@ class StreamSession:
         self._caller, self._slots, self._fields = caller, slots, dict(fields)
         self._sockets: dict[tuple[tuple[str, str], ...], _Socket] = {}
         self._closed = False
-        _check_fields(fields)
+        _make_messages(fields)
         caller.opened.add(self)
 
     async def __aenter__(self) -> Self:
@@ -199,7 +199,7 @@ class StreamSession:
         if self._closed:
             raise RuntimeError("the session is closed; open another session")
         fields = self._fields | {name: value for name, value in turn_fields.items() if value is not None}
-        query, frame, config = _check_fields(fields)
+        query, frame, config = _make_messages(fields)
         given = ((name, fields.get(name)) for name in _FIELDS_OF_MESSAGES[SocketQuery])
         query_key = tuple((name, str(value)) for name, value in given if value is not None)
         if (socket := self._sockets.get(query_key)) is None:
@@ -273,7 +273,7 @@ class StreamContext:
         if not self._ended:
             self._ended, self._left_s = (
                 True,
-                self._socket.caller.timeouts.compute_speech_limit_s(self.state.text),
+                self._socket.caller.timeouts.compute_stream_wait_limit_s(self.state.text),
             )
             self._socket.deliver(self._socket.contexts.end(self._number))
 
@@ -307,11 +307,11 @@ class StreamContext:
             if self._ended and socket.contexts.is_begun(self._number):
                 silent_s, self._left_s = silent_s + now_s - began_s, self._left_s - (now_s - began_s)
                 if self._left_s <= 0:
-                    words = "the turn took longer than any speech of its text"
-                    socket.drop(self._number, words, by_service=True)
+                    message = "the turn took longer than any speech of its text"
+                    socket.drop(self._number, message, by_service=True)
                 elif silent_s >= (limit_s := self.silence_s) and not self._events:
-                    words = f"nothing came for {limit_s:g} s after the turn was ended"
-                    socket.drop(self._number, words, by_service=True)
+                    message = f"nothing came for {limit_s:g} s after the turn was ended"
+                    socket.drop(self._number, message, by_service=True)
             began_s = now_s
         return self._events.popleft()
 
@@ -353,7 +353,7 @@ class StreamContext:
             if self._event_counts[type(event)] > MAX_WARNINGS:
                 return
             if isinstance(event, WarningReceived):
-                state.warnings.append(f"{event.code}: {event.words}" if event.code else event.words)
+                state.warnings.append(f"{event.code}: {event.message}" if event.code else event.message)
         self._events.append(event)
         self.changed.set()
 
@@ -469,7 +469,7 @@ class _Socket:
             self._abort_connection()
         for frame in self.contexts.take_frames(now_s=time.monotonic()):
             text = encode_frame(frame)
-            limit_s = self.caller.timeouts.compute_message_limit_s(len(text))
+            limit_s = self.caller.timeouts.compute_upload_limit_s(len(text))
             try:
                 async with asyncio.timeout(limit_s):
                     await connection.send_str(text)
@@ -511,20 +511,20 @@ class _Socket:
         self.connection = None
         denied: SpeechframeError | None = None
         if code == CloseCode.POLICY_VIOLATION:
-            words = shorten_to_line(reason, MAX_MESSAGE_CHARACTERS, self.caller.redactor.clean)
-            denied = PermissionDenied(words or CloseCode.POLICY_VIOLATION.cause, status=Status.FORBIDDEN)
+            message = shorten_to_line(reason, MAX_MESSAGE_CHARACTERS, self.caller.redactor.clean)
+            denied = PermissionDenied(message or CloseCode.POLICY_VIOLATION.cause, status=Status.FORBIDDEN)
         self.deliver(self.contexts.record_disconnection(code), denied)
 
 
 def _make_error(event: TurnFailed, state: StreamState) -> SpeechframeError:
     """Return the error of a failed turn."""
-    words, trace_id = event.words or NO_REASON_MESSAGE, event.trace_id or state.trace_id
+    message, trace_id = event.message or NO_REASON_MESSAGE, event.trace_id or state.trace_id
     if event.code is not None:
         status = _STATUS_OF_CODE.get(event.code, Status.INTERNAL_SERVER_ERROR)
-        return make_service_error(words, status=status, code=event.code or None, trace_id=trace_id)
+        return make_service_error(message, status=status, code=event.code or None, trace_id=trace_id)
     if state.received or event.is_bad:
-        return StreamBroken(words, received_bytes=len(state.received), trace_id=trace_id)
-    return ConnectionFailed(words, sent=True)
+        return StreamBroken(message, received_bytes=len(state.received), trace_id=trace_id)
+    return ConnectionFailed(message, sent=True)
 
 
 async def _stop_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
@@ -533,7 +533,7 @@ async def _stop_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _check_fields(fields: Mapping[str, Any]) -> list[Any]:
+def _make_messages(fields: Mapping[str, Any]) -> list[Any]:
     """Return the checked messages with the fields of a turn. InvalidRows if a field is unknown or wrong."""
     known = [name for names in _FIELDS_OF_MESSAGES.values() for name in names]
     problems = [

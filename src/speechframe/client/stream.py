@@ -1,4 +1,7 @@
-"""Streams of audio that can be played while they arrive. Turns over a WebSocket use the same classes."""
+"""Streams of audio that can be played while they arrive.
+
+A stream comes from a call over HTTP, or from a turn of a WebSocket. A turn is one text with its speech.
+"""
 
 import asyncio
 import time
@@ -63,8 +66,8 @@ class StreamState:
     async def mark_complete(self) -> None:
         """Mark the audio as complete, or raise BadAnswer if the received bytes are not audio."""
         if self.received and await asyncio.to_thread(self.read_info) is None:
-            words = f"the audio cannot be read: it is not {self.format.value}"
-            raise BadAnswer(words, trace_id=self.trace_id)
+            message = f"the audio cannot be read: it is not {self.format.value}"
+            raise BadAnswer(message, trace_id=self.trace_id)
         self.is_complete = True
 
     def read_info(self) -> AudioInfo | None:
@@ -84,17 +87,19 @@ class StreamState:
         shape = {"sample_rate_hz": self.sample_rate_hz, "channels": self.channels}
         return {"data": data[:whole], "format": self.format, **shape}
 
-    def make_error(self, words: str) -> StreamBroken:
-        """Return the error of a stream that ended too early."""
-        return StreamBroken(words, received_bytes=len(self.received), trace_id=self.trace_id)
+    def make_error(self, message: str) -> StreamBroken:
+        """Return the error of a stream that broke, with the number of bytes received so far."""
+        return StreamBroken(message, received_bytes=len(self.received), trace_id=self.trace_id)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSummary:
     """Facts about a stream, which may still be running.
 
-    `audio_seconds` is 0 while too little has arrived to measure. `billed_characters` is the expected cost, by
-    the rule of `spec.billing`. A stream that is broken off costs only the sentences that were spoken.
+    `audio_seconds` is 0 while too little has arrived to measure. `billed_characters` is the price of the
+    whole text in characters, by the rule of `spec.billing`. A stream that breaks off costs only the sentences
+    that were spoken.
+
     `first_byte_ms` and `latency_ms` are the times from handing over the first text to the arrival of the
     first and the last audio, in the attempt that worked. `first_byte_ms` is None before the first audio.
     `format`, `sample_rate_hz` and `channels` come from the headers of the audio. Raw audio has no header, so
@@ -187,12 +192,13 @@ class StreamView:
 
 
 class Stream(StreamView):
-    """Audio as it arrives. ``async for chunk in stream`` yields pieces of a few kilobytes of one file.
+    """Audio as it arrives. ``async for chunk in stream`` yields pieces of a few kilobytes.
 
-    Leaving the loop, a cancellation within it, and :meth:`close` close the connection. The service then stops
-    and frees the slot. All received audio stays in memory (a minute of WAV at 24000 Hz takes 3 MB). Audio
-    that is too long for speech of its text breaks the stream. A broken stream raises :class:`StreamBroken`,
-    or the service's own error. The audio received until then stays in :attr:`audio`.
+    All pieces together are one audio file. Leaving the loop, a cancellation within it, and :meth:`close`
+    close the connection. The service then stops speaking, and the call no longer counts towards the limit of
+    calls in flight. All received audio stays in memory (a minute of WAV at 24000 Hz takes 3 MB). Audio that
+    is too long for speech of its text breaks the stream. A broken stream raises :class:`StreamBroken`, or the
+    service's own error. The audio received until then stays in :attr:`audio`.
 
     Created by :meth:`Client.stream`, :meth:`StreamSession.speak` and ``speechframe.aio.stream``.
 
@@ -273,7 +279,7 @@ class Stream(StreamView):
             await self.close()
         return self.audio
 
-    def reading(self) -> Future[bytes]:
+    def start_reading(self) -> Future[bytes]:
         """Start :meth:`read` in the stream's own loop, and return the future of all the audio.
 
         Any thread may call this. Cancelling the future closes the stream.
@@ -332,7 +338,7 @@ class Stream(StreamView):
 def make_state(request: StreamRequest | SocketQuery, region: str, text: str = "") -> StreamState:
     """Return the state of a stream before any audio has arrived."""
     known = REGIONS.get(region)
-    # A request without a model gets the default model of its region (section 2.2).
+    # A request without a model gets the default model of its region (section 2.2 of the service document).
     model = request.model or (known.default_stream_model if known is not None else Model.FALCON_2)
     rate_hz = int(request.sample_rate or get_default_sample_rate_hz(model))
     channel_type, rate_hz = get_forced_shape(request.format, request.channel_type, rate_hz)
@@ -340,7 +346,7 @@ def make_state(request: StreamRequest | SocketQuery, region: str, text: str = ""
 
 
 async def start_stream(caller: Caller, call: PreparedCall[StreamRequest]) -> Stream:
-    """Return a stream over HTTP (section 2.2) after its first audio. Only errors before that are retried."""
+    """Return a stream over HTTP after its first audio. Only errors before that are retried."""
     stream, attempts = await caller.send_with_retries(lambda region: _start_attempt(caller, call, region))
     stream.state.attempts = attempts
     caller.opened.add(stream)
@@ -351,7 +357,10 @@ async def _start_attempt(caller: Caller, call: PreparedCall[StreamRequest], regi
     """Return a stream from one attempt in one region, after its first audio has arrived."""
     text, timeouts = call.request.text, caller.timeouts
     state = make_state(call.request, region, text)
-    silence_s, left_s = timeouts.compute_attempt_limit_s(len(text)), timeouts.compute_speech_limit_s(text)
+    silence_s, left_s = (
+        timeouts.compute_attempt_limit_s(len(text)),
+        timeouts.compute_stream_wait_limit_s(text),
+    )
     answer = await caller.ask(
         "POST",
         call.operation,
@@ -364,14 +373,14 @@ async def _start_attempt(caller: Caller, call: PreparedCall[StreamRequest], regi
     state.trace_id = answer.trace_id
     state.warnings += collect_warnings(answer.headers, clean=caller.redactor.clean)
 
-    words = describe_wrong_content(answer.headers)
+    fault = describe_wrong_content(answer.headers)
     if answer.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
-        words = "the audio has a Content-Encoding, but none was requested"
+        fault = "the audio has a Content-Encoding, but none was requested"
 
     async def pull() -> bytes | None:
         nonlocal silence_s, left_s
-        if words is not None:
-            raise state.make_error(words)
+        if fault is not None:
+            raise state.make_error(fault)
         began_s = time.perf_counter()
         try:
             async with asyncio.timeout(min(silence_s, left_s)):
@@ -383,8 +392,8 @@ async def _start_attempt(caller: Caller, call: PreparedCall[StreamRequest], regi
             raise state.make_error(f"the stream was {limit}") from None
         except CutOffError as error:
             raise state.make_error(str(error)) from None
-        # Count only the waits for the service, not the time between two calls. A later piece is at most a
-        # sentence away, so the limit for one wait no longer depends on the text.
+        # Count only the waits for the service, not the time between two calls of `pull`. A later piece is at
+        # most a sentence away, so the limit for one wait no longer depends on the text.
         silence_s, left_s = timeouts.compute_attempt_limit_s(0), left_s - (time.perf_counter() - began_s)
         if piece:
             state.add(piece, caller.bounds)

@@ -112,10 +112,10 @@ class SyncStream(StreamView, _SyncTwin):
     save = make_blocking(Stream.save)
     close = make_blocking(Stream.close)
 
-    def reading(self) -> Future[bytes]:
-        """Begin to read in the background. See :meth:`Stream.reading`."""
-        reading: Future[bytes] = self._inner.reading()
-        return reading
+    def start_reading(self) -> Future[bytes]:
+        """Start to read in the background. See :meth:`Stream.start_reading`."""
+        audio: Future[bytes] = self._inner.start_reading()
+        return audio
 
 
 class SyncStreamContext(_SyncTwin):
@@ -206,7 +206,7 @@ class SyncClient(_SyncTwin):
 
     @property
     def dubbing(self) -> SyncDubbing:
-        """The dubbing calls (section 4.5)."""
+        """The dubbing calls (section 4.5 of the service document)."""
         return SyncDubbing(self._inner.dubbing)
 
     close = make_blocking(Client.close)

@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 import numpy as np
 import soundfile
 
-from speechframe.audio.lengths import HEAD_BYTES, measure_length, recognise_media_type
+from speechframe.audio.lengths import HEAD_BYTES, inspect_clip, recognise_media_type
 from speechframe.errors import AudioError
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.dubbing import MEDIA_TYPES
@@ -161,14 +161,14 @@ def _inspect_file(path: Path, inspect_content: Callable[[IO[bytes], bytes], tupl
 def _measure_clip(file: IO[bytes], _: bytes) -> tuple[float, str]:
     """Return the length of an audio file in seconds, and its media type."""
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        found = measure_length(cast("bytes", mapped))  # a map is sliced and searched like bytes
+        found = inspect_clip(cast("bytes", mapped))  # a map is sliced and searched like bytes
     return found.audio_seconds, found.media_type
 
 
 def make_upload(data: bytes) -> Upload:
     """Return the clip that the bytes of an audio file contain, or raise AudioError."""
     _refuse_size(len(data))
-    found, sha256 = measure_length(data), hashlib.sha256(data).hexdigest()
+    found, sha256 = inspect_clip(data), hashlib.sha256(data).hexdigest()
     return Upload(sha256, len(data), found.audio_seconds, found.media_type, data=data)
 
 

@@ -22,7 +22,7 @@ MAX_AGE_S = 300.0
 """Largest age of a webhook in seconds. Its time may also be this far in the future, as clocks differ."""
 # Largest body of a webhook that is read, in bytes.
 _MAX_BODY_BYTES = 1 << 20
-# Webhooks about other events are answered with 204 and ignored.
+# Webhooks about other events are ignored. Their answer is 204.
 _EVENT_NAME = "DUB_JOB"
 
 
@@ -75,13 +75,14 @@ def receive_webhooks(
             return web.Response(status=401, text=problem)
         try:
             event = decode_object(body)
+            if event.get("eventName") != _EVENT_NAME:
+                return web.Response(status=204)
             status = validate_value(DubJobStatus, event.get("data"))
         except BadAnswer as error:
             return web.Response(status=400, text=str(error))
-        if event.get("eventName") == _EVENT_NAME:
-            found = on_status(status)
-            if inspect.isawaitable(found):
-                await found
+        result = on_status(status)
+        if inspect.isawaitable(result):
+            await result
         return web.Response(status=204)
 
     app = web.Application(client_max_size=_MAX_BODY_BYTES)
@@ -99,4 +100,8 @@ def _find_problem(body: bytes, timestamp: str, signature: str, secret: SecretStr
     if not hmac.compare_digest(signed.encode(), given.lower()):
         return "the signature is wrong"
     age_s = time.time() - int(timestamp) / 1000 if timestamp.isdecimal() else math.inf
-    return "" if abs(age_s) <= max_age_s else "the webhook is too old"
+    return (
+        ""
+        if abs(age_s) <= max_age_s
+        else f"the time of the webhook is missing, or more than {max_age_s:g} s from now"
+    )

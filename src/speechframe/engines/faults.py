@@ -30,12 +30,12 @@ _OTHER_FILE_KINDS = (
 
 
 @lru_cache(maxsize=_MAX_REMEMBERED_WARNINGS)
-def warn_once(words: str) -> None:
+def warn_once(message: str) -> None:
     """Log a warning, unless this process has logged the same words lately."""
-    _log.warning("%s", "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in words))
+    _log.warning("%s", "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in message))
 
 
-def shorten_paths(words: str) -> str:
+def shorten_paths(text: str) -> str:
     """Return a message in which each absolute path of this machine is replaced by its last name.
 
     Examples
@@ -43,7 +43,7 @@ def shorten_paths(words: str) -> str:
     >>> shorten_paths("the file /tmp/voices/anna.onnx: see https://example.com/tmp/x and/or a/b")
     'the file anna.onnx: see https://example.com/tmp/x and/or a/b'
     """
-    return _ABSOLUTE_PATH.sub(_get_last_name, words)
+    return _ABSOLUTE_PATH.sub(_get_last_name, text)
 
 
 def _get_last_name(match: re.Match[str]) -> str:
@@ -68,7 +68,7 @@ def read_file_facts(path: Path) -> os.stat_result:
             raise EngineFault(f"{path} is a link to a file that is missing") from None
         raise EngineFault(f"{path} cannot be read: {error.strerror}") from None
     if not path.is_file():
-        kind = next((words for is_kind, words in _OTHER_FILE_KINDS if is_kind(path)), "is not a file")
+        kind = next((fault for is_kind, fault in _OTHER_FILE_KINDS if is_kind(path)), "is not a file")
         raise EngineFault(f"{path} {kind}, not a file")
     if not os.access(path, os.R_OK):
         raise EngineFault(f"{path} cannot be read: permission denied")

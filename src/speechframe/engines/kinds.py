@@ -46,8 +46,8 @@ class EngineKind:
         Name of the kind, such as ``speaker``.
     group
         The group of the entry points of its engines.
-    words
-        The words for such an engine in a message, such as "speech engine".
+    label
+        Name of such an engine in messages, such as "speech engine".
     parts
         The attributes that every engine of this kind must have. Their values are not read for the check,
         because reading the version loads the library.
@@ -58,7 +58,7 @@ class EngineKind:
 
     name: str
     group: str
-    words: str
+    label: str
     parts: tuple[str, ...]
     probe: str | None = None
 
@@ -96,8 +96,8 @@ def load_engines(kind: EngineKind) -> Mapping[str, Any]:
     """
     engines: dict[str, Any] = {}
     for name, named in group_entry_points(kind).items():
-        for words in describe_shadowed(kind, named):
-            warn_once(words)
+        for message in describe_shadowed(kind, named):
+            warn_once(message)
         try:
             engines[name] = make_engine(kind, named[0])
         except EngineFault as error:
@@ -133,7 +133,7 @@ def describe_shadowed(kind: EngineKind, points_of_name: Sequence[EntryPoint]) ->
     """
     first, *others = points_of_name
     return [
-        f"the {kind.words} {point.name!r} ({point.value}) is left out: {first.value} has the name"
+        f"the {kind.label} {point.name!r} ({point.value}) is left out: {first.value} has the name"
         for point in others
     ]
 
@@ -167,7 +167,7 @@ def make_engine(kind: EngineKind, point: EntryPoint) -> Any:
     EngineFault
         If the engine cannot be imported or made, or is not an engine of this kind.
     """
-    engine_words = f"the {kind.words} {point.name!r} ({point.value})"
+    described = f"the {kind.label} {point.name!r} ({point.value})"
     try:
         engine: Any = point.load()()
         if all(inspect.getattr_static(engine, part, None) is not None for part in kind.parts):
@@ -176,8 +176,8 @@ def make_engine(kind: EngineKind, point: EntryPoint) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a plug-in may fail in any way, even with sys.exit, and the others go on
-        raise EngineFault(f"{engine_words} cannot be used: {type(error).__name__}: {error}") from error
-    raise EngineFault(f"{engine_words} is not a {kind.name.title()}: see speechframe.engines.base")
+        raise EngineFault(f"{described} cannot be used: {type(error).__name__}: {error}") from error
+    raise EngineFault(f"{described} is not a {kind.name.title()}: see speechframe.engines.base")
 
 
 def _check_engine(kind: EngineKind, engine: Any) -> None:

@@ -158,7 +158,7 @@ def _list_entries(
     If the engine raises an error, the list is empty, and the sentences contain the error.
     """
     try:
-        left_out = [str(words) for words in getattr(engine, "left_out", tuple)()]
+        left_out = [str(message) for message in getattr(engine, "left_out", tuple)()]
         return list(listing()), left_out
     except KeyboardInterrupt:
         raise
@@ -258,15 +258,16 @@ def build_catalogue(model: Model, engines: frozenset[str] | None = None) -> Mapp
     ('Nora', 'espeak')
     """
     found, left_out = _sort_voices(model, engines)
-    for words in left_out:
-        warn_once(words)
+    for message in left_out:
+        warn_once(message)
     return found
 
 
 def describe_duplicates(model: Model) -> tuple[str, ...]:
     """Return a sentence for each voice of working engines that is left out because of its name."""
     working_here = frozenset(load_working(kinds.SPEAKERS))
-    return tuple(words for words in _sort_voices(model, working_here)[1] if words.endswith(_SAME_NAME_ENDING))
+    left_out = _sort_voices(model, working_here)[1]
+    return tuple(message for message in left_out if message.endswith(_SAME_NAME_ENDING))
 
 
 @lru_cache(maxsize=16)
@@ -379,7 +380,7 @@ def _report_engine(kind: kinds.EngineKind, named: Sequence[EntryPoint]) -> Engin
         engine = kinds.make_engine(kind, point)
     except EngineFault as error:
         return replace(report, problem=str(error), command=f"pip install --upgrade {package}")
-    report = _count_offers(kind, engine, report)
+    report = _add_counts(kind, engine, report)
     try:
         version = _read_version(engine)
     except EngineError as error:
@@ -388,10 +389,10 @@ def _report_engine(kind: kinds.EngineKind, named: Sequence[EntryPoint]) -> Engin
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - as in kinds.made
-        words = (
-            f"the {kind.words} {point.name!r} ({point.value}) cannot be used: {type(error).__name__}: {error}"
+        message = (
+            f"the {kind.label} {point.name!r} ({point.value}) cannot be used: {type(error).__name__}: {error}"
         )
-        return replace(report, problem=words, command=f"pip install --upgrade {package}")
+        return replace(report, problem=message, command=f"pip install --upgrade {package}")
     return replace(report, version=version)
 
 
@@ -403,7 +404,7 @@ def _read_version(engine: Any) -> str:
     return version
 
 
-def _count_offers(kind: kinds.EngineKind, engine: Any, report: EngineReport) -> EngineReport:
+def _add_counts(kind: kinds.EngineKind, engine: Any, report: EngineReport) -> EngineReport:
     """Return a report with the numbers of voices, locales and pairs of an engine."""
     if kind is kinds.SPEAKERS:
         voices, left_out = list_voices(report.name, engine)

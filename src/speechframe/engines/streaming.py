@@ -220,7 +220,7 @@ def _check_speech(speech: Any) -> Speech:
         raise EngineFault("the engine returned samples that are not finite")
     if not isinstance(facts.sample_rate_hz, int) or facts.sample_rate_hz <= 0:
         raise EngineFault(f"the engine returned the sample rate {facts.sample_rate_hz!r}, not a positive int")
-    if not all(isinstance(words, str) for words in facts.warnings):
+    if not all(isinstance(warning, str) for warning in facts.warnings):
         raise EngineFault("the engine returned a warning that is not text")
     if not all(isinstance(word, Word) for word in facts.words):
         raise EngineFault("the engine returned an entry of words that is not a Word")

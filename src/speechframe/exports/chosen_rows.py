@@ -77,7 +77,7 @@ def _choose_rows_of(
     run: StoredRun, splits: Mapping[tuple[str, str], str] | None, grades: "Grades | None"
 ) -> ChosenRows:
     chosen, verdicts = ChosenRows(run), read_verdicts(run)
-    for place, row in enumerate(read_rows(run, _FACTS)):
+    for position, row in enumerate(read_rows(run, _FACTS)):
         row_id = row[ROW_ID_COLUMN]
         split = WHOLE if splits is None else splits.get((run.run_id, row_id))
         reason = _explain_exclusion(row, verdicts.get(row_id))
@@ -89,7 +89,7 @@ def _choose_rows_of(
         if reason:
             chosen.left_out.append((row_id, reason))
             continue
-        chosen.places.append(place)
+        chosen.places.append(position)
         chosen.splits.append(str(split))
         chosen.hashes.append(row["sha256"])
     return chosen

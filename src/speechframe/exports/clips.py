@@ -145,7 +145,7 @@ def _read_sources(rows: ChosenRows, shape: AudioShape, folder: str) -> Iterator[
     stored = {*run.record_schema.names, ROW_ID_COLUMN}
     known = {name: run.name_of(name) for name in (*_FACTS, AUDIO_COLUMN, ROW_ID_COLUMN) if name in stored}
     others = list_published_columns(run)
-    place = 0
+    position = 0
     for batch in Selection(run, rows.places).batches(list(dict.fromkeys([*others, *known.values()]))):
         bare = batch.select(others)
         columns = {ours: batch.column(name).to_pylist() for ours, name in known.items()}
@@ -154,9 +154,9 @@ def _read_sources(rows: ChosenRows, shape: AudioShape, folder: str) -> Iterator[
         )
         for index in range(batch.num_rows):
             facts = {name: values[index] for name, values in columns.items()}
-            path = f"{folder}/{rows.paths[place]}{shape.suffix}"
-            yield _Source(run.run_id, rows.splits[place], path, facts, bare, index)
-            place += 1
+            path = f"{folder}/{rows.paths[position]}{shape.suffix}"
+            yield _Source(run.run_id, rows.splits[position], path, facts, bare, index)
+            position += 1
 
 
 def _convert(source: _Source, shape: AudioShape) -> ExportedClip:

@@ -186,6 +186,6 @@ def grade_rows(frame: "pd.DataFrame") -> None:
         with np.errstate(invalid="ignore"):
             found = (sign * values > sign * limit.check).astype(int) + (sign * values > sign * limit.bad)
         worst = np.maximum(worst, found)
-        for place in np.flatnonzero(found):
-            reasons[place].append(limit.words.format(values[place]))
+        for position in np.flatnonzero(found):
+            reasons[position].append(limit.words.format(values[position]))
     frame["grade"], frame["reasons"] = np.array((GOOD, CHECK, BAD), object)[worst], reasons

@@ -210,22 +210,22 @@ def _measure_clips(
     import pandas as pd
 
     places, hashes = pd.factorize(frame["sha256"])  # -1 for rows without a clip
-    place_of = {sha256: place for place, sha256 in enumerate(hashes)}
+    position_of = {sha256: position for position, sha256 in enumerate(hashes)}
     is_wanted = ~frame.duplicated("sha256") & (places >= 0)
     numbers = np.full((len(hashes) + 1, len(NUMBERS)), np.nan)
     spectra_db = np.full((len(hashes) + 1, len(BANDS_HZ)), np.nan, np.float16)
     problems = np.full(len(hashes) + 1, "its audio changed while the run was measured: measure again", object)
-    bar = open_bar(len(place_of), "quality", "clip", is_shown=is_shown)
+    bar = open_bar(len(position_of), "quality", "clip", is_shown=is_shown)
     try:
         for sha256, measures in map_on_all_cores(_measure, _read_clips(runs, frame, is_wanted)):
             if is_cancelled():
                 raise ExportError("the measurement of quality was stopped")
-            if (place := place_of.get(sha256)) is None:
+            if (position := position_of.get(sha256)) is None:
                 continue
-            problems[place] = f"its audio cannot be decoded: {measures}"
+            problems[position] = f"its audio cannot be decoded: {measures}"
             if isinstance(measures, ClipMeasures):
-                numbers[place] = [getattr(measures, name) for name in NUMBERS]
-                spectra_db[place], problems[place] = measures.spectrum_db, ""
+                numbers[position] = [getattr(measures, name) for name in NUMBERS]
+                spectra_db[position], problems[position] = measures.spectrum_db, ""
             bar.update()
     finally:
         bar.close()

@@ -74,21 +74,21 @@ def split(
     rows = [row for run in opened for row in _read_rows(run, groups, strata)]
     group_of = connect_rows([(row["text"], *row["groups"]) for row in rows])
     members: dict[int, list[int]] = defaultdict(list)
-    for place, group in enumerate(group_of):
-        members[group].append(place)
+    for position, group in enumerate(group_of):
+        members[group].append(position)
     earlier = {} if previous is None else as_splits(previous, opened)
     fixed, left_out = _keep_previous(rows, members, earlier, shares)
     by_group = fixed | draw_splits(rows, members, shares, fixed, seed)
     if strata:
         _check_strata(rows, members, strata)
     chosen: list[tuple[str, str, str]] = []
-    for group, places in members.items():
-        for place in places:
-            key = rows[place]["key"]
+    for group, positions in members.items():
+        for position in positions:
+            key = rows[position]["key"]
             name = earlier.get(key) or by_group.get(group)
             if name is not None and key not in left_out:
                 chosen.append((*key, name))
-    order = {row["key"]: place for place, row in enumerate(rows)}
+    order = {row["key"]: position for position, row in enumerate(rows)}
     chosen.sort(key=lambda row: order[row[:2]])
     frame = pd.DataFrame(chosen, columns=["run_id", "row_id", "split"])
     result: pd.Series = index_rows(runs, frame)["split"]
@@ -118,17 +118,17 @@ def _read_rows(run: StoredRun, groups: Sequence[str], strata: Sequence[str]) -> 
     table = Selection(run, chosen.places).to_arrow(names)
     columns = {name: table.column(name).to_pylist() for name in names}
     found = []
-    for place, row_id in enumerate(columns[names[0]]):
-        text = next((columns[name][place] for name in texts if columns[name][place]), "")
+    for position, row_id in enumerate(columns[names[0]]):
+        text = next((columns[name][position] for name in texts if columns[name][position]), "")
         found.append(
             {
                 "key": (run.run_id, row_id),
                 "text": ("text", " ".join(strip_pauses(text).casefold().split())) if text else None,
                 "groups": [
-                    (name, columns[name][place]) if columns[name][place] is not None else None
+                    (name, columns[name][position]) if columns[name][position] is not None else None
                     for name in groups
                 ],
-                "stratum": tuple(columns[name][place] for name in strata),
+                "stratum": tuple(columns[name][position] for name in strata),
             }
         )
     return found
@@ -139,19 +139,19 @@ def connect_rows(links: Iterable[Sequence[Any]]) -> list[int]:
     parent: list[int] = []
     first_with: dict[Any, int] = {}
 
-    def find_root(place: int) -> int:
-        while parent[place] != place:
-            parent[place] = place = parent[parent[place]]
-        return place
+    def find_root(position: int) -> int:
+        while parent[position] != position:
+            parent[position] = position = parent[parent[position]]
+        return position
 
-    for place, row in enumerate(links):
-        parent.append(place)
+    for position, row in enumerate(links):
+        parent.append(position)
         for link in row:
             if link is None:
                 continue
-            roots = find_root(first_with.setdefault(link, place)), find_root(place)
+            roots = find_root(first_with.setdefault(link, position)), find_root(position)
             parent[max(roots)] = min(roots)
-    return [find_root(place) for place in range(len(parent))]
+    return [find_root(position) for position in range(len(parent))]
 
 
 def as_splits(given: Any, runs: Sequence[StoredRun]) -> dict[tuple[str, str], str]:
@@ -188,8 +188,8 @@ def _keep_previous(
 ) -> tuple[dict[int, str], set[tuple[str, str]]]:
     """Return the split of groups with earlier rows, and new rows that would join two splits."""
     fixed, left_out = dict[int, str](), set[tuple[str, str]]()
-    for group, places in members.items():
-        names = {earlier[rows[place]["key"]] for place in places if rows[place]["key"] in earlier}
+    for group, positions in members.items():
+        names = {earlier[rows[position]["key"]] for position in positions if rows[position]["key"] in earlier}
         if unknown := names - shares.keys():
             raise ExportError(
                 f"previous= has the split {unknown.pop()!r}, which shares= lacks: add it with its share"
@@ -197,7 +197,9 @@ def _keep_previous(
         if len(names) == 1:
             fixed[group] = names.pop()
         elif names:
-            left_out |= {rows[place]["key"] for place in places if rows[place]["key"] not in earlier}
+            left_out |= {
+                rows[position]["key"] for position in positions if rows[position]["key"] not in earlier
+            }
             fixed[group] = min(names)
     return fixed, left_out
 
@@ -218,16 +220,16 @@ def draw_splits(
     sizes: dict[tuple[Any, ...], Counter[str]] = {stratum: Counter() for stratum in wanted}
     totals = Counter(row["stratum"] for row in rows)
     for group, name in fixed.items():
-        for place in members[group]:
-            sizes[rows[place]["stratum"]][name] += 1
+        for position in members[group]:
+            sizes[rows[position]["stratum"]][name] += 1
 
     def order(group: int) -> tuple[int, str]:
-        first = min(rows[place]["key"][1] for place in members[group])
+        first = min(rows[position]["key"][1] for position in members[group])
         return -len(members[group]), hashlib.sha256(f"{seed} {first}".encode()).hexdigest()
 
     drawn: dict[int, str] = {}
     for group in sorted((group for group in members if group not in fixed), key=order):
-        inside = Counter(rows[place]["stratum"] for place in members[group])
+        inside = Counter(rows[position]["stratum"] for position in members[group])
 
         def lack(name: str, inside: Counter[Any] = inside) -> float:
             # The share of the split that is still missing, over the strata of the group.
@@ -255,10 +257,10 @@ def _check_strata(
     for number, column in enumerate(strata):
         groups_with: dict[Any, set[int]] = defaultdict(set)
         counts: Counter[Any] = Counter()
-        for group, places in members.items():
-            for place in places:
-                groups_with[rows[place]["stratum"][number]].add(group)
-                counts[rows[place]["stratum"][number]] += 1
+        for group, positions in members.items():
+            for position in positions:
+                groups_with[rows[position]["stratum"][number]].add(group)
+                counts[rows[position]["stratum"][number]] += 1
         stuck = [len(groups_with[value]) == 1 for value, count in counts.items() if count > 1]
         if stuck and all(stuck):
             values = format_count(len(stuck), "value")

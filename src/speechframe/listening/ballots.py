@@ -139,11 +139,13 @@ class Ballots:
         begun_utc = pd.Timestamp(line["begun_utc"])
         return {"listener": listener, "begun_utc": begun_utc, "consent": line["consent"], **answers}
 
-    def _read_lines(self, kind: str, read: Callable[[str, Mapping[str, Any], set[int]], Any]) -> list[Any]:
-        """Return the results of `read` for all stored lines of a kind.
+    def _read_lines(
+        self, kind: str, read_line: Callable[[str, Mapping[str, Any], set[int]], Any]
+    ) -> list[Any]:
+        """Return the results of `read_line` for all stored lines of a kind.
 
-        Lines that cannot be read are left out, with one warning in the log. `read` gets the listener, the
-        line, and a set in which it may collect the trials of this listener.
+        Lines that cannot be read are left out, with one warning in the log. `read_line` gets the listener,
+        the line, and a set in which it may collect the trials of this listener.
         """
         found: list[Any] = []
         unreadable: list[str] = []
@@ -161,7 +163,7 @@ class Ballots:
                 if line["kind"] != kind:
                     continue
                 try:
-                    found.append(read(path.stem, line, trials))
+                    found.append(read_line(path.stem, line, trials))
                 except (ValueError, TypeError, OverflowError, VoteRefused) as error:
                     broken[number] = str(error)
             unreadable += [f"{path.name}, line {number} ({why})" for number, why in broken.items()]

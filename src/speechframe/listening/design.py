@@ -198,12 +198,12 @@ def draw_latin_rows(size: int, seed: str) -> tuple[tuple[int, ...], ...]:
     rng = _make_rng(seed)
     # The first row is 0, 1, size - 1, 2, size - 2 and so on. So neighbours differ by each amount once.
     first = [(k + 1) // 2 if k % 2 else (size - k // 2) % size for k in range(size)]
-    rows = [[(place + shift) % size for place in first] for shift in range(size)]
+    rows = [[(position + shift) % size for position in first] for shift in range(size)]
     if size % 2 and size > 1:
         rows += [row[::-1] for row in rows]
     symbols = rng.sample(range(size), size)
     rng.shuffle(rows)
-    return tuple(tuple(symbols[place] for place in row) for row in rows)
+    return tuple(tuple(symbols[position] for position in row) for row in rows)
 
 
 class _DesignPlan:
@@ -229,7 +229,7 @@ class _DesignPlan:
         self.flips = [_make_rng(f"{seed}/flips/{k}").randrange(2) for k in range(len(self.treatments))]
 
     def draw_rows(self, listener_index: int) -> Iterator[dict[str, Any]]:
-        """Yield the rows of the design for one listener. `place` is the number of the listener, from 0."""
+        """Yield the rows of the design for one listener. `listener_index` counts from 0."""
         first = listener_index * self.trials
         rng = _make_rng(f"{self.seed}/listener/{listener_index}")
         counted = self._order_cells(

@@ -42,14 +42,14 @@ class Secret:
     def __repr__(self) -> str:
         return "<Secret>"
 
-    def make_name(self, *words: str) -> str:
+    def make_name(self, *parts: str) -> str:
         """Return an opaque name of the words, 128 bits in hexadecimal."""
-        return self.make_key(*words)[: 2 * _NAME_BYTES]
+        return self.make_key(*parts)[: 2 * _NAME_BYTES]
 
-    def make_key(self, *words: str) -> str:
+    def make_key(self, *parts: str) -> str:
         """Return a key of the words, 256 bits in hexadecimal."""
         # The length before each word makes ("ab", "c") and ("a", "bc") different.
-        joined = b"".join(b"%d:%s" % (len(word), word) for word in map(str.encode, words))
+        joined = b"".join(b"%d:%s" % (len(word), word) for word in map(str.encode, parts))
         return hmac.digest(self._secret, joined, "sha256").hex()
 
 

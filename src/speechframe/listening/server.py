@@ -26,7 +26,7 @@ from speechframe.errors import SettingsError
 from speechframe.listening.given import resolve_test
 from speechframe.listening.opaque import read_or_make_secret
 from speechframe.listening.test import MAX_LISTENERS, Test
-from speechframe.network.connections import RETRY_AFTER_S, Connections, count_repeats
+from speechframe.network.connections import RETRY_AFTER_S, Connections, collapse_repeats
 from speechframe.page.arguments import check_text, check_whole_number
 from speechframe.page.assets import build_script, read_style
 from speechframe.page.html import LINKED_POLICY, make_linked_page
@@ -178,7 +178,7 @@ class ServedTest:
                 "choose another port, or 0 for a free one"
             ) from error
         self.url = f"http://{_find_reachable_host(host)}:{listener.getsockname()[1]}"
-        self._open.enter_context(count_repeats("asyncio", log.name))
+        self._open.enter_context(collapse_repeats("asyncio", log.name))
         self._open.push_async_callback(runner.cleanup)
         await runner.setup()
         assert runner.server is not None  # noqa: S101 - setup makes it
@@ -347,9 +347,9 @@ async def _read_message(request: web.Request) -> dict[str, Any]:
     return message
 
 
-def _refuse_connection(status: HTTPStatus, words: str) -> web.Response:
-    """Return the response to a request that could not be read. `words` is not sent to the client."""
-    del words
+def _refuse_connection(status: HTTPStatus, message: str) -> web.Response:
+    """Return the response to a request that could not be read. `message` is not sent to the client."""
+    del message
     response = _make_refusal(status)
     response.headers.update(_RESPONSE_HEADERS)
     if status is HTTPStatus.SERVICE_UNAVAILABLE:

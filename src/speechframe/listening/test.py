@@ -111,8 +111,8 @@ class Test:
         listeners = check_whole_number("listeners", listeners, high=MAX_LISTENERS, error=ListeningError)
         existing = len(self.listeners)
         if listeners > existing:
-            more = draw_design(self.setup, listeners - existing, first_listener=existing + 1)
-            self._design = pd.concat([self._design, more], ignore_index=True)
+            added = draw_design(self.setup, listeners - existing, first_listener=existing + 1)
+            self._design = pd.concat([self._design, added], ignore_index=True)
             write_design(self._design, self.folder)
         return self.listeners[:listeners]
 

@@ -24,7 +24,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from speechframe.network.descriptors import MAX_DESCRIPTORS
 
-__all__ = ["RETRY_AFTER_S", "Connections", "count_repeats"]
+__all__ = ["RETRY_AFTER_S", "Connections", "collapse_repeats"]
 
 RETRY_AFTER_S = 1.0
 """Seconds in the Retry-After of a 503 from a full server. A connection may become idle at any time."""
@@ -95,7 +95,9 @@ class Connections:
         self.watcher = watcher
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         # Use half of the file descriptors. Files, databases, child processes and requests need the others.
-        self.most = _MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MAX_CONNECTIONS, soft // 2)
+        self.max_open = (
+            _MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MAX_CONNECTIONS, soft // 2)
+        )
         # Keep weak references, because `connection_lost` is not called if a connection fails early.
         self._open: WeakSet[_Connection] = WeakSet()
         self._refused: WeakSet[_RefusedConnection] = WeakSet()
@@ -117,10 +119,10 @@ class Connections:
             self._refused.discard(connection)
 
     def _accept(self) -> asyncio.BaseProtocol:
-        if len(self._open) >= self.most:
+        if len(self._open) >= self.max_open:
             idle = [one for one in self._open if one.idle_until_s is not None]
             if not idle:
-                may_wait = len(self._refused) < self.most // 4
+                may_wait = len(self._refused) < self.max_open // 4
                 refused = _RefusedConnection(self, _REFUSAL_WAIT_S if may_wait else 0.0)
                 self._refused.add(refused)
                 return refused
@@ -129,9 +131,9 @@ class Connections:
         self._open.add(connection)
         return connection
 
-    def encode_refusal(self, status: HTTPStatus, words: str) -> bytes:
+    def encode_refusal(self, status: HTTPStatus, message: str) -> bytes:
         """Return a refusal as the bytes of an HTTP answer, for a connection without a parsed request."""
-        response = self.refusal(status, words)
+        response = self.refusal(status, message)
         body = response.body if isinstance(response.body, bytes) else b""
         response.headers[hdrs.CONTENT_LENGTH] = str(len(body))
         response.headers[hdrs.CONNECTION] = "close"
@@ -142,13 +144,13 @@ class Connections:
 class _Connection(RequestHandler):
     """An accepted connection with a limit of header time."""
 
-    __slots__ = ("__weakref__", "_all", "_header_timer")
+    __slots__ = ("__weakref__", "_connections", "_header_timer")
 
     def __init__(self, connections: Connections) -> None:
         super().__init__(
             connections.server, loop=asyncio.get_running_loop(), logger=connections.log, **_HANDLER_OPTIONS
         )
-        self._all = connections
+        self._connections = connections
         self._header_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -160,15 +162,15 @@ class _Connection(RequestHandler):
     def drop(self) -> None:
         """Close the connection at once, and discard unsent data."""
         transport = self.transport
-        self._all.forget(self)
+        self._connections.forget(self)
         self.force_close()
         if isinstance(transport, asyncio.WriteTransport):
             transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Pass the new connection to the watcher and to aiohttp."""
-        if self._all.watcher is not None:
-            self._all.watcher.add(self, transport)
+        if self._connections.watcher is not None:
+            self._connections.watcher.add(self, transport)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -179,14 +181,16 @@ class _Connection(RequestHandler):
             self._stop_timer()
         elif self._header_timer is None and self._waiter is not None and not self._waiter.done():
             # aiohttp waits for a request, so these bytes are the beginning of a header section.
-            self._header_timer = self._loop.call_later(self._all.header_timeout_s, self._refuse_late_header)
+            self._header_timer = self._loop.call_later(
+                self._connections.header_timeout_s, self._refuse_late_header
+            )
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stop the timer, and remove the connection from the count and from the watcher."""
         self._stop_timer()
-        self._all.forget(self)
-        if self._all.watcher is not None:
-            self._all.watcher.remove(self)
+        self._connections.forget(self)
+        if self._connections.watcher is not None:
+            self._connections.watcher.remove(self)
         super().connection_lost(exc)
 
     def _stop_timer(self) -> None:
@@ -197,8 +201,8 @@ class _Connection(RequestHandler):
     def _refuse_late_header(self) -> None:
         self._header_timer = None
         if self.transport is not None:
-            words = f"the header section did not arrive within {self._all.header_timeout_s:g} s"
-            self.transport.write(self._all.encode_refusal(HTTPStatus.REQUEST_TIMEOUT, words))
+            message = f"the header section did not arrive within {self._connections.header_timeout_s:g} s"
+            self.transport.write(self._connections.encode_refusal(HTTPStatus.REQUEST_TIMEOUT, message))
             self.force_close()
 
     def handle_error(
@@ -213,11 +217,11 @@ class _Connection(RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun, so it can only be cut off")
         if status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            words = f"the request is not valid HTTP: {type(exc).__name__}"
-            response = self._all.refusal(HTTPStatus.BAD_REQUEST, words)
+            refusal_message = f"the request is not valid HTTP: {type(exc).__name__}"
+            response = self._connections.refusal(HTTPStatus.BAD_REQUEST, refusal_message)
         else:
-            self._all.log.error("a request failed outside of the application", exc_info=exc)
-            response = self._all.refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed")
+            self._connections.log.error("a request failed outside of the application", exc_info=exc)
+            response = self._connections.refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed")
         response.force_close()
         return response
 
@@ -226,7 +230,7 @@ class _RefusedConnection(asyncio.Protocol):
     """A connection to a full server. It gets 503 after its first bytes, or after `patience_s` seconds."""
 
     def __init__(self, connections: Connections, patience_s: float) -> None:
-        self._all, self._patience_s = connections, patience_s
+        self._connections, self._patience_s = connections, patience_s
         self._answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -244,13 +248,15 @@ class _RefusedConnection(asyncio.Protocol):
         """Stop the timer, and remove the connection from the count."""
         del exc
         self._timer.cancel()
-        self._all.forget(self)
+        self._connections.forget(self)
 
     def _answer(self) -> None:
         if not self._answered:
             self._answered = True
-            words = f"all {self._all.most:,} connections are in use; try again in {RETRY_AFTER_S:g} s"
-            self._transport.write(self._all.encode_refusal(HTTPStatus.SERVICE_UNAVAILABLE, words))
+            message = (
+                f"all {self._connections.max_open:,} connections are in use; try again in {RETRY_AFTER_S:g} s"
+            )
+            self._transport.write(self._connections.encode_refusal(HTTPStatus.SERVICE_UNAVAILABLE, message))
             with contextlib.suppress(OSError):  # the client may have closed the connection
                 self._transport.write_eof()
 
@@ -260,7 +266,7 @@ class _RefusedConnection(asyncio.Protocol):
 
 
 @contextlib.contextmanager
-def count_repeats(*loggers: str) -> Iterator[None]:
+def collapse_repeats(*loggers: str) -> Iterator[None]:
     """Log equal warnings and errors of these loggers only once a minute, and then the number of repeats.
 
     This is a context manager. `loggers` are names of loggers.
@@ -305,6 +311,6 @@ class _RepeatFilter(logging.Filter):
         for line, (logged_s, count) in list(self._seen.items()):
             if logged_s + _REPEAT_PERIOD_S <= now_s and line in self._seen:
                 del self._seen[line]
-                name, level, words = line
+                name, level, message = line
                 if count:
-                    logging.getLogger(name).log(level, "%s (%d times more)", words, count)
+                    logging.getLogger(name).log(level, "%s (%d times more)", message, count)

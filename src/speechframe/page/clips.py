@@ -98,13 +98,13 @@ class ClipShelf:
         self.entries = tuple(entries)
         self.total = total
         self._loaders = tuple(loaders)
-        self._places = {entry.clip_id: k for k, entry in enumerate(self.entries)}
+        self._positions = {entry.clip_id: k for k, entry in enumerate(self.entries)}
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def __getitem__(self, clip_id: str) -> Entry:
-        return self.entries[self._places[clip_id]]
+        return self.entries[self._positions[clip_id]]
 
     def read_clip(self, clip_id: str) -> Clip:
         """Return a clip with its audio.
@@ -116,11 +116,11 @@ class ClipShelf:
         StoreError
             The audio is missing. The message has the reason.
         """
-        place = self._places[clip_id]
-        if (problem := self.entries[place].problem) is not None:
+        position = self._positions[clip_id]
+        if (problem := self.entries[position].problem) is not None:
             raise StoreError(problem)
         try:
-            return self._loaders[place]()
+            return self._loaders[position]()
         except KeyError as error:
             raise StoreError(str(error.args[0])) from None
 
@@ -173,21 +173,21 @@ def make_shelf(source: Any, *, label: Any = None, limit: int | None = _DEFAULT_L
     entries: list[Entry] = []
     loaders: list[Callable[[], Clip]] = []
     total = 0
-    for place, part in enumerate(parts):
+    for position, part in enumerate(parts):
         remaining = None if limit is None else max(limit - len(entries), 0)
-        for entry_data, loader in islice(_read_part(part, place), remaining):
+        for entry_data, loader in islice(_read_part(part, position), remaining):
             entries.append(Entry(str(len(entries)), label=_get_label(entry_data, name), **entry_data))
             loaders.append(loader)
         total += _count_rows(part)
     return ClipShelf(entries, loaders, total)
 
 
-def _read_part(part: Any, place: int) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
+def _read_part(part: Any, position: int) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
     """Yield the data of each clip in a part of the source, and a function that reads the clip."""
     if isinstance(part, (Run, Selection)):
         yield from _read_run(part)
     elif isinstance(part, Clip):
-        yield _describe_clip(part, f"clip {place + 1}", {})
+        yield _describe_clip(part, f"clip {position + 1}", {})
     elif hasattr(part, "columns") and hasattr(part, "itertuples"):
         yield from _read_frame(part)
     else:

@@ -125,13 +125,13 @@ class Child:
             message["keys"] = tuple(map(wrap_key, message.get("keys", ())))
         except ValueError:
             code = process.poll()
-            how = (
+            failure = (
                 f"ended with exit code {code}"
                 if code is not None
                 else f"did not answer within {_MAX_START_S:.0f} s"
             )
             raise SettingsError(
-                f"the local service {how}: {' / '.join(self._last_lines) or 'it wrote nothing'}"
+                f"the local service {failure}: {' / '.join(self._last_lines) or 'it wrote nothing'}"
             ) from None
         if "error" in message:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -171,9 +171,9 @@ def _read_log(stream: IO[bytes], kept: deque[str]) -> None:
     # Read until the end, because a full pipe would block the child.
     with stream:
         for line in stream:
-            words = line.decode(errors="replace").rstrip()
-            kept.append(words)
-            log.debug("%s", words)
+            text = line.decode(errors="replace").rstrip()
+            kept.append(text)
+            log.debug("%s", text)
 
 
 def read_first_line(stream: IO[bytes], limit_s: float) -> bytes:

@@ -55,8 +55,8 @@ def make_shared_folder() -> Path | None:
 
 @functools.cache
 def _log_reason(reason: str) -> None:
-    words = "processes do not share the limit on a key's calls in flight: %s"
-    logging.getLogger(__name__).warning(words, reason)
+    message = "processes do not share the limit on a key's calls in flight: %s"
+    logging.getLogger(__name__).warning(message, reason)
 
 
 class Slots:

@@ -203,10 +203,10 @@ def _assign_times(written: Sequence[str], pieces: Sequence[_Piece], audio_ms: in
         start_ms = min(max(start_ms, now_ms), audio_ms)
         end_ms = min(max(end_ms, start_ms), audio_ms)
         words = written[piece.first : piece.last]
-        total, said, now_ms = sum(map(len, words)), 0, start_ms
+        total, done_characters, now_ms = sum(map(len, words)), 0, start_ms
         for word in words:
-            said += len(word)
-            begun_ms, now_ms = now_ms, start_ms + (end_ms - start_ms) * said // total
+            done_characters += len(word)
+            begun_ms, now_ms = now_ms, start_ms + (end_ms - start_ms) * done_characters // total
             yield word, begun_ms, now_ms
 
 

@@ -124,8 +124,10 @@ def _exchange(process: _Process, facts: Mapping[str, Any], audio: bytes) -> dict
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_S)
         code = process.returncode or 0
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        raise ServerError(f"the recogniser process {how}", status=500) from None
+        description = (
+            f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        )
+        raise ServerError(f"the recogniser process {description}", status=500) from None
     return answer
 
 

@@ -68,12 +68,12 @@ def count_errors(reference: str, transcript: str, language: str | None) -> dict[
     """
     import jiwer
 
-    wanted, said = (normalise_text(text, language) for text in (reference, transcript))
+    wanted, recognised = (normalise_text(text, language) for text in (reference, transcript))
     found: dict[str, Any] = {"reference": wanted}
-    joined, said_joined = wanted.replace(" ", ""), said.replace(" ", "")
+    joined, recognised_joined = wanted.replace(" ", ""), recognised.replace(" ", "")
     counts: dict[str, tuple[Any, int, str]] = {
-        "word": (jiwer.process_words(wanted, said), len(wanted.split()), "wer"),
-        "character": (jiwer.process_characters(joined, said_joined), len(joined), "cer"),
+        "word": (jiwer.process_words(wanted, recognised), len(wanted.split()), "wer"),
+        "character": (jiwer.process_characters(joined, recognised_joined), len(joined), "cer"),
     }
     for unit, (result, length, rate) in counts.items():
         errors = result.substitutions + result.deletions + result.insertions

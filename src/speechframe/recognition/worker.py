@@ -39,8 +39,8 @@ def main() -> None:
             answer = _answer(facts, messages.read(facts["audio_bytes"]))
         except BaseException as error:  # noqa: BLE001 - of a plug-in even sys.exit and a panic of a native library
             is_ours = isinstance(error, SpeechframeError)
-            words = str(error) if is_ours else f"the recogniser failed: {type(error).__name__}: {error}"
-            answer = {"error": words, "is_audio": isinstance(error, AudioError)}
+            message = str(error) if is_ours else f"the recogniser failed: {type(error).__name__}: {error}"
+            answer = {"error": message, "is_audio": isinstance(error, AudioError)}
         answers.write(json.dumps(answer).encode() + b"\n")
         answers.flush()
 
@@ -58,12 +58,14 @@ def _answer(facts: Mapping[str, Any], audio: bytes) -> dict[str, Any]:
     if "language" not in facts:
         return {"name": recogniser.name, "version": recogniser.version}
     recording, language, reference = _decode(facts, audio), facts["language"], facts["reference"]
-    said = recogniser.recognise(recording, language=language, words=True)
-    errors = {} if reference is None else count_errors(reference, said.text, language or said.language)
+    transcript = recogniser.recognise(recording, language=language, words=True)
+    errors = (
+        {} if reference is None else count_errors(reference, transcript.text, language or transcript.language)
+    )
     return {
-        "transcript": said.text,
-        "word_durations": [(word.word, word.start_ms, word.end_ms) for word in said.words],
-        "language": said.language,
+        "transcript": transcript.text,
+        "word_durations": [(word.word, word.start_ms, word.end_ms) for word in transcript.words],
+        "language": transcript.language,
         "audio_seconds": recording.audio_seconds,
         **errors,
     }

@@ -329,8 +329,8 @@ def read_prices(service: Any = None) -> Prices:
     if named is None and not path.exists():
         return Prices("USD", (DatedPrice(date(2026, 1, 1), "credit", Decimal(0), service="local"),))
     prices = read_toml(path, Prices)
-    places = [(price.valid_from, price.operation, price.service) for price in prices.entries]
-    for place in places:
-        if places.count(place) > 1:
-            raise SettingsError(f"{path} has two prices from {place[0]} on for the same calls. Keep one.")
+    entries = [(price.valid_from, price.operation, price.service) for price in prices.entries]
+    for entry in entries:
+        if entries.count(entry) > 1:
+            raise SettingsError(f"{path} has two prices from {entry[0]} on for the same calls. Keep one.")
     return prices

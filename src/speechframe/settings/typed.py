@@ -60,14 +60,14 @@ _UNKNOWN_NAME_ERROR = "unexpected_keyword_argument"
 
 @dataclass(frozen=True)
 class Allowed:
-    """Annotation of a type with words for its allowed values. The words are the message of each refusal."""
+    """Annotation of a type. `message` describes the allowed values, and each refusal contains it."""
 
-    words: str
+    message: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the check of the type, changed so that each of its errors has these words."""
+        """Return the check of the type, changed so that each of its errors has this message."""
         return core_schema.custom_error_schema(
-            handler(source), ALLOWED_ERROR, custom_error_message=self.words
+            handler(source), ALLOWED_ERROR, custom_error_message=self.message
         )
 
 
@@ -93,14 +93,14 @@ def make_refusal(
     contains the place where a name was set. `hint` is added if the name is unknown.
     """
     first = _find_first_error(error)
-    (name, *inner), kind, words = first["loc"], first["type"], first["msg"].removeprefix("Value error, ")
+    (name, *inner), kind, fault = first["loc"], first["type"], first["msg"].removeprefix("Value error, ")
     if kind == _UNKNOWN_NAME_ERROR:
         message = f"{make_unknown_name_error(what, str(name), known)}{hint and '. '}{hint}"
     else:
         path = f"{name}{''.join(f'[{part!r}]' for part in inner if part != '[key]')}"
         given = "" if kind == _MASKED_ERROR else f"={shorten_value(first['input'])}"
-        choices = words if kind == ALLOWED_ERROR else first.get("ctx", {}).get("expected")
-        message = f"{path}{given}; allowed: {choices}" if choices else f"{path}{given} {words}"
+        choices = fault if kind == ALLOWED_ERROR else first.get("ctx", {}).get("expected")
+        message = f"{path}{given}; allowed: {choices}" if choices else f"{path}{given} {fault}"
     return SettingsError(f"{where}: {message}" if (where := set_in.get(str(name))) else message)
 
 

@@ -1,4 +1,7 @@
-"""Validate a request before it is sent or served, and return all of its problems as text (section 2)."""
+"""Validate a request before it is sent or served, and return all of its problems as text.
+
+Section 2 of the service document has the rules.
+"""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -52,10 +52,10 @@ class Status(IntEnum):
         member._value_ = value
         member.meaning = meaning
         member.resolution = resolution
-        words = traits.split()
-        member.retryable = "retryable" in words
-        member.stops_run = "stops" in words
-        member.addition = "addition" in words
+        trait_names = traits.split()
+        member.retryable = "retryable" in trait_names
+        member.stops_run = "stops" in trait_names
+        member.addition = "addition" in trait_names
         return member
 
     OK = 200, "OK", "Read the answer."

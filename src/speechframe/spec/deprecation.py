@@ -1,4 +1,7 @@
-"""Messages about deprecated fields and calls (section 9). Client and service use the same messages."""
+"""Messages about deprecated fields and calls. Client and service use the same messages.
+
+Section numbers are those of the service document.
+"""
 
 import warnings
 from collections.abc import Iterable

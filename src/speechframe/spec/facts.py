@@ -45,8 +45,8 @@ class FieldFact:
             return f"{kind} from {self.minimum:g} to {self.maximum:g}"
         if self.type == "string" and self.max_length is not None:
             return f"text of 1 to {self.max_length:,} characters"
-        words = {"string": "text", "boolean": "true or false", "object": "JSON object", "double": "number"}
-        return words.get(self.type, self.type)
+        names = {"string": "text", "boolean": "true or false", "object": "JSON object", "double": "number"}
+        return names.get(self.type, self.type)
 
 
 @lru_cache(maxsize=256)

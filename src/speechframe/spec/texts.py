@@ -168,7 +168,7 @@ def find_pause_warnings(text: str) -> tuple[str, ...]:
     meant = (match.group() for match in PAUSE_MARKERS.finditer(text) if match[1] is None)
     nearly = (match.group() for match in _MARKER_LIKE_TEXT.finditer(strip_pauses(text)))
     return (
-        *(words for words in clamped if words),
+        *(warning for warning in clamped if warning),
         *(f"{piece!r} is not a pause marker and was left out; write [pause 1.5s]" for piece in meant),
         *(f"{piece!r} is not a pause marker and is spoken as text; write [pause 1.5s]" for piece in nearly),
     )

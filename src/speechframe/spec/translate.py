@@ -11,7 +11,7 @@ __all__ = ["CharacterCount", "TranslateMetadata", "TranslateRequest", "Translate
 
 
 def _refuse_blank_texts(texts: list[str]) -> list[str]:
-    blank = [str(place) for place, text in enumerate(texts) if not text or text.isspace()]
+    blank = [str(position) for position, text in enumerate(texts) if not text or text.isspace()]
     if blank:
         shown = ", ".join(blank[:_MAX_SHOWN_POSITIONS]) + (", …" if len(blank) > _MAX_SHOWN_POSITIONS else "")
         refuse(f"has empty texts (places {shown}, counted from 0)", "texts with more than whitespace")

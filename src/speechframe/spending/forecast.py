@@ -71,17 +71,17 @@ class Forecast:
         """Return the forecast in a sentence or two."""
         mean = sum(self.per_day) / len(self.per_day)
         if self.likely is None:
-            words = (
+            summary = (
                 f"{format_count(self.balance, 'credit')} last for more than ten years at {mean:,.1f} a day"
             )
         else:
             late = self.late or "later than in ten years"
             days = f"about {self.likely} (10 %: {self.early}, 90 %: {late})"
-            words = f"{format_count(self.balance, 'credit')} at {mean:,.1f} a day end {days}"
+            summary = f"{format_count(self.balance, 'credit')} at {mean:,.1f} a day end {days}"
         if self.left is not None:
-            words += f"; the planned table leaves {self.left:,.10g}"
-            words += "" if self.left >= 0 else ": it does not fit"
-        return f"{words}. {self.heading}"
+            summary += f"; the planned table leaves {self.left:,.10g}"
+            summary += "" if self.left >= 0 else ": it does not fit"
+        return f"{summary}. {self.heading}"
 
 
 def forecast(

@@ -200,13 +200,13 @@ def reconcile(
     )
 
 
-def _make_line(name: str, calls: Any = None, **more: Any) -> dict[str, Any]:
+def _make_line(name: str, calls: Any = None, **columns: Any) -> dict[str, Any]:
     """Return a line of a bridge. With `calls`, the line contains their number and their sums."""
     line: dict[str, Any] = {"line": name, "team": "", "credits": 0, "note": ""}
     if calls is not None:
         line |= {"rows": len(calls), **{name: int(calls[name].sum()) for name in ("credits", "computed")}}
         line["reported"] = int(calls["reported"].sum()) if calls["is_reported"].any() else None
-    return line | more
+    return line | columns
 
 
 def _classify_calls(table: Any, by: str) -> pd.DataFrame:
@@ -244,8 +244,8 @@ def _make_own_lines(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
     priced = calls[calls["is_reported"] & (calls["computed"] > 0)]
     computed, reported = priced["computed"].sum(), priced["reported"].sum()
     if computed != reported:
-        words = f"the service reported {reported / computed:.4g} times the computed price of these calls"
-        yield _make_line("reported differs from computed", priced, credits=0, note=words)
+        remark = f"the service reported {reported / computed:.4g} times the computed price of these calls"
+        yield _make_line("reported differs from computed", priced, credits=0, note=remark)
 
 
 # -- the balances of a key ---------------------------------------------------------------------
@@ -259,8 +259,8 @@ def _make_balance_lines(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
     resets = _find_resets(calls.dropna(subset="balance"))
     for reset in resets:
         when, rise = pd.Timestamp(reset.sent, unit="us"), reset.balance - reset.balance_before
-        words = f"the balance rose by at least {rise:,.0f} at {when:%Y-%m-%d %H:%M} UTC"
-        yield _make_line("balance", note=f"{words}, by a new cycle or a top-up")
+        remark = f"the balance rose by at least {rise:,.0f} at {when:%Y-%m-%d %H:%M} UTC"
+        yield _make_line("balance", note=f"{remark}, by a new cycle or a top-up")
     passed = 0 * calls["sent"]
     for reset in resets:
         passed += _is_after(reset, calls["sent"], calls["balance"])
@@ -317,9 +317,9 @@ def _find_unexplained_fall(span: pd.DataFrame) -> Iterator[dict[str, Any]]:
     unknown = span[span["balance"].isna() & (span["sent"] >= known["sent"].iloc[0])]
     billed = (-MILLICREDITS_PER_CREDIT * known["balance"].diff()).iloc[1:]
     costs, is_reported = known["credits"].iloc[1:], known["is_reported"].iloc[1:]
-    more = round(billed.sum()) - int(costs.sum() + unknown["credits"].sum())
+    unexplained = round(billed.sum()) - int(costs.sum() + unknown["credits"].sum())
     if (
-        more < MILLICREDITS_PER_CREDIT
+        unexplained < MILLICREDITS_PER_CREDIT
     ):  # smaller differences are rounding, because balances are whole characters
         return
     is_clear = (costs >= _MIN_PRICED_COST) & ~is_reported
@@ -331,10 +331,12 @@ def _find_unexplained_fall(span: pd.DataFrame) -> Iterator[dict[str, Any]]:
         and abs(ratio - 1) > _PRICE_MARGIN
         and agree.mean() >= _MIN_AGREEING_SHARE
     ):
-        words = f"the balance fell by {ratio:.3g} times the computed price of each call"
-        yield _make_line(PRICE_LINE, credits=more, note=words)
+        remark = f"the balance fell by {ratio:.3g} times the computed price of each call"
+        yield _make_line(PRICE_LINE, credits=unexplained, note=remark)
     else:
-        yield _make_line(OTHERS_LINE, credits=more, note="the balance fell by more than our calls cost")
+        yield _make_line(
+            OTHERS_LINE, credits=unexplained, note="the balance fell by more than our calls cost"
+        )
 
 
 def _find_clock_differences(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:

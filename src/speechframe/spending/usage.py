@@ -338,8 +338,8 @@ def plot_usage(result: UsageTable, ax: "Axes | None" = None) -> "Axes":
     credits = frame.fillna({"currency": ""}).pivot_table("credits", "period", group, "sum", fill_value=0)
     days = [f"{period:%Y-%m-%d}" for period in credits.index]
     bottom = np.zeros(len(days))
-    for place, (name, amounts) in enumerate(credits.items()):
-        color, hatch = _COLORS[place % len(_COLORS)], _HATCHES[place // len(_COLORS) % len(_HATCHES)]
+    for position, (name, amounts) in enumerate(credits.items()):
+        color, hatch = _COLORS[position % len(_COLORS)], _HATCHES[position // len(_COLORS) % len(_HATCHES)]
         label = "credits" if group == "currency" else str(name)
         made.bar(days, amounts, bottom=bottom, label=label, color=color, hatch=hatch)
         bottom += amounts.to_numpy()

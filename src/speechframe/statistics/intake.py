@@ -82,8 +82,8 @@ class Votes:
 
     def encode_column(self, column: str, names: Sequence[str]) -> Codes:
         """Return the values of a column as codes, which are their positions in `names`."""
-        place = {name: code for code, name in enumerate(names)}
-        return np.asarray(self.frame[column].map(place), np.intp)
+        codes = {name: code for code, name in enumerate(names)}
+        return np.asarray(self.frame[column].map(codes), np.intp)
 
     def drop_listeners(self, listeners: Collection[str]) -> "Votes":
         """Return the votes of all listeners except the given ones."""

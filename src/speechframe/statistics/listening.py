@@ -221,36 +221,36 @@ def analyse(
     """
     if not 0 < confidence < 1:
         raise AnalysisError(f"confidence must be between 0 and 1, such as 0.95, not {confidence:g}")
-    read = check_votes(
+    checked = check_votes(
         votes, method=method, reference=reference, conditions=conditions, duplicates=duplicates
     )
-    untouched = sum(read.untouched.values())
-    if not len(read.frame):
+    untouched = sum(checked.untouched.values())
+    if not len(checked.frame):
         raise AnalysisError(f"there are no votes to analyse: all {untouched} clips were left untouched")
-    rated = tuple(name for name in anchors if name in read.conditions)
-    screening = screen_listeners(read, reference=reference, mid_anchor=rated[-1] if rated else None)
+    rated = tuple(name for name in anchors if name in checked.conditions)
+    screening = screen_listeners(checked, reference=reference, mid_anchor=rated[-1] if rated else None)
     out = set(screening.loc[screening["screened"], "listener"])
     left_out = () if compare_anchors else rated
     figures = partial(
         _compute_figures, left_out=left_out, confidence=confidence, replicates=replicates, seed=seed
     )
-    everyone = figures(read)
+    everyone = figures(checked)
     kept: Figures | None = everyone
-    if len(out) == len(read.listeners):
+    if len(out) == len(checked.listeners):
         kept = None
     elif out:
-        kept = figures(read.drop_listeners(out))
+        kept = figures(checked.drop_listeners(out))
     return ListeningResult(
-        method=read.method,
+        method=checked.method,
         reference=reference,
-        conditions=read.conditions,
+        conditions=checked.conditions,
         anchors=rated,
-        compared=tuple(name for name in read.conditions if name not in left_out),
+        compared=tuple(name for name in checked.conditions if name not in left_out),
         confidence=confidence,
         everyone=everyone,
         kept=kept,
         screening=screening,
-        practice=read.practice,
+        practice=checked.practice,
         untouched=untouched,
     )
 

@@ -70,17 +70,17 @@ def _describe_design(result: Findings) -> Iterator[str]:
     method, counts = result.method, result.everyone
     names = ", ".join(result.conditions)
     yield (
-        f"{counts.listeners} {_count_noun('listener', counts.listeners)} took part in a test by "
+        f"{counts.listeners} {_choose_number('listener', counts.listeners)} took part in a test by "
         f"{method.title} ({method.source}) of "
-        f"{len(result.conditions)} {_count_noun('condition', len(result.conditions))} "
-        f"({names}) with {counts.items} {_count_noun('item', counts.items)}."
+        f"{len(result.conditions)} {_choose_number('condition', len(result.conditions))} "
+        f"({names}) with {counts.items} {_choose_number('item', counts.items)}."
     )
     if result.reference is not None:
         yield f"The hidden reference was {result.reference}."
     if result.anchors:
         count, names = len(result.anchors), _join_with_and(result.anchors)
         yield (
-            f"{_count_noun('Anchor', count)} of ITU-R BS.1534 {_choose_verb(count)} {names}, "
+            f"{_choose_number('Anchor', count)} of ITU-R BS.1534 {_choose_verb(count)} {names}, "
             "made from the reference with a low-pass filter."
         )
     votes = format_count(counts.votes, "vote")
@@ -147,7 +147,7 @@ def _describe_statistics(result: Findings) -> Iterator[str]:
     with_t = f"t with min(listeners, items) - 1 degrees of freedom ({degrees} over all votes)"
     both_ways = f"once for independent votes and once {clustering}. The clustered intervals use {with_t}."
     comparisons = len(result.compared) * (len(result.compared) - 1) // 2
-    pairs = f"{comparisons} {_count_noun('pair', comparisons)}"
+    pairs = f"{comparisons} {_choose_number('pair', comparisons)}"
     if result.method.has_scores:
         yield f"Mean scores have {percent} intervals, {clustering}. The intervals use {with_t}."
         yield (
@@ -183,7 +183,7 @@ def _describe_software() -> str:
     return f"All figures were computed with speechframe {__version__} and scipy {version('scipy')}."
 
 
-def _count_noun(noun: str, count: int) -> str:
+def _choose_number(noun: str, count: int) -> str:
     return noun if count == 1 else f"{noun}s"
 
 

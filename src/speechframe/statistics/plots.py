@@ -154,7 +154,7 @@ def _draw_scale(ax: "Axes", result: ListeningResult) -> None:
         if method.step is not None:
             steps = np.linspace(method.lowest, method.highest, len(method.labels))
             ax.set_xticks(
-                steps, [f"{step:g}\n{words}" for step, words in zip(steps, method.labels, strict=True)]
+                steps, [f"{step:g}\n{label}" for step, label in zip(steps, method.labels, strict=True)]
             )
         return
     if method.name == AB:
@@ -252,13 +252,13 @@ def _draw_cell(
     depth = 0.0 if np.isnan(amount) else min(1.0, abs(amount - zero) / most)
     # Even the darkest blue is light enough for black text.
     shade = tuple(1 - depth * (1 - part) for part in (0.62, 0.78, 0.90))
-    place = (columns.index(b), rows.index(a))
+    position = (columns.index(b), rows.index(a))
     patches = import_library("matplotlib.patches")
     border = {"edgecolor": "black", "linewidth": 1.8} if found else {"edgecolor": "#BBBBBB", "linewidth": 0.6}
     inset = 0.04
     ax.add_patch(
         patches.Rectangle(
-            (place[0] - 0.5 + inset, place[1] - 0.5 + inset),
+            (position[0] - 0.5 + inset, position[1] - 0.5 + inset),
             1 - 2 * inset,
             1 - 2 * inset,
             facecolor=shade,
@@ -267,7 +267,7 @@ def _draw_cell(
     )
     shown = "?" if np.isnan(amount) else f"{amount:.0%}" if zero else f"{amount:.2f}"
     ax.text(
-        *place,
+        *position,
         f"{shown}\n{_format_p(pair['p_holm'])}",
         ha="center",
         va="center",
@@ -347,10 +347,10 @@ def _draw_dots(ax: "Axes", frame: "pd.DataFrame", row: int, out: set[str]) -> No
             va="center",
             fontsize="small",
         )
-    for place in dict.fromkeys((0, len(frame) - 1)):
+    for position in dict.fromkeys((0, len(frame) - 1)):
         ax.annotate(
-            _shorten_name(str(frame["name"].iloc[place])),
-            (deviation[place], row - 0.14),
+            _shorten_name(str(frame["name"].iloc[position])),
+            (deviation[position], row - 0.14),
             (0, 5),
             textcoords="offset points",
             ha="center",

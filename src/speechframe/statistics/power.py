@@ -279,12 +279,12 @@ def _make_balanced_plan(kind: Method, listeners: int, items: int, trials: int, c
     # A page of mos contains one condition of an item, and a page of ab or abx one pair of conditions. A page
     # of the other methods contains all conditions of an item.
     one_page = kind.has_scores and kind.name != MOS
-    heard = min(items, trials if one_page else max(1, trials // ways))
-    who, turn, way = (axis.ravel() for axis in np.indices((listeners, heard, ways), dtype=np.intp))
+    items_each = min(items, trials if one_page else max(1, trials // ways))
+    who, turn, way = (axis.ravel() for axis in np.indices((listeners, items_each, ways), dtype=np.intp))
     # Let listeners begin at different items, so that all items get about the same number of votes.
-    what = (turn + who * heard) % items
+    what = (turn + who * items_each) % items
     first, second = (way, None) if kind.has_scores else (pairs[way, 0], pairs[way, 1])
-    pages = heard if one_page else heard * ways
+    pages = items_each if one_page else items_each * ways
     return _Plan(who, what, first, second, listeners, items, conditions, pages)
 
 
@@ -298,8 +298,8 @@ def _make_plan_from_frame(design: "pd.DataFrame", kind: Method) -> _Plan:
             column=missing[0] if missing else None,
         )
     names = sorted({str(name) for column in columns for name in design[column]})
-    place = {name: code for code, name in enumerate(names)}
-    codes = [np.array([place[str(name)] for name in design[column]], np.intp) for column in columns]
+    code_of = {name: code for code, name in enumerate(names)}
+    codes = [np.array([code_of[str(name)] for name in design[column]], np.intp) for column in columns]
     listeners, who = np.unique(design["listener"].astype(str).to_numpy(object), return_inverse=True)
     items, what = np.unique(design["item"].astype(str).to_numpy(object), return_inverse=True)
     first, second = (codes[0], None) if len(codes) == 1 else (np.minimum(*codes), np.maximum(*codes))

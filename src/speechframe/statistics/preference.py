@@ -163,11 +163,11 @@ class _PairVotes:
 
     def count_outcomes(self, clusters: Codes) -> Array:
         """Return the number of votes by cluster, pair and outcome, with shape (clusters, pairs, 3)."""
-        place = np.zeros((self.conditions, self.conditions), np.intp)
+        pair_numbers = np.zeros((self.conditions, self.conditions), np.intp)
         for code, pair in enumerate(self.pairs):
-            place[pair] = code
+            pair_numbers[pair] = code
         count = int(clusters.max(initial=-1)) + 1
-        cells = (clusters * len(self.pairs) + place[self.first, self.second]) * 3 + self.outcome
+        cells = (clusters * len(self.pairs) + pair_numbers[self.first, self.second]) * 3 + self.outcome
         found = np.bincount(cells, minlength=count * len(self.pairs) * 3)
         return found.reshape(count, len(self.pairs), 3).astype(float)
 
@@ -287,9 +287,9 @@ def fit_davidson(counts: Array, pairs: list[tuple[int, int]], conditions: int) -
     (np.float64(3.0), [0.0])
     """
     use = np.zeros((len(pairs), 3, conditions + 1))
-    for place, (first, second) in enumerate(pairs):
-        use[place, 0, first] = use[place, 1, second] = 1.0
-        use[place, _TIE_OUTCOME, [first, second, conditions]] = 0.5, 0.5, 1.0
+    for number, (first, second) in enumerate(pairs):
+        use[number, 0, first] = use[number, 1, second] = 1.0
+        use[number, _TIE_OUTCOME, [first, second, conditions]] = 0.5, 0.5, 1.0
     ways = use.reshape(-1, conditions + 1)
     products = (ways[:, :, None] * ways[:, None, :]).reshape(len(ways), -1)
     tables, votes = len(counts), counts.sum(axis=2)

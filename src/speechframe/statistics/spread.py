@@ -51,7 +51,7 @@ class Spread:
         return float(np.sqrt(np.sum(np.square(parts))))
 
     @classmethod
-    def of(cls, votes: Any, *, method: str, reference: str | None = None) -> "Spread":
+    def from_votes(cls, votes: Any, *, method: str, reference: str | None = None) -> "Spread":
         """Estimate the spread from votes, for example of a pilot test. ``power`` accepts the result.
 
         The estimates come from the covariances of two votes that share a listener or an item, with or without
@@ -72,17 +72,17 @@ class Spread:
         --------
         >>> rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": 2 + w}
         ...         for w in range(3) for i in range(3) for c in "xy"]
-        >>> Spread.of(rows, method="mos").listener
+        >>> Spread.from_votes(rows, method="mos").listener
         0.816
         """
-        read = check_votes(votes, method=method, reference=reference)
-        if not read.method.has_scores:
+        checked = check_votes(votes, method=method, reference=reference)
+        if not checked.method.has_scores:
             raise AnalysisError(f"{method} has no scores, so no spread in points; use mos, multi or mushra")
-        frame = read.frame
-        conditions = read.encode_column("condition", read.conditions)
+        frame = checked.frame
+        conditions = checked.encode_column("condition", checked.conditions)
         rest = frame["score"].to_numpy(float)
         rest = rest - (np.bincount(conditions, rest) / np.maximum(np.bincount(conditions), 1))[conditions]
-        return cls(**_estimate_components(rest, read, conditions))
+        return cls(**_estimate_components(rest, checked, conditions))
 
 
 def _estimate_components(rest: Array, votes: Votes, conditions: Codes) -> dict[str, float]:

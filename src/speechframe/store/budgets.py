@@ -85,8 +85,11 @@ class Allotments:
             file.execute("INSERT OR IGNORE INTO counted VALUES (?, ?)", (budget, str(period)))
         self._seen.add((budget, period))
 
-    def is_counted(self, budget: str, period: date) -> bool:
-        """Return whether the file already includes the ledger's spending of a budget in a period."""
+    def find_counted(self, budget: str, period: date) -> bool:
+        """Return whether the file already includes the ledger's spending of a budget in a period.
+
+        If so, this object remembers the budget and period as seen.
+        """
         with self._open_for_reading() as file:
             wanted = "SELECT 1 FROM counted WHERE budget = ? AND period = ?"
             is_counted = (
@@ -123,8 +126,8 @@ class Allotments:
             total = _sum_allotments(file, budget, period)
             if hard and needed > limit - total:
                 return 0, total
-            more = (limit - total) // REST_DIVISOR if hard else max(limit, total) // SOFT_BUDGET_DIVISOR
-            amount = max(needed, more)
+            usual = (limit - total) // REST_DIVISOR if hard else max(limit, total) // SOFT_BUDGET_DIVISOR
+            amount = max(needed, usual)
             file.execute(_UPSERT_SUM, (budget, str(period), self._run, amount))
             self._seen.add((budget, period))
             return amount, total + amount
@@ -233,8 +236,8 @@ class LedgerSums:
 
     def get_spending(self, rule: BudgetRule, period: date) -> dict[str, int]:
         """Return the spending of each run in a budget and period, in thousandths of a credit."""
-        place = self._rules.index(rule)
-        sums = self._in_files[place] + self._in_journals[place]
+        position = self._rules.index(rule)
+        sums = self._in_files[position] + self._in_journals[position]
         return {run: spent for (start, run), spent in sums.items() if start == period}
 
 

@@ -205,7 +205,7 @@ class Cache:
     def _find_path(self, key: str) -> Path:
         """Return the path of an entry. Raise StoreError for an invalid key or a symbolic link in the path."""
         path = self.folder / ENTRIES / key[:2] / key
-        if not KEY_PATTERN.fullmatch(key) or any(place.is_symlink() for place in (path, *path.parents[:2])):
+        if not KEY_PATTERN.fullmatch(key) or any(part.is_symlink() for part in (path, *path.parents[:2])):
             raise StoreError(
                 f"{path} is not a file of the cache: a key has 32 hex digits, and no folder may be a link"
             )

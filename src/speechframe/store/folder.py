@@ -195,13 +195,13 @@ def sync_to_disk(path: Path) -> None:
 
 
 @contextmanager
-def convert_os_errors(place: Folder | Path, action: str) -> Iterator[None]:
+def convert_os_errors(folder: Folder | Path, action: str) -> Iterator[None]:
     """Convert an OSError to a StoreError with the folder or file, what failed (`action`), and advice."""
     try:
         yield
     except OSError as error:
         raise StoreError(
-            f"{place}: {action} failed ({error}); repair the folder or free disk space, and run again: "
+            f"{folder}: {action} failed ({error}); repair the folder or free disk space, and run again: "
             "everything that was paid is still there. Or choose another folder"
         ) from error
 

@@ -252,7 +252,7 @@ def convert_to_arrow(rows: Sequence[Row], schema: pa.Schema, blobs: int | None =
 
 def _read_audio(places: list[Any], blobs: int | None) -> "pa.Array[Any]":
     """Return the audio of records. Read it directly into an Arrow buffer, so that it is copied only once."""
-    spans = [place or (0, 0, None) for place in places]
+    spans = [span or (0, 0, None) for span in places]
     data: Any = np.empty(sum(map(itemgetter(1), spans)), np.uint8)
     ends = [0]
     for offset, length, _ in spans:
@@ -263,7 +263,7 @@ def _read_audio(places: list[Any], blobs: int | None) -> "pa.Array[Any]":
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     content = pa.BinaryArray.from_buffers(pa.binary(), len(spans), buffers)
     names = pa.array(list(map(itemgetter(2), spans)), pa.string())
-    is_missing = pa.array([place is None for place in places])
+    is_missing = pa.array([span is None for span in places])
     return pa.StructArray.from_arrays([content, names], fields=[*AUDIO_TYPE], mask=is_missing)
 
 

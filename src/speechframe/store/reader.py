@@ -193,11 +193,11 @@ class StoredRun(Rows):
 
     def _find_position(self, row_id: str | int) -> int:
         ids = self._read_row_ids()
-        place: int = pc.index(ids, str(row_id)).as_py()
-        if place < 0:
+        position: int = pc.index(ids, str(row_id)).as_py()
+        if position < 0:
             examples = ", ".join(map(repr, ids[:3].to_pylist()))
             raise KeyError(f"no row has the id {row_id!r}; some ids of this run are {examples}")
-        return place
+        return position
 
     def _read_row_ids(self) -> Any:
         if (file := self.manifest.table.file) not in self._ids:
@@ -224,8 +224,8 @@ class StoredRun(Rows):
         ``frame[frame["status"] == "suspect"]``.
         """
         others = {*FINISHED_STATUSES, PENDING}
-        places = [place for place, status in enumerate(self.statuses()) if status not in others]
-        return Selection(self, places).to_pandas()
+        positions = [position for position, status in enumerate(self.statuses()) if status not in others]
+        return Selection(self, positions).to_pandas()
 
     @property
     def warnings(self) -> "pd.DataFrame":
@@ -236,7 +236,11 @@ class StoredRun(Rows):
         import pandas as pd
 
         rows = self._read_values(ROW_ID_COLUMN, "warnings")
-        found = [(row_id, find_warning_kind(words), words) for row_id, said in rows for words in said or ()]
+        found = [
+            (row_id, find_warning_kind(warning), warning)
+            for row_id, warnings in rows
+            for warning in warnings or ()
+        ]
         return pd.DataFrame(found, columns=["row_id", "kind", "words"])
 
     def _read_values(self, *columns: str) -> Iterator[tuple[Any, ...]]:
@@ -260,8 +264,8 @@ class StoredRun(Rows):
         counts = Counter(self.statuses())
         sizes: dict[str, Any] = {}
         if "audio_seconds" in self.record_schema.names:
-            heard = self._read_values("audio_seconds")
-            sizes["audio_seconds"] = round(sum(seconds or 0.0 for (seconds,) in heard), 3)
+            lengths = self._read_values("audio_seconds")
+            sizes["audio_seconds"] = round(sum(seconds or 0.0 for (seconds,) in lengths), 3)
         elif "translated_text" in self.record_schema.names:
             texts = self._read_values("translated_text")
             sizes["translated_characters"] = sum(len(text or "") for (text,) in texts)
@@ -393,8 +397,8 @@ class StoredRun(Rows):
             rows = rows[name]
         elif isinstance(rows, pd.Series) and pd.api.types.is_bool_dtype(rows.dtype):
             if not rows.index.equals(self.to_pandas([self.name_of("status")]).index):
-                words = "the index of this mask is not the run's: make it of run.to_pandas(), or give a list"
-                raise ValueError(f"{words} in the run's order (mask.tolist())")
+                fault = "the index of this mask is not the run's: make it of run.to_pandas(), or give a list"
+                raise ValueError(f"{fault} in the run's order (mask.tolist())")
             rows = rows.fillna(value=False)
         values, ids = list(rows), self._read_row_ids().to_pylist()
         if values and all(isinstance(value, (bool, np.bool_)) for value in values):
@@ -405,8 +409,8 @@ class StoredRun(Rows):
                 )
                 raise ValueError(" does not fit ".join(sizes))
             return Selection(self, np.flatnonzero(values).tolist())
-        place_of = {row_id: place for place, row_id in enumerate(ids)}
-        found = {place_of[str(v)] if str(v) in place_of else self._find_position(v) for v in values}
+        position_of = {row_id: position for position, row_id in enumerate(ids)}
+        found = {position_of[str(v)] if str(v) in position_of else self._find_position(v) for v in values}
         return Selection(self, sorted(found))
 
     def sample(self, count: int, *, seed: int = 0) -> "Selection":
@@ -417,8 +421,10 @@ class StoredRun(Rows):
         count, seed
             Number of rows (all rows with an answer if there are fewer), and the seed of the random choice.
         """
-        places = [place for place, status in enumerate(self.statuses()) if status in FINISHED_STATUSES]
-        drawn = random.Random(seed).sample(places, min(count, len(places)))  # noqa: S311 - nothing is secret
+        positions = [
+            position for position, status in enumerate(self.statuses()) if status in FINISHED_STATUSES
+        ]
+        drawn = random.Random(seed).sample(positions, min(count, len(positions)))  # noqa: S311 - nothing is secret
         return Selection(self, sorted(drawn))
 
     def join_records(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
@@ -433,7 +439,7 @@ class StoredRun(Rows):
         return self._schemas[file]
 
 
-def find_warning_kind(words: str) -> str:
+def find_warning_kind(warning: str) -> str:
     """Return the kind of a warning: its words without numbers and quotations, cut off after 60 characters.
 
     Examples
@@ -441,5 +447,5 @@ def find_warning_kind(words: str) -> str:
     >>> find_warning_kind("pause 'x' of 70 s was clamped to 60 s")
     'pause … of … s was clamped to … s'
     """
-    kind = _NUMBER_OR_QUOTATION.sub("…", words)
+    kind = _NUMBER_OR_QUOTATION.sub("…", warning)
     return kind if len(kind) <= _MAX_KIND_LENGTH else kind[: _MAX_KIND_LENGTH - 1] + "…"

@@ -280,16 +280,16 @@ class Snapshot:
             yield self._read_table(name, group, schema).take(inside), chosen
 
     def _read_table(self, name: str, group: int | None, schema: pa.Schema) -> pa.Table:
-        place = name, group, *schema.names
+        key = name, group, *schema.names
         with self._lock:
-            table = self._kept.pop(place, None)
+            table = self._kept.pop(key, None)
             if table is None:
                 source, names = self.folder.get_source(name), schema.names
                 with convert_read_errors(self.folder, name), pq.ParquetFile(source, pre_buffer=True) as file:
                     table = file.read(names) if group is None else file.read_row_group(group, names)
                     table = table.select(names).cast(schema)
                     check_times(table)
-            self._kept[place] = table  # the table goes to the end, so the least recently used table is first
+            self._kept[key] = table  # the table goes to the end, so the least recently used table is first
             while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > MAX_KEPT_BYTES:
                 del self._kept[next(iter(self._kept))]
         return table

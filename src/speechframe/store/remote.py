@@ -202,8 +202,8 @@ class RemoteFolder(Folder):
 class _RangeFile(io.RawIOBase):
     """A remote file that pyarrow can read. Each read is one request, which is retried after errors."""
 
-    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
-        self._read, self._size, self._position = read, size, 0
+    def __init__(self, read_range: Callable[[int, int], bytes], size: int) -> None:
+        self._read, self._size, self._position = read_range, size, 0
 
     def readable(self) -> bool:
         return True

@@ -142,8 +142,8 @@ def _add_words(ours: dict[str, Any], found: Any) -> None:
     basis = np.select([counts[0] > 0, counts[1] > 0], ["service", "aligned"], "")
     ours[WORDS_BASIS_COLUMN] = pa.array(basis, pa.string(), mask=basis == "")
     warnings = ours["warnings"].to_pylist()
-    for place in np.flatnonzero(counts[1] == 0):
-        warnings[place] = [*(warnings[place] or ()), NO_WORDS_WARNING]
+    for position in np.flatnonzero(counts[1] == 0):
+        warnings[position] = [*(warnings[position] or ()), NO_WORDS_WARNING]
     ours["warnings"] = pa.array(warnings, ours["warnings"].type)
 
 

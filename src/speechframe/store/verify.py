@@ -67,9 +67,13 @@ def _find_problems(folder: Folder) -> Iterator[Problem]:
             if (number := int(name.partition(".")[0])) not in {*live, *cut}:
                 lost = parts.format_file_name(parts.ATTEMPTS_FOLDER, number)
                 yield Problem(lost, None, f"is missing, so {kind}/{name} does not count: {_RESTORE_ADVICE}")
-    words = [f"{WORDS_FOLDER}/{name}" for name in folder.list_names(WORDS_FOLDER)]
+    word_files = [f"{WORDS_FOLDER}/{name}" for name in folder.list_names(WORDS_FOLDER)]
     rows = {entry.file: entry.rows for entry in manifest.tables}
-    for name in [*rows, *words, *([reviews.REVIEWS_FILE] if folder.exists(reviews.REVIEWS_FILE) else [])]:
+    for name in [
+        *rows,
+        *word_files,
+        *([reviews.REVIEWS_FILE] if folder.exists(reviews.REVIEWS_FILE) else []),
+    ]:
         yield from _check_file(folder, name, _check_table(folder, name, rows.get(name)))
     for path in sorted((folder.path / CLIPS_FOLDER).glob("[!.]*")) if folder.work == folder.path else ():
         name = f"{CLIPS_FOLDER}/{path.name}"

@@ -70,15 +70,15 @@ def read_csv_batches(
     """
     with path.open(encoding=encoding, newline="") as file:
         layout = _find_layout(file, path.name, notes, default_sep, sep, is_quoted=is_quoted)
-    kept = [place for place in range(layout.width) if place not in layout.blank]
-    names = [layout.header[place] for place in kept]
+    kept = [position for position in range(layout.width) if position not in layout.blank]
+    names = [layout.header[position] for position in kept]
     if not names:
-        words, allowed = f"{path.name} has no header", "a first line with the names of the columns"
-        raise InvalidRows([make_problem("table", words, allowed=allowed)])
+        fault, allowed = f"{path.name} has no header", "a first line with the names of the columns"
+        raise InvalidRows([make_problem("table", fault, allowed=allowed)])
     check_names(names)
     # Arrow selects columns by name. Use numbers as names, because columns to leave out may have equal names.
-    numbers = [str(place) for place in range(layout.width)]
-    kept_numbers = [str(place) for place in kept]
+    numbers = [str(position) for position in range(layout.width)]
+    kept_numbers = [str(position) for position in kept]
     reader = arrow_csv.open_csv(
         cast("IO[bytes]", _TextFile(_read_cleaned_rows(path, encoding, layout))),
         # A block must be larger than the longest row. A character has at most four bytes.
@@ -184,15 +184,15 @@ def _find_layout(
             continue
         if not header:
             header, header_end = fields, record.number + len(record.lines) - 1
-            nameless = {place for place, one in enumerate(header) if not one.strip()}
+            nameless = {position for position, one in enumerate(header) if not one.strip()}
         elif nameless:
-            nameless -= {place for place in nameless if place < len(fields) and fields[place]}
+            nameless -= {position for position in nameless if position < len(fields) and fields[position]}
         widest = max(widest, len(fields))
         if is_quoted and '"' in text:
             quotes.learn_record(record, sep, header)
     quotes.check(name)
-    width = max((place + 1 for place in range(len(header)) if place not in nameless), default=0)
-    blank = {place for place in nameless if place < width}
+    width = max((position + 1 for position in range(len(header)) if position not in nameless), default=0)
+    blank = {position for position in nameless if position < width}
     notes += [*describe_left_out(name, blank_rows, len(blank) + widest - width), *quotes.describe(name)]
     return _Layout(
         skipped,
@@ -216,7 +216,7 @@ def describe_left_out(name: str, rows: int, columns: int) -> list[str]:
     >>> describe_left_out("lines.csv", 1, 2)
     ['left out of lines.csv: 1 row without a value, 2 columns without a name and a value']
     """
-    words = [
+    parts = [
         f"{format_count(count, thing)} {rest}"
         for count, thing, rest in (
             (rows, "row", "without a value"),
@@ -224,7 +224,7 @@ def describe_left_out(name: str, rows: int, columns: int) -> list[str]:
         )
         if count
     ]
-    return [f"left out of {name}: {', '.join(words)}"] if words else []
+    return [f"left out of {name}: {', '.join(parts)}"] if parts else []
 
 
 def _read_records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> Iterator[_Record]:

@@ -36,21 +36,21 @@ def find_table_file(path: str | PathLike[str]) -> Path:
     Raise InvalidRows if the ending of the name is unknown, or if there is no regular file at the path.
     """
     if Path(path).suffix.lower() not in TABLE_SUFFIXES:
-        words = f"{str(path)[:60]!r} is not a table file"
+        message = f"{str(path)[:60]!r} is not a table file"
         allowed = f"a file that ends in {', '.join(TABLE_SUFFIXES)}; for one line: ['a line'], say()"
-        raise InvalidRows([make_problem("table", words, allowed=allowed)])
+        raise InvalidRows([make_problem("table", message, allowed=allowed)])
     try:
         found = expand_home(path)
         mode = found.stat().st_mode
         if stat.S_ISREG(mode):
             return found
         what = "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
-        words = f"{path} is {what}, not a regular file"
+        message = f"{path} is {what}, not a regular file"
     except FileNotFoundError:
-        words = f"{path} does not exist"
+        message = f"{path} does not exist"
     except (OSError, ValueError) as error:
-        words = f"{path} cannot be read: {error}"
-    raise InvalidRows([make_problem("table", words, allowed="an existing file")])
+        message = f"{path} cannot be read: {error}"
+    raise InvalidRows([make_problem("table", message, allowed="an existing file")])
 
 
 def read_contents(path: Path, notes: list[str], *, sep: str | None = None, quoting: str | None = None) -> Any:
@@ -90,8 +90,8 @@ def detect_encoding(path: Path, notes: list[str]) -> str:
     if can_be_decoded(path, "utf-8-sig"):
         return "utf-8-sig"
     if not can_be_decoded(path, _WESTERN_ENCODING, _NOT_WESTERN_TEXT):
-        words, allowed = f"{path.name} is not in UTF-8", "UTF-8, which Excel calls CSV UTF-8: save it again"
-        raise InvalidRows([make_problem("table", words, allowed=allowed)])
+        fault, allowed = f"{path.name} is not in UTF-8", "UTF-8, which Excel calls CSV UTF-8: save it again"
+        raise InvalidRows([make_problem("table", fault, allowed=allowed)])
     notes.append(
         f"{path.name} is not in UTF-8: read as Windows-1252 (Western Europe), which is a guess. If letters "
         "are wrong, save it again in UTF-8"
@@ -129,7 +129,9 @@ def _read_sheet(path: Path, notes: list[str]) -> Any:
         str(name) if isinstance(name, str) else "" for names in found.head(1).to_numpy() for name in names
     ]
     rows = found.iloc[1:].reset_index(drop=True).set_axis(header, axis=1)
-    is_kept = [bool(name.strip() or rows.iloc[:, place].notna().any()) for place, name in enumerate(header)]
+    is_kept = [
+        bool(name.strip() or rows.iloc[:, position].notna().any()) for position, name in enumerate(header)
+    ]
     notes += describe_left_out(path.name, len(sheet) - len(found), is_kept.count(False))
     return rows.loc[:, is_kept]
 
@@ -155,10 +157,10 @@ def _read_objects(path: Path, notes: list[str]) -> Iterator[Mapping[str, Any]]:
                 continue
             try:
                 found = parse_json(line)
-                words = "" if isinstance(found, dict) else f"holds a {type(found).__name__}, not an object"
+                fault = "" if isinstance(found, dict) else f"holds a {type(found).__name__}, not an object"
             except ValueError as error:
-                words = f"is not JSON: {error}"
-            if words:
-                words = f"{path.name} cannot be read: line {number} {words}"
-                raise InvalidRows([make_problem("table", words)])
+                fault = f"is not JSON: {error}"
+            if fault:
+                fault = f"{path.name} cannot be read: line {number} {fault}"
+                raise InvalidRows([make_problem("table", fault)])
             yield found

@@ -158,7 +158,7 @@ def choose_column_names(schema: pa.Schema, ours: Iterable[str]) -> dict[str, str
 
 def make_problem(
     name: str,
-    words: str,
+    fault: str,
     *,
     value: Any = None,
     allowed: str = "",
@@ -167,7 +167,7 @@ def make_problem(
 ) -> dict[str, Any]:
     """Return a problem of an argument or column, as an entry for :attr:`InvalidRows.problems`."""
     where = {"row": row, "row_id": row_id, "field": name}
-    return {**where, "problem": words, "value": value, "allowed": allowed}
+    return {**where, "problem": fault, "value": value, "allowed": allowed}
 
 
 def is_per_row(value: Any) -> bool:
@@ -207,9 +207,9 @@ def convert_to_list(values: Any) -> list[Any]:
 
 
 def _refuse_stored_list(argument: str) -> Iterator[Any]:
-    words = "was a list with a value for each row of the former table"
+    fault = "was a list with a value for each row of the former table"
     allowed = f"the verb once more, with the new table and {argument}=[...] of its length"
-    raise InvalidRows([make_problem(argument, words, allowed=allowed)])
+    raise InvalidRows([make_problem(argument, fault, allowed=allowed)])
     yield
 
 
@@ -241,16 +241,16 @@ def resolve_sources(
             continue
         if (column := get_column_name(value, is_data=name in data_arguments)) is not None:
             sources[name] = Source(column=column, values=table.carried.get(column))
-            words = "names a column the table does not have"
+            fault = "names a column the table does not have"
             if column in table.schema.names:
-                words = "names a column that holds bytes, not text"
+                fault = "names a column that holds bytes, not text"
                 if not contains_bytes(table.schema.field(column).type):
                     continue
             if column not in table.carried:
                 # pandas calls an index without a name __index_level_0__.
                 known = [one for one in table.schema.names if not one.startswith("__index_level_")]
                 allowed = ", ".join([*known, *table.carried])
-                problems.append(make_problem(name, words, value=column, allowed=allowed))
+                problems.append(make_problem(name, fault, value=column, allowed=allowed))
         elif isinstance(value, (Source, Balanced)):
             sources[name] = Source(balance=BalancedTotals(value)) if isinstance(value, Balanced) else value
         elif is_per_row(value) and name not in whole_table_arguments:
@@ -347,8 +347,8 @@ class Table:
         self.schema = pa.schema(kept, metadata=metadata or None)
         if id_column is not None and id_column not in self.schema.names:
             allowed = ", ".join(self.schema.names)
-            words = "names a column the table does not have"
-            raise InvalidRows([make_problem("id", words, value=id_column, allowed=allowed)])
+            fault = "names a column the table does not have"
+            raise InvalidRows([make_problem("id", fault, value=id_column, allowed=allowed)])
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, list[str]]]:
         """Yield batches of at most 4096 rows, or 64 rows if audio is carried, with the id of each row.
@@ -361,8 +361,8 @@ class Table:
         for whole in self._batches:
             if self._names.symmetric_difference(whole.schema.names):
                 differ = ", ".join(sorted(self._names.symmetric_difference(whole.schema.names)))
-                words = f"has batches with different columns: {differ} is not in all of them"
-                raise InvalidRows([make_problem("table", words, allowed="batches with the same columns")])
+                fault = f"has batches with different columns: {differ} is not in all of them"
+                raise InvalidRows([make_problem("table", fault, allowed="batches with the same columns")])
             for start in range(0, whole.num_rows, size):
                 batch = whole.slice(start, size)
                 for name, queue in self._queues.items():
@@ -374,13 +374,13 @@ class Table:
             yield pa.RecordBatch.from_pylist([], self.schema), []
         for name, length in self.lengths.items():
             if length != count:
-                words = f"has {format_count(length, 'value')} for {format_count(count, 'row')}"
-                raise InvalidRows([make_problem(name, words, allowed="one value a row")])
+                fault = f"has {format_count(length, 'value')} for {format_count(count, 'row')}"
+                raise InvalidRows([make_problem(name, fault, allowed="one value a row")])
 
     def _convert_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         batch = batch.select(self.schema.names)
-        for place, kind in enumerate(self.schema):
-            column = batch.column(place)
+        for position, kind in enumerate(self.schema):
+            column = batch.column(position)
             if column.type == kind.type:
                 continue
             try:
@@ -389,7 +389,7 @@ class Table:
                 elif is_text(column.type) != is_text(kind.type):
                     # Arrow would convert the text 007 to the number 7.
                     raise TypeError(f"it is {column.type} here, and {kind.type} in the rows before")
-                batch = batch.set_column(place, kind, column.cast(kind.type))
+                batch = batch.set_column(position, kind, column.cast(kind.type))
             except ARROW_TYPE_ERRORS as error:
                 allowed = f"one type in all rows, such as read_csv(..., dtype={{{kind.name!r}: str}})"
                 raise InvalidRows([make_storage_problem(kind.name, get_first_line(error), allowed)]) from None
@@ -401,12 +401,12 @@ class Table:
         if self.id_column is None:
             return list(map(str, range(start, start + batch.num_rows)))
         column = batch.column(self.id_column)
-        words, allowed = f"is missing: column {self.id_column!r} is empty there", "a value in every row"
+        fault, allowed = f"is missing: column {self.id_column!r} is empty there", "a value in every row"
         empty: list[Any] = pc.indices_nonzero(pc.is_null(column, nan_is_null=True)).to_pylist()
         if empty:
-            rows = [start + place for place in empty]
+            rows = [start + position for position in empty]
             raise InvalidRows(
-                [make_problem("id", words, allowed=allowed, row=n, row_id=str(n)) for n in rows]
+                [make_problem("id", fault, allowed=allowed, row=n, row_id=str(n)) for n in rows]
             )
         return list(map(str, convert_to_python(column, self.id_column)))
 
@@ -416,8 +416,8 @@ def convert_to_python(column: "pa.Array[Any]", name: str) -> list[Any]:
     try:
         return column.to_pylist()
     except (OverflowError, ValueError):
-        words, allowed = "holds a date before the year 1 or after 9999", "dates of these years, or text"
-        raise InvalidRows([make_problem(name, words, allowed=allowed)]) from None
+        fault, allowed = "holds a date before the year 1 or after 9999", "dates of these years, or text"
+        raise InvalidRows([make_problem(name, fault, allowed=allowed)]) from None
 
 
 def _read_batches(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
@@ -449,24 +449,24 @@ def make_read_error(name: str, error: Exception, row: int = 0) -> InvalidRows:
         allowed = (
             'as many fields in every line: set sep= to their separator, or quoting="none" to keep quotes'
         )
-    words = f"{name} cannot be read at row {row:,}: {type(error).__name__}: {get_first_line(error)}"
-    return InvalidRows([make_problem("table", words, allowed=allowed, row=row, row_id=str(row))])
+    fault = f"{name} cannot be read at row {row:,}: {type(error).__name__}: {get_first_line(error)}"
+    return InvalidRows([make_problem("table", fault, allowed=allowed, row=row, row_id=str(row))])
 
 
 def make_storage_problem(column: str, why: str, allowed: str = "", row: int | None = None) -> dict[str, Any]:
     """Return the problem of a column that cannot be stored without a change of its values."""
-    words = f"column {column!r} cannot be stored: {why}"
+    fault = f"column {column!r} cannot be stored: {why}"
     row_id = None if row is None else str(row)
     allowed = allowed or "texts, numbers, times, bytes, and lists or structs of them"
-    return make_problem("table", words, allowed=allowed, row=row, row_id=row_id)
+    return make_problem("table", fault, allowed=allowed, row=row, row_id=row_id)
 
 
 def check_names(names: Sequence[str]) -> None:
     """Raise InvalidRows if two columns have the same name, or a name contains half a character."""
     for name, count in Counter(names).items():
         if count > 1 and not name.strip():
-            words = f"has {count:,} columns with values and without a name"
-            raise InvalidRows([make_problem("table", words, allowed="a name for each column with values")])
+            fault = f"has {count:,} columns with values and without a name"
+            raise InvalidRows([make_problem("table", fault, allowed="a name for each column with values")])
         if count > 1:
             raise InvalidRows([make_problem("table", f"has two columns named {name!r}")])
         if name != name.encode("utf-8", "ignore").decode():

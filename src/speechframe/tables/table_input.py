@@ -295,11 +295,11 @@ def _open_pandas(frame: Any, make_table: Callable[..., Table], carry: frozenset[
             _convert_to_array(name, list(column))
     allowed = "texts, numbers or times; reset_index(drop=True) leaves it out"
     try:
-        read = pa.Table.from_pandas(frame)
+        converted = pa.Table.from_pandas(frame)
     except ARROW_TYPE_ERRORS as error:
-        words = f"cannot be stored: {'; '.join(map(str, error.args))}"
+        fault = f"cannot be stored: {'; '.join(map(str, error.args))}"
         raise InvalidRows(
-            [make_problem("table", words, allowed=f"columns and an index of {allowed}")]
+            [make_problem("table", fault, allowed=f"columns and an index of {allowed}")]
         ) from None
     index, ids = frame.index, None
     if not isinstance(index, pd.RangeIndex) or (index.start, index.step, index.name) != (0, 1, None):
@@ -308,8 +308,8 @@ def _open_pandas(frame: Any, make_table: Callable[..., Table], carry: frozenset[
                 raise InvalidRows([make_problem("id", f"the index is missing in row {row}", allowed=allowed)])
         ids = map(str, index)
     # Arrow converts a frame without columns to a table without rows, so make the rows separately.
-    source = [read if read.num_columns else _make_empty_columns_batch(len(frame))]
-    return make_table(source, read.schema, ids=ids, carried=carried)
+    source = [converted if converted.num_columns else _make_empty_columns_batch(len(frame))]
+    return make_table(source, converted.schema, ids=ids, carried=carried)
 
 
 def _convert_polars(frame: Any) -> Any:
@@ -341,12 +341,12 @@ def _convert_columns(given: Mapping[Any, Any]) -> dict[str, list[Any]]:
     columns = {}
     for name, values in given.items():
         if not is_per_row(values):
-            words = f"column {name!r} is of the type {type(values).__name__}"
-            raise InvalidRows([make_problem("table", words, allowed="a list of values for each column")])
+            fault = f"column {name!r} is of the type {type(values).__name__}"
+            raise InvalidRows([make_problem("table", fault, allowed="a list of values for each column")])
         columns[str(name)] = convert_to_list(values)
     if len(set(map(len, columns.values()))) > 1:
-        words = ", ".join(f"{name!r} has {len(values):,}" for name, values in columns.items())
-        raise InvalidRows([make_problem("table", f"has columns of different lengths: {words}")])
+        lengths = ", ".join(f"{name!r} has {len(values):,}" for name, values in columns.items())
+        raise InvalidRows([make_problem("table", f"has columns of different lengths: {lengths}")])
     return columns
 
 
@@ -371,8 +371,8 @@ def _open_runs(
         schemas = [schema if len(found) == 1 else schema.remove_metadata() for schema, _ in found]
         schema = pa.unify_schemas(schemas)
     except pa.ArrowException as error:
-        words = f"is several runs whose columns differ: {get_first_line(error)}"
-        raise InvalidRows([make_problem("table", words)]) from None
+        fault = f"is several runs whose columns differ: {get_first_line(error)}"
+        raise InvalidRows([make_problem("table", fault)]) from None
     ids: deque[str] = deque()
     # Concatenated with a batch, the empty table adds the columns that only other runs have, as nulls.
     empty = schema.empty_table()
@@ -456,8 +456,8 @@ def _convert_chunks(
             if name in queues:
                 queues[name].extend(values)
             elif kinds is not None and name not in kinds:
-                words = f"has a column {name!r} that the rows before have not"
-                raise InvalidRows([make_problem("table", words, allowed="the columns of the first rows")])
+                fault = f"has a column {name!r} that the rows before have not"
+                raise InvalidRows([make_problem("table", fault, allowed="the columns of the first rows")])
             else:
                 arrays.append(_convert_to_array(name, values, None if kinds is None else kinds[name], start))
         if kinds is None:
@@ -499,18 +499,18 @@ def _convert_to_array(
             return array
         stored_values = array.to_pylist()
     except ARROW_TYPE_ERRORS as error:
-        row, words = _find_odd_value(values)
-        place = None if row is None else start + row
+        row, fault = _find_odd_value(values)
+        row_number = None if row is None else start + row
         # The message of Arrow contains the whole value, perhaps a frame. Give only the type of the value.
         if unknown := re.search(r"with type (\S+): did not recognize", str(error)):
-            words = words or f"it holds values of the type {unknown[1]}"
+            fault = fault or f"it holds values of the type {unknown[1]}"
         raise InvalidRows(
-            [make_storage_problem(column, words or get_first_line(error), way_out, place)]
+            [make_storage_problem(column, fault or get_first_line(error), way_out, row_number)]
         ) from None
     for row, (given, kept) in enumerate(zip(values, stored_values, strict=True), start):
         if not _is_same(given, kept):
-            words = f"{shorten_value(given)} would come back as {shorten_value(kept)}"
-            raise InvalidRows([make_storage_problem(column, words, way_out, row)])
+            fault = f"{shorten_value(given)} would come back as {shorten_value(kept)}"
+            raise InvalidRows([make_storage_problem(column, fault, way_out, row)])
     return array
 
 

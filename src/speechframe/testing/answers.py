@@ -1,4 +1,4 @@
-"""Make the bytes of HTTP answers (sections 2.3, 2.4 and 7.1 of the API document)."""
+"""Make the bytes of HTTP answers (sections 2.3, 2.4 and 7.1 of the service document)."""
 
 import functools
 import json
@@ -116,11 +116,11 @@ def make_speech_body(
     count the characters of the billing cycle. If `warning` is None, the body has no warning.
     """
     encoded = (b'"encodedAudio":"', *encoded_audio, b'",') if encoded_audio else ()
-    said = "" if warning is None else f',"warning":{json.dumps(warning)}'
+    warning_field = "" if warning is None else f',"warning":{json.dumps(warning)}'
     rest = (
         f'"audioFile":"{audio_url}","audioLengthInSeconds":{audio_seconds!r},'
         f'"remainingCharacterCount":{remaining},"consumedCharacterCount":{used},'
-        f'"wordDurations":{words}{said}}}'
+        f'"wordDurations":{words}{warning_field}}}'
     )
     return [b"{", *encoded, rest.encode()]
 
@@ -135,10 +135,10 @@ def make_word_durations(text: str, audio_seconds: float) -> str:
     """
     words = strip_pauses(text).split()
     total_ms, characters = int(audio_seconds * 1000), sum(map(len, words)) or 1
-    found, said, start_ms = [], 0, 0
+    found, done_characters, start_ms = [], 0, 0
     for word in words:
-        said += len(word)
-        end_ms = total_ms * said // characters
+        done_characters += len(word)
+        end_ms = total_ms * done_characters // characters
         found.append(f'{{"word":{json.dumps(word)},"startMs":{start_ms},"endMs":{end_ms}}}')
         start_ms = end_ms
     return f"[{','.join(found)}]"
@@ -169,7 +169,7 @@ def make_voice_listing(model: Model) -> bytes:
 def make_limits_page(
     *, identity: str, cap: int | None, remaining: int | None, idempotent: bool, takes: bool, region: str
 ) -> bytes:
-    """Return the JSON page of limits. The API document does not contain this page.
+    """Return the JSON page of limits. The service document does not contain this page.
 
     If `cap` is None, the page lacks the cap. `remaining` is None if there is no quota.
     """

@@ -273,23 +273,23 @@ def _make_flac_head(shape: Shape, flac: _FlacParts, tag: int, take: int) -> byte
 
 
 def _find_wav_tag(audio: bytes) -> bytes | None:
-    place = 12
-    while place + _CHUNK_LAYOUT.size <= len(audio):
-        name, size = _CHUNK_LAYOUT.unpack_from(audio, place)
-        place += _CHUNK_LAYOUT.size
+    position = 12
+    while position + _CHUNK_LAYOUT.size <= len(audio):
+        name, size = _CHUNK_LAYOUT.unpack_from(audio, position)
+        position += _CHUNK_LAYOUT.size
         if name == _WAV_TAG_NAME:
-            return audio[place : place + size]
-        place += size + size % 2
+            return audio[position : position + size]
+        position += size + size % 2
     return None
 
 
 def _find_flac_tag(audio: bytes) -> bytes | None:
-    place, last = len(_FLAC_MAGIC), False
-    while not last and place + 4 <= len(audio):
-        kind, size = audio[place], int.from_bytes(audio[place + 1 : place + 4], "big")
-        place += 4
-        if kind & ~_FLAC_LAST_BIT == _FLAC_APPLICATION_TYPE and audio.startswith(_FLAC_TAG_ID, place):
-            return audio[place + len(_FLAC_TAG_ID) : place + size]
+    position, last = len(_FLAC_MAGIC), False
+    while not last and position + 4 <= len(audio):
+        kind, size = audio[position], int.from_bytes(audio[position + 1 : position + 4], "big")
+        position += 4
+        if kind & ~_FLAC_LAST_BIT == _FLAC_APPLICATION_TYPE and audio.startswith(_FLAC_TAG_ID, position):
+            return audio[position + len(_FLAC_TAG_ID) : position + size]
         last = bool(kind & _FLAC_LAST_BIT)
-        place += size
+        position += size
     return None

@@ -110,16 +110,16 @@ class InFlightMeter:
     >>> meter = InFlightMeter(cap=2)
     >>> meter.enter(10.0)
     >>> meter.leave(11.0)
-    >>> meter.utilisation, meter.most
+    >>> meter.utilisation, meter.highest
     (0.5, 1)
     """
 
-    __slots__ = ("_area", "_at_s", "_timed_s", "cap", "in_flight", "most")
+    __slots__ = ("_area", "_at_s", "_timed_s", "cap", "highest", "in_flight")
 
     def __init__(self, cap: int | None) -> None:
         self.cap = cap
         self.in_flight = 0
-        self.most = 0
+        self.highest = 0
         self._area = 0.0
         self._timed_s = 0.0
         self._at_s: float | None = None
@@ -138,7 +138,7 @@ class InFlightMeter:
         """Add one call in flight."""
         self._advance(now_s)
         self.in_flight += 1
-        self.most = max(self.most, self.in_flight)
+        self.highest = max(self.highest, self.in_flight)
 
     def leave(self, now_s: float) -> None:
         """Remove one call in flight."""
@@ -242,7 +242,7 @@ class Counters:
             remaining=dict(remaining),
             in_flight=self.in_flight,
             most_in_flight=self.most_in_flight,
-            most_in_flight_of={region: max(g.most for g in found) for region, found in meters.items()},
+            most_in_flight_of={region: max(g.highest for g in found) for region, found in meters.items()},
             utilisation={region: sum(of) / len(of) for region, of in known.items() if of},
             started_at=self.started_at,
             last_at=self.last_at,

@@ -131,10 +131,10 @@ class RequestHandler:
             return
         method = _METHOD_BY_PATH.get(request.path)
         if method != request.method:
-            status, words = (
+            status, message = (
                 (404, "no such address") if method is None else (405, f"only {method} is answered")
             )
-            out.reply(answers.make_error_answer(status, words, trace=trace))
+            out.reply(answers.make_error_answer(status, message, trace=trace))
             return
         account = self._bank.find_account(request.find_header(API_KEY_PREFIX))
         if request.path in _CALL_PATHS:
@@ -239,8 +239,8 @@ class RequestHandler:
             knobs.rate is None or account.take_rate_token(knobs.rate, knobs.burst, now_s)
         ):
             self._counters.refused += 1
-            words = f"{self._cap} in flight are allowed" if meter.is_full else f"{knobs.rate:g}/s are allowed"
-            self._refuse(out, 429, words, trace, asked)
+            limit = f"{self._cap} in flight are allowed" if meter.is_full else f"{knobs.rate:g}/s are allowed"
+            self._refuse(out, 429, limit, trace, asked)
             return
         step = self._choose_step(wanted.text, tag)
         if step is not plan.OK_STEP:
@@ -309,17 +309,17 @@ class RequestHandler:
             new = self._bank.pay(call.account, billed, quota=quota, mark=call.mark)
         except QuotaUsedUpError:
             left = call.account.count_remaining_characters(quota)
-            words = f"the text has {wanted.characters} billed characters, and {left} are left"
+            message = f"the text has {wanted.characters} billed characters, and {left} are left"
             status = Status.PAYMENT_REQUIRED
         except OtherBodyError:
-            words, status = "the idempotency key was used for another request", Status.BAD_REQUEST
+            message, status = "the idempotency key was used for another request", Status.BAD_REQUEST
         except OSError as full:
-            words, status = str(full), Status.INTERNAL_SERVER_ERROR
+            message, status = str(full), Status.INTERNAL_SERVER_ERROR
         else:
             self._counters.repeats += not new
             return True
         self._end_in_flight(call)
-        self._refuse(call.out, status, words, call.trace)
+        self._refuse(call.out, status, message, call.trace)
         return False
 
     def _answer_call(self, call: _HandledCall) -> None:
@@ -375,7 +375,7 @@ class RequestHandler:
         self,
         out: Connection,
         status: int,
-        words: str,
+        message: str,
         trace: str,
         asked: tuple[str, int] | None = None,
         wait: str | None = None,
@@ -386,7 +386,7 @@ class RequestHandler:
             headers = self._make_scripted_wait_header(asked, wait)
         elif status in _STATUSES_WITH_WAIT:
             headers = self._make_wait_headers(asked)
-        out.reply(answers.make_error_answer(status, words, trace=trace, headers=headers))
+        out.reply(answers.make_error_answer(status, message, trace=trace, headers=headers))
 
     def _make_scripted_wait_header(self, asked: tuple[str, int] | None, value: str) -> str:
         """Return a `Retry-After` header with `value` from a script. The value need not be valid."""

@@ -39,14 +39,14 @@ class Bill(NamedTuple):
 
     def make_line(self) -> bytes:
         """Return the bill as a line of the journal, with its line break."""
-        words = (
+        fields = (
             self.key,
             f"{self.tag:016x}",
             str(self.characters),
             self.mark or _EMPTY_WORD,
             self.body or _EMPTY_WORD,
         )
-        return (" ".join(words) + "\n").encode()
+        return (" ".join(fields) + "\n").encode()
 
     @classmethod
     def parse_line(cls, line: str) -> Self:

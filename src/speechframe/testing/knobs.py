@@ -152,6 +152,6 @@ def _describe_error(error: ValidationError) -> str:
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         return f"a FaultyService has no {name!r}; it has {', '.join(Knobs.model_fields)}"
-    said = first["msg"].removeprefix("Value error, ")
+    fault = first["msg"].removeprefix("Value error, ")
     allowed = "" if first["type"] == "value_error" else _ALLOWED_VALUES.get(name, "")
-    return f"{name}: {said}; allowed: {allowed}" if allowed else f"{name}: {said}"
+    return f"{name}: {fault}; allowed: {allowed}" if allowed else f"{name}: {fault}"

@@ -67,9 +67,9 @@ class Fixed:
         if not 0 <= self.seconds < math.inf:
             raise ValueError(f"a latency is 0 or more seconds, not {self.seconds}")
 
-    def seconds_at(self, place: float) -> float:
-        """Return the latency in seconds. It is the same for every `place`."""
-        del place
+    def seconds_at(self, number: float) -> float:
+        """Return the latency in seconds. It is the same for every `number`."""
+        del number
         return self.seconds
 
 
@@ -101,9 +101,9 @@ class Lognormal:
                 f"and {self.sigma}"
             )
 
-    def seconds_at(self, place: float) -> float:
-        """Return a quantile of the latency in seconds. `place` is the share of shorter latencies."""
-        deviation = _STANDARD_NORMAL.inv_cdf(min(max(place, 2.0**-_RANDOM_BITS), 1 - 2.0**-_RANDOM_BITS))
+    def seconds_at(self, number: float) -> float:
+        """Return a quantile of the latency in seconds. `number` is the share of shorter latencies."""
+        deviation = _STANDARD_NORMAL.inv_cdf(min(max(number, 2.0**-_RANDOM_BITS), 1 - 2.0**-_RANDOM_BITS))
         return self.mean_s * math.exp(self.sigma * deviation - self.sigma**2 / 2)
 
 
@@ -169,7 +169,7 @@ OK_STEP = Step("ok")
 
 
 @functools.lru_cache(maxsize=1024)
-def parse_step(words: str) -> Step:
+def parse_step(text: str) -> Step:
     """Return the step for ``ok``, the name of a fault, a status, or ``status:Retry-After``.
 
     Any other text raises ValueError.
@@ -181,15 +181,15 @@ def parse_step(words: str) -> Step:
     >>> parse_step("429:1.5")
     Step(name='429', fault=None, status=429, retry_after='1.5')
     """
-    if words == OK_STEP.name:
+    if text == OK_STEP.name:
         return OK_STEP
-    if words in Fault.__members__.values():
-        return Step(words, fault=Fault(words))  # type: ignore[call-arg]  # mypy reads __new__ as the look-up
-    status, _, wait = words.partition(":")
+    if text in Fault.__members__.values():
+        return Step(text, fault=Fault(text))  # type: ignore[call-arg]  # mypy reads __new__ as the look-up
+    status, _, wait = text.partition(":")
     if status.isascii() and status.isdecimal() and int(status) in _ERROR_STATUSES:
         return Step(status, status=int(status), retry_after=wait or None)
     raise ValueError(
-        f"{words!r} is not a step; allowed: ok, {', '.join(Fault)}, a status from 400 to 599, or such a "
+        f"{text!r} is not a step; allowed: ok, {', '.join(Fault)}, a status from 400 to 599, or such a "
         "status with its Retry-After, as in 429:1.5"
     )
 
@@ -217,8 +217,8 @@ def check_script(script: Sequence[str]) -> None:
         raise ValueError(
             f"a script of {REPEAT_LAST_STEP!r} alone has no step to repeat. Put a step before it."
         )
-    for words in steps:
-        parse_step(words)
+    for text in steps:
+        parse_step(text)
 
 
 class FaultTable:
@@ -245,9 +245,9 @@ class FaultTable:
     def __bool__(self) -> bool:
         return bool(self._steps)
 
-    def choose_step(self, place: float) -> Step:
-        """Return the step of an attempt. `place` is its random number, from 0 to below 1."""
-        index = bisect_right(self._ends, place)
+    def choose_step(self, number: float) -> Step:
+        """Return the step of an attempt. `number` is its random number, from 0 to below 1."""
+        index = bisect_right(self._ends, number)
         return self._steps[index] if index < len(self._steps) else OK_STEP
 
 
@@ -273,15 +273,15 @@ _MIXED_FORMS: tuple[Form, ...] = ("seconds", "float", "date", None)
 """The forms among which "mixed" chooses."""
 
 
-def choose_form(form: Form, place: float) -> Form:
-    """Return `form`, or for "mixed" the form that `place`, a random number from 0 to below 1, selects.
+def choose_form(form: Form, number: float) -> Form:
+    """Return `form`, or for "mixed" the form that `number`, a random number from 0 to below 1, selects.
 
     Examples
     --------
     >>> choose_form("date", 0.9), choose_form("mixed", 0.1), choose_form("mixed", 0.99)
     ('date', 'seconds', None)
     """
-    return _MIXED_FORMS[int(place * len(_MIXED_FORMS))] if form == "mixed" else form
+    return _MIXED_FORMS[int(number * len(_MIXED_FORMS))] if form == "mixed" else form
 
 
 def make_retry_after(form: Form, wait_s: float, now_s: float) -> tuple[str | None, float]:

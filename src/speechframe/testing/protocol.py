@@ -177,8 +177,8 @@ class Connection(asyncio.Protocol):
         head = buffer[:end]
         lowered = head.lower()
         length = _find_header_value(head, lowered, _CONTENT_LENGTH_PREFIX) or "0"
-        words = head[: head.find(b"\r\n")].decode("latin-1").split(" ")
-        if len(words) != 3 or not (length.isascii() and length.isdecimal()):  # noqa: PLR2004 - method path version
+        parts = head[: head.find(b"\r\n")].decode("latin-1").split(" ")
+        if len(parts) != 3 or not (length.isascii() and length.isdecimal()):  # noqa: PLR2004 - method path version
             self._refuse(400)
             return None
         if lowered.find(_TRANSFER_ENCODING_PREFIX) >= 0:
@@ -193,8 +193,8 @@ class Connection(asyncio.Protocol):
             return None
         self._buffer = buffer[stop:]
         self._closes_after_reply = lowered.find(_CONNECTION_CLOSE) >= 0
-        path, _, query = words[1].partition("?")
-        return HttpRequest(words[0], path, query, head, lowered, buffer[start:stop])
+        path, _, query = parts[1].partition("?")
+        return HttpRequest(parts[0], path, query, head, lowered, buffer[start:stop])
 
     def _refuse(self, status: int) -> None:
         self._buffer = b""

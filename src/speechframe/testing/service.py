@@ -90,7 +90,7 @@ class FaultyService(Running):
     audio_bytes
         Approximate size of each audio in bytes. With None (default), the length is 0.06 s for each character.
     regions
-        Names of the regions (section 4.1). Each region has its own port.
+        Names of the regions (section 4.1 of the service document). Each region has its own port.
     down_regions
         Names of the regions that answer 503.
     publish_cap

@@ -1,4 +1,4 @@
-"""Read requests for speech and translations (sections 2.1, 2.2 and 2.6 of the API document).
+"""Read requests for speech and translations (sections 2.1, 2.2 and 2.6 of the service document).
 
 Only those fields are read and checked that a canned answer depends on.
 """

@@ -94,7 +94,7 @@ class ChangeVoiceBackend(SpokenBackend):
             ]
         # Leave out the bytes, because the clip is read again when it is sent.
         fields = {wire: values.get(name) for name, wire in WIRE_OF_ARGUMENT.items()} | {_FILE_FIELD: b""}
-        request, facts, found = self.check_fields(ConvertRequest, fields, values)
+        request, facts, found = self.prepare_request(ConvertRequest, fields, values)
         problems += found
         if problems or request is None or clip is None:
             return problems

@@ -71,9 +71,9 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
                 changed[row_id] = []  # an interrupted call may not have fetched this version
         for row_id, utterance_id, wanted in wanted_fields:
             if (before := known.get((row_id, utterance_id))) is None:
-                words, value = "names no utterance of this run", f"{row_id}, {utterance_id}"
+                fault, value = "names no utterance of this run", f"{row_id}, {utterance_id}"
                 raise InvalidRows(
-                    [make_problem("corrections", words, value=value, allowed="rows of utterances(run)")]
+                    [make_problem("corrections", fault, value=value, allowed="rows of utterances(run)")]
                 )
             new = {name: text for name, text in wanted.items() if text not in (None, getattr(before, name))}
             if new:

@@ -1,4 +1,6 @@
-"""The verb `dub`, which dubs each media file of a table into several locales (sections 2.8 to 2.11 and 4.5).
+"""The verb `dub`, which dubs each media file of a table into several locales.
+
+Sections 2.8 to 2.11 and 4.5 of the service document describe the dubbing calls.
 
 One job of the service dubs a medium into all locales, so the rows of a medium share a job. A run stores the
 id of a job before it waits for the job. So a resumed run finds its jobs, and starts none twice.
@@ -15,7 +17,7 @@ from typing import Any, Self, Unpack
 import pyarrow as pa
 from pydantic import SecretStr
 
-from speechframe.audio.lengths import measure_seconds
+from speechframe.audio.lengths import measure_media_seconds
 from speechframe.backends.dub_job import DeliveredDub, Dub, JobBackend, iterate_projects, normalise_locale
 from speechframe.backends.files import find_files, store_clip
 from speechframe.backends.targets import pack_rows, read_targets, refuse_targets, share_cost
@@ -48,7 +50,7 @@ from speechframe.spec.dubbing import MEDIA_TYPES, DubbingType, JobCreateRequest,
 from speechframe.store.schema import columns
 from speechframe.tables.column import Column
 from speechframe.tables.table import make_problem
-from speechframe.wire.answers import check_amount, make_amount_warning
+from speechframe.wire.answers import make_amount_warning, read_amount
 from speechframe.wire.requests import encode_canonical_json
 from speechframe.writing.words import format_count
 
@@ -164,8 +166,8 @@ class DubBackend(JobBackend):
         offered = await self.client.dubbing.list_destination_languages()
         wanted = DubbingType.QA if self._review else DubbingType.AUTOMATED
         known = [normalise_locale(one.locale) for one in offered if wanted in one.supports]
-        words = "is not a locale that this service dubs into" + (" with a review" if self._review else "")
-        refuse_targets([one for one in self._targets if one not in known], known, words)
+        fault = "is not a locale that this service dubs into" + (" with a review" if self._review else "")
+        refuse_targets([one for one in self._targets if one not in known], known, fault)
         return {}
 
     async def _find_project(self) -> Project:
@@ -217,9 +219,9 @@ class DubBackend(JobBackend):
         given = {name: values.get(name) for name in _FORM_ARGUMENTS}
         foreign = [name for name, usual in _OWN_SERVICE_ARGUMENTS.items() if given[name] not in (None, usual)]
         for name in () if self.limits else foreign:
-            words = "works only with speechframe's own service"
+            fault = "works only with speechframe's own service"
             problems.append(
-                FieldProblem(name, words, shorten_value(given[name]), "leave it out for this service")
+                FieldProblem(name, fault, shorten_value(given[name]), "leave it out for this service")
             )
         script = given[_SCRIPT_FIELD] = given.pop("scripts")
         if self.limits and isinstance(script, str) and "-->" not in script:
@@ -228,15 +230,17 @@ class DubBackend(JobBackend):
                     encoding="utf-8-sig"
                 )
             except (OSError, ValueError) as error:
-                words = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+                fault = f"cannot be read: {getattr(error, 'strerror', None) or error}"
                 allowed = "SRT or WebVTT, as text or as the path of a file"
-                problems.append(FieldProblem("scripts", words, shorten_value(script), allowed))
+                problems.append(FieldProblem("scripts", fault, shorten_value(script), allowed))
         found = check(JobCreateRequest, {**given, "file": b"", "target_locales": [values["locale"]]})
         problems += [
             replace(one, field="scripts") if one.field == _SCRIPT_FIELD else one for one in found.problems
         ]
-        how: dict[str, Any] = {"mode": "json", "exclude_none": True, "exclude_defaults": True}
-        return found.value.model_dump(exclude={"file", "target_locales"}, **how) if found.value else {}
+        dump_options: dict[str, Any] = {"mode": "json", "exclude_none": True, "exclude_defaults": True}
+        return (
+            found.value.model_dump(exclude={"file", "target_locales"}, **dump_options) if found.value else {}
+        )
 
     def _read_medium(
         self, values: Mapping[str, Any], problems: list[FieldProblem]
@@ -273,9 +277,9 @@ class DubBackend(JobBackend):
         if seconds is None:
             self.remark = "the price does not include media of unknown length"
             if self.is_budgeted:
-                words = "has an unknown length and so an unknown price, but a budget is set"
+                fault = "has an unknown length and so an unknown price, but a budget is set"
                 problems.append(
-                    FieldProblem("media", words, shorten_value(given), "give its length as seconds=")
+                    FieldProblem("media", fault, shorten_value(given), "give its length as seconds=")
                 )
         return medium, seconds
 
@@ -290,7 +294,7 @@ class DubBackend(JobBackend):
                 upload = read_medium(given)
                 medium, upload = upload.data, store_clip(self.folder, upload)
             try:
-                self._last = given, upload, measure_seconds(medium)
+                self._last = given, upload, measure_media_seconds(medium)
             except AudioError as error:
                 self._last = given, upload, error
         return self._last[1:]
@@ -309,7 +313,7 @@ class DubBackend(JobBackend):
         if isinstance(answer.data, SpeechframeError):
             return [answer.data for _ in request.rows]
         status, found, warning = answer.data
-        used = check_amount(status.credits_used)
+        used = read_amount(status.credits_used)
         remarks = [warning] if warning else []
         if used is None and status.credits_used is not None:
             remarks.append(make_amount_warning("credits_used", status.credits_used))
@@ -507,8 +511,8 @@ async def dub(
 def _check_arguments(targets: Any, project: Any, source_locale: Any, *, review: bool) -> None:
     """Raise InvalidRows for arguments that exclude each other, and if targets and project are missing."""
     if (targets is None) is (project is None):
-        words = "is missing, and so is project" if targets is None else "is given, and so is project"
-        raise InvalidRows([make_problem("targets", words, allowed="exactly one of targets and project")])
+        fault = "is missing, and so is project" if targets is None else "is given, and so is project"
+        raise InvalidRows([make_problem("targets", fault, allowed="exactly one of targets and project")])
     project_arguments = (
         {"source_locale": source_locale, "review": review or None} if project is not None else {}
     )

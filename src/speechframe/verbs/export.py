@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _AUDIO_FORMATS = (Format.WAV, Format.FLAC)
-_CARD_WORDS = ("title", "description", "text_source", "text_licence", "licence")
+_CARD_FIELDS = ("title", "description", "text_source", "text_licence", "licence")
 
 
 async def export(
@@ -102,9 +102,9 @@ async def export(
     if sample_rate is not None and sample_rate not in ALLOWED_RATES_HZ:
         allowed = f"{ALLOWED_RATES_HZ[0]:,} to {ALLOWED_RATES_HZ[-1]:,} Hz, or None"
         raise ExportError(f"sample_rate={sample_rate} is not allowed; allowed: {allowed}")
-    words: dict[str, Any] = dict(card or {})
-    if unknown := [key for key in words if key not in _CARD_WORDS]:
-        raise ExportError(f"card= has the unknown entry {unknown[0]!r}; allowed: {', '.join(_CARD_WORDS)}")
+    card_fields: dict[str, Any] = dict(card or {})
+    if unknown := [key for key in card_fields if key not in _CARD_FIELDS]:
+        raise ExportError(f"card= has the unknown entry {unknown[0]!r}; allowed: {', '.join(_CARD_FIELDS)}")
     splits = None if split is None else as_splits(split, opened)
     voices, why = await _read_voices(service)
 
@@ -112,7 +112,7 @@ async def export(
         measured = quality
         if measured is None and only == "good":
             measured = measure_runs(opened, progress=progress, is_cancelled=is_cancelled)
-        facts = Card(**words, voices=voices)
+        facts = Card(**card_fields, voices=voices)
         facts.has_converted_speech = any(run.operation == "change_voice" for run in opened)
         if measured is not None:
             facts.quality = describe_quality(measured)

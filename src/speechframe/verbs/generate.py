@@ -130,7 +130,7 @@ class GenerateBackend(SpokenBackend):
         fields = {
             wire: value for name, value in given.items() if (wire := WIRE_OF_ARGUMENT[name]) in wire_names
         }
-        request, facts, found = self.check_fields(self._request_type, fields, values)
+        request, facts, found = self.prepare_request(self._request_type, fields, values)
         problems += found
         text = values.get("text")
         if isinstance(text, str) and find_text_fault(text) is None and not has_words(text):

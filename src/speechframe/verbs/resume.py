@@ -68,9 +68,9 @@ async def resume(
         "take": "a run keeps its takes, and redo= makes another take of some rows",
         "id": "it needs a new table, given as table=",
     }
-    for name, words in reasons.items():
+    for name, reason in reasons.items():
         if given.get(name) is not None and not (name == "id" and table is not None):
-            raise SettingsError(f"resume() takes no {name}: {words}")
+            raise SettingsError(f"resume() takes no {name}: {reason}")
     earlier = read_run(run, given)
     backend = make_backend(earlier) if backend is None else backend
     return await continue_run(earlier, backend, table, redo)

@@ -1,4 +1,7 @@
-"""The verb `stream`, which returns speech while it is still being made (section 2.2)."""
+"""The verb `stream`, which returns speech while it is still being made.
+
+Section 2.2 of the service document describes the call.
+"""
 
 from typing import Any
 

@@ -89,9 +89,9 @@ class TranscribeBackend(Backend):
             clip, identity = {"run": audio["run"], "key": audio["request_key"]}, audio["request_key"]
             locale = locale or audio["locale"]
             if audio["status"] not in FINISHED_STATUSES:
-                words = f"is missing, because the row of the run is {audio['status']}"
+                fault = f"is missing, because the row of the run is {audio['status']}"
                 problems.append(
-                    FieldProblem(AUDIO_COLUMN, words, allowed='on_invalid="skip" leaves such rows out')
+                    FieldProblem(AUDIO_COLUMN, fault, allowed='on_invalid="skip" leaves such rows out')
                 )
         else:
             try:

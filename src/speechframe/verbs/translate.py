@@ -1,4 +1,7 @@
-"""The verb `translate`, which translates each row of text into several languages (section 2.6)."""
+"""The verb `translate`, which translates each row of text into several languages.
+
+Section 2.6 of the service document describes the call.
+"""
 
 import contextlib
 import json
@@ -159,8 +162,8 @@ class TranslateBackend(CallBackend):
         terms = self._glossaries[target].find_terms(text, spans)
         sent = placeholders.replace_spans(text, [*spans, *terms]).sent
         if len(sent) > self._most_characters:
-            words = f"is too long ({len(sent):,} characters as it is sent)"
-            return [FieldProblem("text", words, "", f"at most {self._most_characters:,} characters")]
+            fault = f"is too long ({len(sent):,} characters as it is sent)"
+            return [FieldProblem("text", fault, "", f"at most {self._most_characters:,} characters")]
         kept = [(span.start, span.end, span.replacement) for span in terms]
         fields = asdict(_Text(text, sent, target, source, kept))
         body = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
@@ -179,12 +182,12 @@ class TranslateBackend(CallBackend):
         language, into = map(locales.get_language, (source, target))
         known = (self._sources or {}).get(into, [])
         if source == target:
-            words, allowed = f"is {target}, the same as the target", "another language than the target"
+            fault, allowed = f"is {target}, the same as the target", "another language than the target"
         elif self._sources is None or language == into or language in map(locales.get_language, known):
             return source, []
         else:
-            words, allowed = f"is not translated into {target} by this service", format_locales(known)
-        return source, [FieldProblem("source_locale", words, source, allowed)]
+            fault, allowed = f"is not translated into {target} by this service", format_locales(known)
+        return source, [FieldProblem("source_locale", fault, source, allowed)]
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
         """Yield packs, which are calls for several rows. All texts of a pack have the same languages.
@@ -288,17 +291,17 @@ class TranslateBackend(CallBackend):
         findings = []
         stated, target = record.stated_locale, request.facts["locale"]
         if not record.is_explained and stated is not None and locales.is_certainly_different(stated, target):
-            words = f"the answer states the language {stated}, requested {target}"
-            findings.append(Finding("target", words))
+            message = f"the answer states the language {stated}, requested {target}"
+            findings.append(Finding("target", message))
         if not record.may_be_same and text.casefold().split() == translated.casefold().split():
-            words = "the translation equals the text; list words that must stay in a glossary"
-            findings.append(Finding("untranslated", words))
+            message = "the translation equals the text; list words that must stay in a glossary"
+            findings.append(Finding("untranslated", message))
         if (
             len(text) >= _MIN_CHECKED_CHARACTERS
             and not _MIN_LENGTH_RATIO <= len(translated) / len(text) <= _MAX_LENGTH_RATIO
         ):
-            words = f"the text has {len(text):,} characters, its translation {len(translated):,}"
-            findings.append(Finding("length", words))
+            message = f"the text has {len(text):,} characters, its translation {len(translated):,}"
+            findings.append(Finding("length", message))
         return findings
 
 

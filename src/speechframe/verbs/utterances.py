@@ -27,8 +27,8 @@ DubRow = dict[str, Any]
 def list_dub_rows(run: Run) -> list[DubRow]:
     """Return the rows of a run that have a dub, or raise InvalidRows if the run is of another verb."""
     if run.operation != "dub":
-        words = f"is a run of {run.operation}"
-        raise InvalidRows([make_problem("run", words, allowed="a run of dub()")])
+        fault = f"is a run of {run.operation}"
+        raise InvalidRows([make_problem("run", fault, allowed="a run of dub()")])
     names = {
         name: run.name_of(name) for name in ("row_id", "locale", "job_id", "status", *LINK_FIELD_OF_COLUMN)
     }

@@ -1,4 +1,4 @@
-"""The verb `voices`, which lists the voices of a catalogue (sections 2.4 and 4.1)."""
+"""The verb `voices`, which lists the voices of a catalogue (sections 2.4 and 4.1 of the service document)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

@@ -166,9 +166,9 @@ class DatasetBrowser(ClipWidget):
     def frame(self) -> "pd.DataFrame":
         """The rows that match search and filters, in the order of the browser."""
         view = self.view
-        index_by_place = {place: k for k, place in enumerate(view.positions)}
+        index_by_position = {position: k for k, position in enumerate(view.positions)}
         return view.to_pandas().iloc[
-            [index_by_place[place] for place in self._reader.find_places(self._arranged)]
+            [index_by_position[position] for position in self._reader.find_places(self._arranged)]
         ]
 
     # -- messages --------------------------------------------------------------------
@@ -274,16 +274,16 @@ class DatasetBrowser(ClipWidget):
         title
             Title of the page.
         """
-        places = self._reader.find_places(self._arranged)[: check_whole_number("limit", limit)]
+        positions = self._reader.find_places(self._arranged)[: check_whole_number("limit", limit)]
         # The page starts in the order of the browser, and contains only rows that match search and filters.
         by, descending = self._arranged.by, self._arranged.descending
-        entries = [self._reader.read_entry(place) for place in places]
+        entries = [self._reader.read_entry(position) for position in positions]
         shelf = self._reader.make_shelf(entries)
         opened = [
-            {**entry.to_page(), "place": place, "fields": self._reader.format_other_columns(entry)}
-            for entry, place in zip(entries, places, strict=True)
+            {**entry.to_page(), "place": position, "fields": self._reader.format_other_columns(entry)}
+            for entry, position in zip(entries, positions, strict=True)
         ]
-        rows = self._reader.read_page(places)
+        rows = self._reader.read_page(positions)
         state = {
             "rows": rows[: self.page_rows],
             "all": rows,

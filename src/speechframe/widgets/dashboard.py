@@ -191,9 +191,9 @@ class RunDashboard(ClipWidget):
             outline = compute_peaks(clip.samples)
         except (SpeechframeError, OSError, KeyError) as error:
             return Entry(key, row_id="", label="a clip", problem=str(error)), b""
-        words = " ".join(clip.text.split()[:6]) or "a clip"
+        label = " ".join(clip.text.split()[:6]) or "a clip"
         entry = Entry(
-            key, row_id="", label=words, text=clip.text, words=clip.words, audio_seconds=clip.audio_seconds,
+            key, row_id="", label=label, text=clip.text, words=clip.words, audio_seconds=clip.audio_seconds,
             voice_id=clip.voice_id,
         )  # fmt: skip
         return entry, outline
@@ -213,7 +213,7 @@ class RunDashboard(ClipWidget):
         """Resume the run. A ``max_credits`` in the message replaces the budget of the run."""
         if self.run.refresh().status == RUNNING or (self._resuming and not self._resuming.done()):
             return
-        more: RunOptions = {}
+        extra_options: RunOptions = {}
         if (max_credits := message.get("max_credits")) is not None:
             spent = self.offer.get("spent_credits", 0)
             if isinstance(max_credits, (int, float)) and max_credits <= spent:
@@ -222,19 +222,19 @@ class RunDashboard(ClipWidget):
                     "are already spent; give a higher number"
                 )
                 return
-            more["max_credits"] = max_credits
+            extra_options["max_credits"] = max_credits
         self.asked, self.trouble = "resume", ""
-        self._resuming = start_in_background(self._resume_run(more))
+        self._resuming = start_in_background(self._resume_run(extra_options))
 
-    async def _call_resume(self, more: RunOptions) -> Run:
-        """Return the resumed run. `more` are further run options."""
-        options: RunOptions = {**self.run.last_options, **self._options, "progress": False, **more}  # type: ignore[typeddict-item]
+    async def _call_resume(self, extra_options: RunOptions) -> Run:
+        """Return the resumed run. `extra_options` are further run options."""
+        options: RunOptions = {**self.run.last_options, **self._options, "progress": False, **extra_options}  # type: ignore[typeddict-item]
         return await aio.resume(self.run.path, **options)
 
-    async def _resume_run(self, more: RunOptions) -> None:
+    async def _resume_run(self, extra_options: RunOptions) -> None:
         """Resume the run, and update the page from the resumed run."""
         try:
-            self.run.take_state_of(await self._call_resume({**more, "wait": False}))
+            self.run.take_state_of(await self._call_resume({**extra_options, "wait": False}))
             self.offer = {}
         except Exception as error:
             self.trouble = str(error)

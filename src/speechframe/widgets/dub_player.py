@@ -126,12 +126,12 @@ class DubPlayer(PageWidget):
 
     def _read_playable(self, name: str) -> tuple[bytes, str]:
         """Return a file for the page, and its content type. `name` is as in :attr:`loads`."""
-        dub_id, side, how, _ = (*name.rsplit("/", 3), "", "", "")[:4]
+        dub_id, side, part, _ = (*name.rsplit("/", 3), "", "", "")[:4]
         dub = self._shown.get(dub_id)
         path = None if dub is None else dub.path if side == "dub" else dub.original
         if path is None:
             raise StoreError("this player does not have that file; run the cell again")
-        if how == "sound":
+        if part == "sound":
             sound = media.read_audio(path, max_seconds=MAX_DUB_SECONDS)
             return codec.encode(sound.samples, sound.sample_rate_hz, format=Format.FLAC), "audio/flac"
         if path.stat().st_size > _MAX_FILE_BYTES:

@@ -87,7 +87,7 @@ class RowReader:
         self.run = run
         self.columns = run.columns
         # A run omits columns whose values are already in the caller's table. They can be read as well.
-        self._there = {*run.columns, *map(run.name_of, run.manifest.table.hidden)}
+        self._column_names = {*run.columns, *map(run.name_of, run.manifest.table.hidden)}
         kept = run.manifest.schema.names
         self.audible = AUDIO_COLUMN in kept
         source = run.manifest.table.arguments.get("text", {}).get("column")
@@ -181,7 +181,7 @@ class RowReader:
         if self._known is None or self._known[0] != stamp:
             names = [*map(self.run.name_of, (ROW_ID, *_SHOWN_COLUMNS.values()))]
             available_columns = [
-                name for name in dict.fromkeys([*names, *self._texts]) if name in self._there
+                name for name in dict.fromkeys([*names, *self._texts]) if name in self._column_names
             ]
             self._known = None  # frees the old table before the new one is built
             parts = [
@@ -206,26 +206,29 @@ class RowReader:
 
     # -- pages -----------------------------------------------------------------------
 
-    def read_page(self, places: Sequence[int]) -> list[dict[str, Any]]:
+    def read_page(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """Return the rows at some positions as plain values for the page. Only these rows are read."""
         name_of = self.run.name_of
         hidden_columns = {"why": "error_message", "sha256": "sha256", "key": "request_key"}
         names = [*map(name_of, (ROW_ID, *_SHOWN_COLUMNS.values(), *hidden_columns.values())), *self._texts]
-        rows = self.run.rows_at(places, [name for name in dict.fromkeys(names) if name in self._there])
+        rows = self.run.rows_at(
+            positions, [name for name in dict.fromkeys(names) if name in self._column_names]
+        )
         frame = rows.to_pandas()
         shown = self._convert_to_page_columns(frame)
         for name, column in hidden_columns.items():
             shown[name] = frame[name_of(column)]
         shown = shown.astype(object).where(shown.notna(), None)
         return [
-            self._make_line(place, row) for place, row in zip(places, shown.to_dict("records"), strict=True)
+            self._make_line(position, row)
+            for position, row in zip(positions, shown.to_dict("records"), strict=True)
         ]
 
-    def _make_line(self, place: int, row: Mapping[Any, Any]) -> dict[str, Any]:
+    def _make_line(self, position: int, row: Mapping[Any, Any]) -> dict[str, Any]:
         """Return a row and its review as plain values for the page."""
         review = self.reviews.loc[row["row_id"]] if row["row_id"] in self.reviews.index else None
         return {
-            "place": int(place),
+            "place": int(position),
             "row": row["row_id"],
             "text": row["text"],
             "voice": row["voice"],
@@ -242,20 +245,20 @@ class RowReader:
             "is_old": review is not None and review["sha256"] != row["sha256"],
         }
 
-    def read_entry(self, place: int) -> Entry:
+    def read_entry(self, position: int) -> Entry:
         """Return all data of the row at a position, except its audio."""
         name_of = self.run.name_of
         ours = [name_of(ROW_ID), name_of("request_key")]
         columns = [c for c in self.columns if not self.audible or c != name_of(AUDIO_COLUMN)]
-        fields = self.run.rows_at([place], list(dict.fromkeys([*columns, *self._texts, *ours]))).to_pylist()[
-            0
-        ]
+        fields = self.run.rows_at(
+            [position], list(dict.fromkeys([*columns, *self._texts, *ours]))
+        ).to_pylist()[0]
         row_id, key = str(fields.pop(ours[0])), fields[ours[1]]
         status, why = fields[name_of("status")], fields[name_of("error_message")]
         silent = f"row {row_id!r} has no audio, because its status is {status}" + (f" ({why})" if why else "")
         words = fields.get(name_of("word_durations")) or ()
         return Entry(
-            key or f"row {place}",
+            key or f"row {position}",
             row_id,
             label=row_id,
             text=next((str(fields[name]) for name in self._texts if fields[name]), ""),

@@ -86,7 +86,7 @@ class StreamPlayer(ClipWidget):
         self._bytes_seen = 0
         self._is_followed = self._closed = False
         super().__init__(_make_shelf(self._make_entry(), None), clip=self._make_entry().to_page())
-        self._reading = stream.reading()
+        self._reading = stream.start_reading()
         self._follower = threading.Thread(
             target=self._follow_stream, name="speechframe-stream-player", daemon=True
         )

@@ -264,13 +264,13 @@ def _filter_voices(
     voices: list[Voice], *, query: str = "", gender: str = "", locale: str = ""
 ) -> list[Voice]:
     """Return the voices that match the filters. Voices whose own locale matches come first."""
-    words = query.lower().split()
+    query_words = query.lower().split()
     matching = []
     for voice in voices:
         card = _make_card(voice)
         searched = " ".join(str(card[name] or "") for name in ("id", "name", "description", "gender"))
         if (
-            all(word in searched.lower() for word in words)
+            all(word in searched.lower() for word in query_words)
             and gender in ("", card["gender"])
             and (not locale or any(is_within(tag, locale) for tag in voice.supported_locales))
         ):

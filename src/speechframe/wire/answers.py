@@ -185,7 +185,7 @@ def find_balance(body: bytes) -> int | None:
     found = _BALANCE_FIELD.search(body)
     if found is None:
         return None
-    value = check_amount(int(found[1]), _MAX_INT64)
+    value = read_amount(int(found[1]), _MAX_INT64)
     return None if value is None else int(value)
 
 
@@ -205,7 +205,7 @@ def decode_json(body: bytes) -> Any:
         raise BadAnswer(f"the answer is not JSON: {error}") from None
 
 
-def check_amount(value: Any, most: float = MAX_CALL_CREDITS, *, least: float = 0) -> int | float | None:
+def read_amount(value: Any, most: float = MAX_CALL_CREDITS, *, least: float = 0) -> int | float | None:
     """Return `value` if it is a number from `least` to `most`, else None.
 
     Credits, balances, lengths and times in an answer are checked by this function before they are used or
@@ -213,14 +213,14 @@ def check_amount(value: Any, most: float = MAX_CALL_CREDITS, *, least: float = 0
 
     Examples
     --------
-    >>> [check_amount(value) for value in (12.5, -1, 2**63, float("nan"), True, "7")]
+    >>> [read_amount(value) for value in (12.5, -1, 2**63, float("nan"), True, "7")]
     [12.5, None, None, None, None, None]
     """
     return value if type(value) in {int, float} and least <= value <= most else None
 
 
 def make_amount_warning(name: str, value: Any) -> str:
-    """Return a warning about an amount of credits for which :func:`check_amount` returned None."""
+    """Return a warning about an amount of credits for which :func:`read_amount` returned None."""
     return (
         f"{name} is {describe_value(value)}, which is not a possible price. The computed price counts instead"
     )
@@ -228,7 +228,7 @@ def make_amount_warning(name: str, value: Any) -> str:
 
 def read_whole_number(fields: Mapping[str, Any], name: str) -> int | None:
     """Return the value of a field if it is a whole number from 0 to the largest 64-bit integer, else None."""
-    value = check_amount(fields.get(name), _MAX_INT64)
+    value = read_amount(fields.get(name), _MAX_INT64)
     return int(value) if value is not None and value == int(value) else None
 
 
@@ -315,8 +315,8 @@ def shorten_to_line(text: str, max_characters: int, clean: SecretMasker = str) -
     text = clean(text[:MAX_READ_CHARACTERS])
     if len(text) <= max_characters and " " not in text and text.isprintable():
         return text
-    words = " ".join(text[: 4 * max_characters].split())
-    line = words if words.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in words)
+    line = " ".join(text[: 4 * max_characters].split())
+    line = line if line.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in line)
     return line if len(line) <= max_characters else line[: max_characters - 1] + "…"
 
 

@@ -1,4 +1,6 @@
-"""Cutting of text that arrives in pieces into chunks for synthesis (section 6: `predictive_chunking`).
+"""Cutting of text that arrives in pieces into chunks for synthesis.
+
+Section 6 of the service document describes the field `predictive_chunking`.
 
 Strict mode cuts after sentences, and lenient mode also after clauses. A missing cut only delays the speech,
 but a listener notices a cut in a wrong place. So the chunker does not cut after a full stop that may not end

@@ -1,4 +1,6 @@
-"""The rules of WebSocket contexts on the client's side (sections 3, 6, 7.3 to 7.5), without I/O and clocks.
+"""The rules of WebSocket contexts on the client's side, without I/O and clocks.
+
+Sections 3, 6 and 7.3 to 7.5 of the service document contain the rules.
 
 `ClientContexts` has the state of one socket, also between a lost connection and the next. A user works with
 turns. A turn is a text in one voice with its audio. The service receives each turn as an attempt, which is a
@@ -62,7 +64,7 @@ class TurnFailed:
 
     turn: int
     code: str | None
-    words: str
+    message: str
     trace_id: str | None = None
     is_bad: bool = False
 
@@ -81,7 +83,7 @@ class WarningReceived:
 
     turn: int | None
     code: WarningCode | str
-    words: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class UnexpectedMessage:
     """The service sent an unknown message, or a message for no open turn. The caller should only log it."""
 
     turn: int | None
-    words: str
+    message: str
 
 
 Event = TurnAudio | TurnEnded | TurnFailed | TurnRetried | WarningReceived | UnexpectedMessage
@@ -109,7 +111,7 @@ class _Turn:
     failures: int = 0
     has_slot: bool = False
     ended: bool = False
-    heard: bool = False
+    has_audio: bool = False
     """Whether some audio has arrived. Such a turn is never sent again."""
     warned: str = ""
     """Last warning of this attempt."""
@@ -127,7 +129,7 @@ class _Turn:
         """Return the next frame and count it as sent."""
         frame = self.frames[self.sent]
         self.sent += 1
-        if self.heard and self.sent == len(self.frames):
+        if self.has_audio and self.sent == len(self.frames):
             self.frames, self.sent = [], 0
         return frame
 
@@ -296,7 +298,7 @@ class ClientContexts:
     def receive(self, message: str | bytes, *, now_s: float) -> list[Event]:
         """Process a message of the service, and return the events."""
         frame = parse_server_frame(message, self._clean)
-        notice = frame.said if isinstance(frame, ReceivedAudio) else None
+        notice = frame.notice if isinstance(frame, ReceivedAudio) else None
         # First process an error or warning in the frame. If it ends the turn, the audio is ignored.
         events = self._process_frame(notice, now_s) if notice is not None else []
         return events + self._process_frame(frame, now_s)
@@ -317,19 +319,19 @@ class ClientContexts:
             return self._process_error(turn, frame, now_s)
         if isinstance(frame, UnknownFrame):
             if turn is None or not frame.is_audio:
-                return [UnexpectedMessage(number, frame.why)]
+                return [UnexpectedMessage(number, frame.reason)]
             self._give_up(turn)
             return self._finish(
-                turn, TurnFailed(turn.number, None, f"a piece is lost: {frame.why}", is_bad=True)
+                turn, TurnFailed(turn.number, None, f"a piece is lost: {frame.reason}", is_bad=True)
             )
         if turn is None:
             context_id = shorten_to_line(frame.context_id or "", MAX_TRACE_CHARACTERS, self._clean)
             return [UnexpectedMessage(None, f"a frame for the context {context_id!r}, which is not open")]
-        heard: list[Event] = []
+        events: list[Event] = []
         if isinstance(frame, ReceivedAudio) and frame.audio:
-            turn.heard = True
-            heard.append(TurnAudio(turn.number, frame.audio, frame.trace_id))
-        return heard + (self._process_final_frame(turn, frame.trace_id) if frame.final else [])
+            turn.has_audio = True
+            events.append(TurnAudio(turn.number, frame.audio, frame.trace_id))
+        return events + (self._process_final_frame(turn, frame.trace_id) if frame.final else [])
 
     def _begin_attempt(self, turn: _Turn, now_s: float) -> bool:
         """Begin an attempt if there is text, no wait, and a free slot. Return whether it began."""
@@ -344,26 +346,26 @@ class ClientContexts:
     def _process_final_frame(self, turn: _Turn, trace_id: str | None) -> list[Event]:
         if not turn.ended or turn.has_slot:
             return [UnexpectedMessage(turn.number, "a final frame before the turn was ended")]
-        if not turn.heard and has_speech("".join(one.text or "" for one in turn.frames)):
+        if not turn.has_audio and has_speech("".join(one.text or "" for one in turn.frames)):
             why = f"; the service warned: {turn.warned}" if turn.warned else ""
-            words = f"the answer holds no audio{why}"
-            return self._finish(turn, TurnFailed(turn.number, None, words, trace_id, is_bad=True))
+            message = f"the answer holds no audio{why}"
+            return self._finish(turn, TurnFailed(turn.number, None, message, trace_id, is_bad=True))
         return self._finish(turn, TurnEnded(turn.number, trace_id))
 
     def _process_error(self, turn: _Turn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
-        code, words = frame.error_code, frame.error
+        code, message = frame.error_code, frame.error
         if turn is None:
-            return [UnexpectedMessage(None, f"an error of no open context: {code} {words}")]
-        if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.heard:
+            return [UnexpectedMessage(None, f"an error of no open context: {code} {message}")]
+        if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.has_audio:
             return self._wait_after_refusal(turn, frame, now_s)
-        failed = TurnFailed(turn.number, str(code), words, frame.trace_id)
-        if code == ErrorCode.INTERNAL_ERROR and not turn.heard:
+        failed = TurnFailed(turn.number, str(code), message, frame.trace_id)
+        if code == ErrorCode.INTERNAL_ERROR and not turn.has_audio:
             self._give_up(turn)
-            return self._count_failure(turn, failed)
+            return self._handle_failure(turn, failed)
         if frame.fatal or code in {ErrorCode.INTERNAL_ERROR, ErrorCode.INVALID_VOICE}:
             self._give_up(turn)
             return self._finish(turn, failed)
-        return [UnexpectedMessage(turn.number, f"an error that is not fatal: {code} {words}")]
+        return [UnexpectedMessage(turn.number, f"an error that is not fatal: {code} {message}")]
 
     def _wait_after_refusal(self, turn: _Turn, frame: ErrorFrame, now_s: float) -> list[Event]:
         turn.refused_since_s = now_s if turn.refused_since_s is None else turn.refused_since_s
@@ -381,14 +383,14 @@ class ClientContexts:
             return self._finish(turn, TurnFailed(turn.number, None, CloseCode.POLICY_VIOLATION.cause))
         if turn.wire_id is None:
             return []
-        if turn.heard:
-            words = "the connection was lost before all of the audio had come"
-            return self._finish(turn, TurnFailed(turn.number, None, words))
+        if turn.has_audio:
+            message = "the connection was lost before all of the audio had come"
+            return self._finish(turn, TurnFailed(turn.number, None, message))
         self._detach_attempt(turn)
         _mark_unsent(turn)
-        return self._count_failure(turn, TurnFailed(turn.number, None, "the connection was lost"))
+        return self._handle_failure(turn, TurnFailed(turn.number, None, "the connection was lost"))
 
-    def _count_failure(self, turn: _Turn, failed: TurnFailed) -> list[Event]:
+    def _handle_failure(self, turn: _Turn, failed: TurnFailed) -> list[Event]:
         """Count a failed attempt. Send the turn again, unless this was the last allowed attempt."""
         turn.failures += 1
         if turn.has_text and turn.failures >= self._max_attempts:

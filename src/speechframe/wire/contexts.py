@@ -1,4 +1,6 @@
-"""The protocol rules of WebSocket contexts on the service's side (sections 3, 6, 7.3 to 7.5).
+"""The protocol rules of WebSocket contexts on the service's side.
+
+Sections 3, 6 and 7.3 to 7.5 of the service document contain the rules.
 
 The module does no I/O and reads no clock. A `Contexts` object has the state of one socket. The caller passes
 messages, encoded audio and the time to its methods. The methods return actions. The caller carries out the
@@ -110,7 +112,7 @@ class Contexts:
 
     @property
     def due_s(self) -> float | None:
-        """Time at which the caller must call `check_time`.
+        """Time at which the caller must call `take_due_actions`.
 
         None if no call is needed, for example after `close`.
         """
@@ -135,12 +137,12 @@ class Contexts:
         actions: list[Action] = []
         if turn is None and self._is_opening(frame):
             if not self._slots.take():
-                words = "too many contexts are active; end one, or use its id again for the next turn"
-                actions += [self._make_warning(one.code, one.words, key) for one in parsed.warnings]
-                actions.append(self._make_error(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED, words, key))
+                reason = "too many contexts are active; end one, or use its id again for the next turn"
+                actions += [self._make_warning(one.code, one.message, key) for one in parsed.warnings]
+                actions.append(self._make_error(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED, reason, key))
                 return actions
             turn = self._open_turn(key)
-        actions += [self._make_warning(one.code, one.words, key, turn) for one in parsed.warnings]
+        actions += [self._make_warning(one.code, one.message, key, turn) for one in parsed.warnings]
         self._store_settings(frame, turn)
         if frame.clear:
             actions += self._clear_turns(key, now_s)
@@ -179,7 +181,7 @@ class Contexts:
         return audio + self._make_final_frame(first) + self._continue_turns(first.context_id, now_s)
 
     def fail_turn(
-        self, turn: int, words: str, *, now_s: float, code: str = ErrorCode.INTERNAL_ERROR
+        self, turn: int, message: str, *, now_s: float, code: str = ErrorCode.INTERNAL_ERROR
     ) -> list[Action]:
         """End a turn and the later turns of its id with a fatal error, and return the actions."""
         found = next((turns for turns in self._turns.values() if turns[0].number == turn), None)
@@ -190,10 +192,10 @@ class Contexts:
         for one in behind:
             self._end_turn(one, failed=True)
             self._forget_turn(one)
-        self._fail_turn(first, code, words)
+        self._fail_turn(first, code, message)
         return self._continue_turns(first.context_id, now_s)
 
-    def check_time(self, *, now_s: float) -> list[Action]:
+    def take_due_actions(self, *, now_s: float) -> list[Action]:
         """Return the actions that synthesise text after its buffer delay, or that close an idle socket."""
         actions = self._enqueue_expired_text(now_s)
         if not self._closed and not self._is_at_work() and self._heard_s + self._idle_s <= now_s:
@@ -280,13 +282,14 @@ class Contexts:
                 return actions + self._continue_turns(turn.context_id, now_s)
             turn.voice_config = frame.voice_config
             if not frame.voice_config.voice_id:
-                words = "voice_config has no voiceId; the default voice is used"
-                actions.append(self._make_warning(WarningCode.NO_VOICE_ID, words, turn.context_id, turn))
+                message = "voice_config has no voiceId; the default voice is used"
+                actions.append(self._make_warning(WarningCode.NO_VOICE_ID, message, turn.context_id, turn))
         if frame.text:
             if turn.voice_config is None and not turn.warned_no_config:
                 turn.warned_no_config = True
-                words = "text came before a voice_config; the default voice is used"
-                actions.append(self._make_warning(WarningCode.NO_VOICE_CONFIG, words, turn.context_id, turn))
+                message = "text came before a voice_config; the default voice is used"
+                code = WarningCode.NO_VOICE_CONFIG
+                actions.append(self._make_warning(code, message, turn.context_id, turn))
             actions += self._enqueue_chunks(turn, turn.chunker.add(frame.text), now_s)
         elif turn.chunker.waiting:
             # With a new setting, the waiting text may be long enough for a chunk.
@@ -319,11 +322,11 @@ class Contexts:
         if turn.warned_rate_s is not None and now_s < turn.warned_rate_s + 1:
             return []
         turn.warned_rate_s = now_s
-        words = (
+        message = (
             f"more than {MAX_GENERATION_REQUESTS_PER_S} generation requests a second; "
             "send more text at a time"
         )
-        return [self._make_warning(WarningCode.TOO_MANY_GENERATION_REQUESTS, words, turn.context_id, turn)]
+        return [self._make_warning(WarningCode.TOO_MANY_GENERATION_REQUESTS, message, turn.context_id, turn)]
 
     def _continue_turns(self, key: str | None, now_s: float) -> list[Action]:
         """Continue the first turn of an id with its next chunk or its end, then the turns after it."""
@@ -357,9 +360,9 @@ class Contexts:
         self._forget_turn(turn)
         return [Send(FinalFrame(**turn.get_frame_fields()))]
 
-    def _fail_turn(self, turn: Turn, code: str, words: str) -> None:
+    def _fail_turn(self, turn: Turn, code: str, message: str) -> None:
         """End a turn with an error. The error frame is sent after the earlier turns of the id are over."""
-        turn.failure = ErrorFrame(error=words, error_code=code, fatal=True, **turn.get_frame_fields())
+        turn.failure = ErrorFrame(error=message, error_code=code, fatal=True, **turn.get_frame_fields())
         turn.drop()
         self._end_turn(turn, failed=True)
 
@@ -389,12 +392,13 @@ class Contexts:
             del self._turns[turn.context_id]
 
     def _make_warning(
-        self, code: WarningCode, words: str, context_id: str | None, turn: Turn | None = None
+        self, code: WarningCode, message: str, context_id: str | None, turn: Turn | None = None
     ) -> Action:
         trace_id = turn.trace_id if turn is not None else self._trace_id
-        return Send(WarningFrame(warning=words, warning_code=code, context_id=context_id, trace_id=trace_id))
+        about = {"context_id": context_id, "trace_id": trace_id}
+        return Send(WarningFrame(warning=message, warning_code=code, **about))
 
-    def _make_error(self, code: ErrorCode, words: str, context_id: str | None) -> Action:
+    def _make_error(self, code: ErrorCode, message: str, context_id: str | None) -> Action:
         """Return the action that sends an error which does not end a turn."""
         about = {"context_id": context_id, "trace_id": self._trace_id}
-        return Send(ErrorFrame(error=words, error_code=code, fatal=False, **about))
+        return Send(ErrorFrame(error=message, error_code=code, fatal=False, **about))

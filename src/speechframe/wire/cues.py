@@ -104,7 +104,7 @@ def _cut_utterance(utterance: Cue) -> Iterator[Cue]:
             yield replace(utterance, text="\n".join(lines))
         return
     left, right = _choose_break(text, breaks or _find_breaks_in_words(text))
-    left_ms, right_ms = (utterance.start_ms + length_ms * place // len(text) for place in (left, right))
+    left_ms, right_ms = (utterance.start_ms + length_ms * position // len(text) for position in (left, right))
     yield from _cut_utterance(replace(utterance, end_ms=left_ms, text=text[:left]))
     yield from _cut_utterance(replace(utterance, start_ms=right_ms, text=text[right:]))
 
@@ -127,8 +127,8 @@ def _break_lines(text: str) -> list[str] | None:
 def _choose_break(text: str, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Return the best place to break, near the middle or after a punctuation mark."""
 
-    def compute_cost(place: tuple[int, int]) -> int:
-        left, right = place
+    def compute_cost(position: tuple[int, int]) -> int:
+        left, right = position
         before = text[max(0, left - _MAX_CLOSING_MARKS) : left].rstrip(CLOSING_MARKS)[-1:]
         worth = _SENTENCE_BREAK_BONUS * (before in SENTENCE_MARKS) or _CLAUSE_BREAK_BONUS * (
             before in _CLAUSE_MARKS
@@ -163,7 +163,7 @@ def _is_wide(character: str) -> bool:
 def _find_breaks_in_words(text: str) -> list[tuple[int, int]]:
     """Return all places to break inside a word, but not before combining marks if others exist."""
     places = [(at, at) for at in range(1, len(text))]
-    return [place for place in places if unicodedata.category(text[place[0]])[0] != "M"] or places
+    return [position for position in places if unicodedata.category(text[position[0]])[0] != "M"] or places
 
 
 def format_srt(cues: Iterable[Cue]) -> str:

@@ -1,4 +1,7 @@
-"""Encode the bodies of dubbing calls, and decode those of their answers (sections 2.8 to 2.11)."""
+"""Encode the bodies of dubbing calls, and decode those of their answers.
+
+Sections 2.8 to 2.11 of the service document describe these bodies.
+"""
 
 import hashlib
 import hmac

@@ -167,17 +167,17 @@ def _find_first_text(
 def _find_code(fields: Mapping[str, Any], clean: SecretMasker) -> str | None:
     # Accept only short codes, because codes are stored in the ledger, which must not contain texts of users.
     codes = (
-        check_code(_find_first_text(fields, (name,), MAX_CODE_CHARACTERS + 1, clean)) for name in _CODE_FIELDS
+        read_code(_find_first_text(fields, (name,), MAX_CODE_CHARACTERS + 1, clean)) for name in _CODE_FIELDS
     )
     return next((code for code in codes if code is not None), None)
 
 
-def check_code(value: str | None) -> str | None:
+def read_code(value: str | None) -> str | None:
     """Return `value` if it has 1 to 64 letters, digits and ``_-.:``, else None."""
     return value if value is not None and _CODE_PATTERN.fullmatch(value) else None
 
 
 def _make_message(text: str, status: int) -> str:
-    words = shorten_to_line(_TAG_PATTERN.sub(" ", text) if "<" in text else text, MAX_MESSAGE_CHARACTERS)
+    message = shorten_to_line(_TAG_PATTERN.sub(" ", text) if "<" in text else text, MAX_MESSAGE_CHARACTERS)
     known = Status.from_number(status)
-    return words or (known.meaning if known is not None else NO_REASON_MESSAGE)
+    return message or (known.meaning if known is not None else NO_REASON_MESSAGE)

@@ -37,7 +37,7 @@ from speechframe.wire.answers import (
     load_json,
     shorten_to_line,
 )
-from speechframe.wire.errors import MAX_CODE_CHARACTERS, check_code
+from speechframe.wire.errors import MAX_CODE_CHARACTERS, read_code
 
 _MAX_ERROR_CHARACTERS = 500
 """Largest number of characters of an error message to the client."""
@@ -62,10 +62,10 @@ _VOICE_ID_NAMES = frozenset({"voiceId", "voice_id"})
 
 @dataclass(frozen=True, slots=True)
 class FrameWarning:
-    """A warning about an ignored part of a frame. `words` is the text for people."""
+    """A warning about an ignored part of a frame. `message` is the text for people."""
 
     code: WarningCode
-    words: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,25 +91,25 @@ class ParsedFrame:
 class ReceivedAudio:
     """An audio frame with decoded audio.
 
-    `final` is True if the frame is also the final frame of its context. `said` is an error or warning in the
-    same frame.
+    `final` is True if the frame is also the final frame of its context. `notice` is an error or warning in
+    the same frame.
     """
 
     audio: bytes
     context_id: str | None
     trace_id: str | None
     final: bool = False
-    said: ErrorFrame | WarningFrame | None = None
+    notice: ErrorFrame | WarningFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownFrame:
-    """A message of the service that is not a valid frame. `why` is the reason.
+    """A message of the service that is not a valid frame, with the reason.
 
     `is_audio` is True if the message has audio that cannot be decoded.
     """
 
-    why: str
+    reason: str
     context_id: str | None = None
     is_audio: bool = False
 
@@ -144,8 +144,8 @@ def parse_client_frame(message: str | bytes) -> ParsedFrame:
     warnings += _remove_wrong_fields(given)
     if given.get("clear", False) is not False and "text" in given:
         del given["text"]
-        words = "text beside clear is dropped; send it in the next frame"
-        warnings.append(FrameWarning(WarningCode.TEXT_IGNORED_WITH_CLEAR, words))
+        warning = "text beside clear is dropped; send it in the next frame"
+        warnings.append(FrameWarning(WarningCode.TEXT_IGNORED_WITH_CLEAR, warning))
     return ParsedFrame(ClientFrame.model_validate(given), tuple(warnings))
 
 
@@ -190,7 +190,7 @@ def parse_server_frame(message: str | bytes, clean: SecretMasker = str) -> Serve
     Examples
     --------
     >>> parse_server_frame('{"audio": "AAE=", "context_id": "a"}')
-    ReceivedAudio(audio=b'\x00\x01', context_id='a', trace_id=None, final=False, said=None)
+    ReceivedAudio(audio=b'\x00\x01', context_id='a', trace_id=None, final=False, notice=None)
     >>> parse_server_frame('{"error": "new", "error_code": "NEW"}').error_code
     'NEW'
     """
@@ -282,11 +282,11 @@ def _remove_wrong_fields(given: dict[str, Any]) -> list[FrameWarning]:
         given["voice_config"] = config = _merge_voice_ids(config)
         for name in _find_wrong_fields(VoiceConfig, config):
             value = config.pop(name)
-            words = (
+            fault = (
                 f"voice_config.{name} has a value of a wrong type or range ({shorten_value(value)}) "
                 "and is ignored"
             )
-            warnings.append(FrameWarning(WarningCode.INVALID_FIELD_TYPE, words))
+            warnings.append(FrameWarning(WarningCode.INVALID_FIELD_TYPE, fault))
     return warnings + [
         _make_warning(name, given.pop(name)) for name in _find_wrong_fields(ClientFrame, given)
     ]
@@ -327,4 +327,4 @@ def _read_line(value: Any, max_characters: int, clean: SecretMasker) -> str:
 
 
 def _read_code(value: Any, clean: SecretMasker) -> str:
-    return check_code(_read_line(value, MAX_CODE_CHARACTERS + 1, clean)) or ""
+    return read_code(_read_line(value, MAX_CODE_CHARACTERS + 1, clean)) or ""

@@ -1,4 +1,7 @@
-"""Encode the JSON bodies of speech requests, and decode those of answers (sections 2.1 to 2.5 and 2.7)."""
+"""Encode the JSON bodies of speech requests, and decode those of answers.
+
+Sections 2.1 to 2.5 and 2.7 of the service document describe these bodies.
+"""
 
 import re
 import secrets
@@ -16,7 +19,6 @@ from speechframe.wire.answers import (
     REPAIRED_TEXT_NOTE,
     NotJsonError,
     TooManyValuesError,
-    check_amount,
     decode_base64,
     decode_json,
     decode_object,
@@ -24,6 +26,7 @@ from speechframe.wire.answers import (
     find_balance,
     load_json,
     name_kind,
+    read_amount,
     read_whole_number,
 )
 from speechframe.wire.requests import encode_canonical_json, get_set_fields
@@ -179,9 +182,9 @@ def decode_spoken(
     if not isinstance(url, str) or not url.strip():
         url = None
     if audio is None and url is None:
-        words = f"the answer has neither {names.url} nor {names.audio}"
-        raise BadAnswer(words, remaining_characters=remaining)
-    seconds = check_amount(fields.get(names.seconds), _MAX_SECONDS)
+        message = f"the answer has neither {names.url} nor {names.audio}"
+        raise BadAnswer(message, remaining_characters=remaining)
+    seconds = read_amount(fields.get(names.seconds), _MAX_SECONDS)
     if seconds is None:
         # Use the audio despite an unusable length, because it is paid for and its length can be measured.
         odd = describe_value(fields.get(names.seconds))
@@ -337,7 +340,7 @@ def _read_word(item: Any) -> tuple[str, int, int] | None:
 
 def _read_milliseconds(value: Any) -> int | None:
     # Accept a word that starts before the audio, because later checks of the audio report it.
-    milliseconds = check_amount(value, _MAX_MS, least=-_MAX_MS)
+    milliseconds = read_amount(value, _MAX_MS, least=-_MAX_MS)
     return None if milliseconds is None else round(milliseconds)
 
 

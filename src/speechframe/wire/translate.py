@@ -1,4 +1,4 @@
-"""Decode the answers to translation calls (section 2.6)."""
+"""Decode the answers to translation calls (section 2.6 of the service document)."""
 
 import unicodedata
 from collections import defaultdict
@@ -10,9 +10,9 @@ from speechframe.errors import BadAnswer
 from speechframe.wire.answers import (
     REPAIRED_TEXT_NOTE,
     NotJsonError,
-    check_amount,
     load_json,
     make_amount_warning,
+    read_amount,
 )
 
 _MIN_ALLOWED_LETTERS, _LETTERS_PER_CHARACTER = 1000, 50
@@ -88,14 +88,14 @@ def decode_translate(body: bytes, texts: Sequence[str]) -> Translations:
     entries = [entry if isinstance(entry, dict) else {} for entry in found]
     sources = [entry.get("source_text") for entry in entries]
     free: dict[Any, list[int]] = defaultdict(list)
-    for place, source in enumerate(sources):
+    for position, source in enumerate(sources):
         if isinstance(source, str):
-            free[_normalise_text(source)].append(place)
+            free[_normalise_text(source)].append(position)
         elif len(entries) == len(texts):
-            free[place].append(place)
+            free[position].append(position)
     paired: list[str | BadAnswer] = []
-    for place, text in enumerate(texts):
-        places = free[_normalise_text(text)] or free[place]
+    for position, text in enumerate(texts):
+        places = free[_normalise_text(text)] or free[position]
         if not places:
             paired.append(BadAnswer("the answer has no translation of this text"))
             continue
@@ -147,7 +147,7 @@ def _read_metadata(value: Any, notes: list[str]) -> tuple[str | None, float | No
         return None, None
     target: Any = value.get("target_language")
     reported_credits = value.get("credits_used")
-    used = check_amount(reported_credits)
+    used = read_amount(reported_credits)
     if reported_credits is None:
         notes.append("the answer does not contain the credits that were used")
     elif used is None:

@@ -67,13 +67,13 @@ def _add_cache_action(below: Any, name: str, summary: str) -> argparse.ArgumentP
     return parser
 
 
-def _parse_limit(words: str) -> float:
+def _parse_limit(text: str) -> float:
     try:
-        number = float(words)
+        number = float(text)
     except ValueError:
         number = -1.0
     if not number >= 0:
-        raise argparse.ArgumentTypeError(f"{words!r} must be a number of at least 0")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of at least 0")
     return number
 
 
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
 def _list(cache: "Cache", options: argparse.Namespace) -> int:
     count, seconds = 0, 0.0
 
-    def count_entries() -> "Iterator[dict[str, Any]]":
+    def iterate_counted_entries() -> "Iterator[dict[str, Any]]":
         nonlocal count, seconds
         for entry in cache.entries():
             count += 1
@@ -104,7 +104,7 @@ def _list(cache: "Cache", options: argparse.Namespace) -> int:
 
     by_size = options.by == "size"
     shown = heapq.nlargest(
-        options.most, count_entries(), key=lambda e: e["bytes" if by_size else "last_used"]
+        options.most, iterate_counted_entries(), key=lambda e: e["bytes" if by_size else "last_used"]
     )
     size = cache.size()
     if options.json:
@@ -122,10 +122,10 @@ def _list(cache: "Cache", options: argparse.Namespace) -> int:
     if count > len(shown):
         show.write_line(f"... and {count - len(shown):,} more")
     limit = "" if cache.max_bytes is None else f" of {show.format_size(cache.max_bytes)}"
-    words = f"{show.format_count(count, 'entry', 'entries')}, {seconds / 60:,.1f} minutes of audio"
+    summary = f"{show.format_count(count, 'entry', 'entries')}, {seconds / 60:,.1f} minutes of audio"
     is_missing = options.cache and not cache.folder.is_dir()
     missing = " (the folder does not exist yet)" if is_missing else ""
-    show.write_line(f"{cache.folder}{missing}: {words}, {show.format_size(size)}{limit}")
+    show.write_line(f"{cache.folder}{missing}: {summary}, {show.format_size(size)}{limit}")
     return exits.OK
 
 

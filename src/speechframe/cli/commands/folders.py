@@ -51,15 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _make_folder_parser(action: str, doing: str) -> "Callable[[str], Path]":
-    def parse_folder(words: str) -> Path:
-        if not words:
+    def parse_folder(text: str) -> Path:
+        if not text:
             # Refuse an empty text, often from an empty shell variable. Path("") would be the current folder.
             raise argparse.ArgumentTypeError(f"'' is not a folder; name the folder to {doing}")
-        if "://" in words:
+        if "://" in text:
             raise argparse.ArgumentTypeError(
-                f"runs {action} works on local folders; {doing} {words} with the tools of its store"
+                f"runs {action} works on local folders; {doing} {text} with the tools of its store"
             )
-        return Path(words)
+        return Path(text)
 
     return parse_folder
 

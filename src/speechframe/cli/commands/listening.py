@@ -71,20 +71,20 @@ def _add_test_action(below: Any, name: str, summary: str) -> argparse.ArgumentPa
     return parser
 
 
-def _add_listeners(parser: argparse.ArgumentParser, words: str) -> None:
+def _add_listeners(parser: argparse.ArgumentParser, help_text: str) -> None:
     parser.add_argument(
         "--listeners",
         type=make_integer_parser(1, _MAX_LISTENERS),
         default=_DEFAULT_LISTENERS,
         metavar="N",
-        help=words,
+        help=help_text,
     )
 
 
-def _parse_table_path(words: str) -> Path:
-    if Path(words).suffix not in _TABLE_ENDINGS:
-        raise argparse.ArgumentTypeError(f"{words} ends neither in {' nor in '.join(_TABLE_ENDINGS)}")
-    return Path(words)
+def _parse_table_path(text: str) -> Path:
+    if Path(text).suffix not in _TABLE_ENDINGS:
+        raise argparse.ArgumentTypeError(f"{text} ends neither in {' nor in '.join(_TABLE_ENDINGS)}")
+    return Path(text)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -184,10 +184,10 @@ def _collect_votes(options: argparse.Namespace) -> int:
         facts = {"test": test.test_id, "votes": len(counted), "practice": practice, "listeners": listeners}
         show.print_json({**facts, "out": None if options.out is None else str(options.out)})
         return exits.OK
-    words = show.format_count(len(counted), "vote", "votes")
+    count_text = show.format_count(len(counted), "vote", "votes")
     by = show.format_count(listeners, "listener", "listeners")
     where = "" if options.out is None else f"; written to {options.out}"
-    show.write_line(f"{test.test_id}: {words} of {by}, and {practice:,} for practice{where}")
+    show.write_line(f"{test.test_id}: {count_text} of {by}, and {practice:,} for practice{where}")
     return exits.OK
 
 

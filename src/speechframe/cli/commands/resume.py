@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from speechframe.batch.live import open_run
 
     given = declared.collect_values(options)
-    runs.check_run_options(options.parser, given)
+    runs.prepare_run_options(options.parser, given)
     if options.redo and options.table:
         options.parser.error("--redo and --table cannot be combined; run resume once with each")
     # Open the run now, so that a folder without a run is refused before a service starts.
@@ -54,9 +54,9 @@ def run(options: argparse.Namespace) -> int:
     return runs.report(made, options)
 
 
-def _parse_redo(words: list[str] | None) -> Any:
+def _parse_redo(given: list[str] | None) -> Any:
     from speechframe.batch.prepare import REDO_STATUSES
 
-    if words is not None and len(words) == 1 and words[0] in REDO_STATUSES:
-        return words[0]
-    return words
+    if given is not None and len(given) == 1 and given[0] in REDO_STATUSES:
+        return given[0]
+    return given

@@ -27,7 +27,7 @@ _MAX_NAME_CHARACTERS = 40
 class _Output(NamedTuple):
     file: Path | None
     facts: dict[str, Any]
-    words: str
+    line: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         return exits.OK
     if output.file is not None:
         show.write_line(output.file)
-    show.write_note(output.words)
+    show.write_note(output.line)
     return exits.OK
 
 
@@ -127,10 +127,10 @@ def _speak(options: argparse.Namespace, given: dict[str, Any], target: Path | No
         "warnings": list(clip.warnings),
         "word_durations": [{"word": w, "start_ms": s, "end_ms": e} for w, s, e in clip.words],
     }  # fmt: skip
-    words = (
+    line = (
         f"{clip.voice_id}: {clip.audio_seconds:.1f} s of audio, {show.format_count(clip.credits, 'credit')}"
     )
-    return _Output(file, facts, words)
+    return _Output(file, facts, line)
 
 
 def _stream(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Output:
@@ -149,12 +149,12 @@ def _stream(options: argparse.Namespace, given: dict[str, Any], target: Path | N
         "latency_ms": round(summary.latency_ms, 1), "warnings": list(summary.warnings),
         "trace_id": summary.trace_id,
     }  # fmt: skip
-    words = (
+    line = (
         f"{voice}: {summary.audio_seconds:.1f} s of audio in {summary.latency_ms / 1000:.1f} s, "
         f"{show.format_count(summary.billed_characters, 'billed character')}, "
         f"{show.format_count(summary.bytes, 'byte')}, trace id {summary.trace_id}"
     )
-    return _Output(file, facts, words)
+    return _Output(file, facts, line)
 
 
 def _write_stream(
@@ -186,8 +186,8 @@ def _copy_chunks(stream: "SyncStream", out: BinaryIO) -> None:
 
 def _create_free_file(text: str, voice: str | None, format: "Format") -> Path:
     """Create an empty file whose name has the first words of the text and the voice. Return its path."""
-    words = "-".join(re.findall(r"\w+", text.lower())[:_MAX_NAME_WORDS])[:_MAX_NAME_CHARACTERS].strip("-")
-    stem, ending = f"{words or 'clip'}-{voice}", format.value.lower()
+    name = "-".join(re.findall(r"\w+", text.lower())[:_MAX_NAME_WORDS])[:_MAX_NAME_CHARACTERS].strip("-")
+    stem, ending = f"{name or 'clip'}-{voice}", format.value.lower()
     # Create the file at once, so that two commands cannot take the same name.
     with open_new(Path(), make_safe_stem(stem), f".{ending}") as file:
         return Path(file.name)

@@ -15,8 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb that `parser` is named after."""
     name = parser.prog.rpartition(" ")[2].replace("-", "_")
     function = declared.load_verb_signature(name)
-    words = docstrings.read_docstring(function.__doc__)
-    parser.description = f"{words.summary} {words.body}"
+    docstring = docstrings.read_docstring(function.__doc__)
+    parser.description = f"{docstring.summary} {docstring.body}"
     files = "a CSV, TSV, JSONL, Parquet, XLSX or text file (one line a row)"
     own = [p for p in declared.read_parameters(function) if p.name not in _SECRET_PARAMETERS]
     kind = next((_FILE_METAVARS[p.name] for p in own if p.name in _FILE_METAVARS), None)
@@ -42,13 +42,13 @@ def run(options: argparse.Namespace) -> int:
     return runs.report(call_verb(options), options)
 
 
-def call_verb(options: argparse.Namespace, **more: Any) -> Any:
-    """Call the verb with the options of the command line and the arguments `more`. Return the run."""
+def call_verb(options: argparse.Namespace, **extra_arguments: Any) -> Any:
+    """Call the verb with the options of the command line and `extra_arguments`. Return the run."""
     from speechframe import api
 
     given = declared.collect_values(options)
-    runs.check_run_options(options.parser, given)
+    runs.prepare_run_options(options.parser, given)
     service = selection.choose_service(options)
     with runs.explain_interrupts():
         table = options.table[0] if len(options.table) == 1 else [str(path) for path in options.table]
-        return getattr(api, options.verb)(table, **given, **more, service=service)
+        return getattr(api, options.verb)(table, **given, **extra_arguments, service=service)

@@ -48,10 +48,10 @@ def _write_tier(number: int, name: str, intervals: Sequence[Interval], end: floa
         f'    item [{number}]:\n        class = "IntervalTier"\n        name = "{name}"\n',
         f"        xmin = 0\n        xmax = {end:.6f}\n        intervals: size = {len(intervals)}\n",
     ]
-    for place, (text, start, stop) in enumerate(intervals, 1):
+    for index, (text, start, stop) in enumerate(intervals, 1):
         quoted = text.replace('"', '""')
         lines.append(
-            f"        intervals [{place}]:\n            xmin = {start:.6f}\n            xmax = {stop:.6f}\n"
+            f"        intervals [{index}]:\n            xmin = {start:.6f}\n            xmax = {stop:.6f}\n"
             f'            text = "{quoted}"\n'
         )
     return "".join(lines)

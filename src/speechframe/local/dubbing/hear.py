@@ -195,12 +195,12 @@ def _split_at_quiet(samples: Samples) -> Iterator[tuple[int, int]]:
     while len(samples) - start > _MAX_PIECE_S * RATE_HZ:
         first = start + round(_MIN_PIECE_S * RATE_HZ)
         last = start + round(_MAX_PIECE_S * RATE_HZ)
-        level_db = measure.measure_energy_db(samples[first:last], RATE_HZ, 1000 * _STEP_S)
+        level_db = measure.measure_frame_levels_db(samples[first:last], RATE_HZ, 1000 * _STEP_S)
         quiet_steps = round(_QUIET_WINDOW_S / _STEP_S)
         around_db = np.convolve(level_db, np.full(quiet_steps, 1 / quiet_steps), mode="valid")
         # Cut at the last of equally quiet places, because longer pieces need fewer calls.
-        place = len(around_db) - 1 - int(np.argmin(around_db[::-1])) + quiet_steps // 2
-        end = first + round(place * _STEP_S * RATE_HZ)
+        quiet_step = len(around_db) - 1 - int(np.argmin(around_db[::-1])) + quiet_steps // 2
+        end = first + round(quiet_step * _STEP_S * RATE_HZ)
         yield start, end
         start = end
     if start < len(samples):
@@ -231,7 +231,7 @@ def _recognise_piece(
 
 def _time_words(transcript: Transcript, piece: Samples, at_s: float) -> list[_Word]:
     track = _track_pitch(piece)
-    level_db = measure.measure_energy_db(piece, RATE_HZ, 1000 * _STEP_S)
+    level_db = measure.measure_frame_levels_db(piece, RATE_HZ, 1000 * _STEP_S)
     words = []
     for word in transcript.words:
         start_s, end_s = word.start_ms / 1000, word.end_ms / 1000
@@ -269,11 +269,11 @@ def _build_utterances(words: Sequence[_Word], samples: Samples, language: str) -
 
 def _split_sentences(words: Sequence[_Word]) -> Iterator[_Sentence]:
     first = 0
-    for place, (word, following) in enumerate(pairwise(words), 1):
+    for position, (word, following) in enumerate(pairwise(words), 1):
         is_end = word.text.rstrip(CLOSING_MARKS).endswith(tuple(SENTENCE_MARKS))
         if is_end or following.start_s - word.end_s > _LONGEST_GAP_S:
-            yield words[first:place]
-            first = place
+            yield words[first:position]
+            first = position
     if first < len(words):
         yield words[first:]
 
@@ -348,8 +348,8 @@ def _find_turn_spans(turns: Sequence[_Sentence], samples: Samples) -> list[tuple
     """Return start and end of the sound of each turn, in seconds. Turns do not overlap."""
     spans: list[tuple[float, float]] = []
     end_s = 0.0
-    for place, turn in enumerate(turns):
-        following_s = turns[place + 1][0].start_s if place + 1 < len(turns) else len(samples) / RATE_HZ
+    for position, turn in enumerate(turns):
+        following_s = turns[position + 1][0].start_s if position + 1 < len(turns) else len(samples) / RATE_HZ
         start_s, stop_s = _find_edges(turn, samples, end_s, max(following_s, turn[-1].end_s))
         start_s = max(start_s, end_s)
         end_s = max(stop_s, start_s + _STEP_S)
@@ -382,7 +382,7 @@ class _SpanLevels:
         from_s = max(0.0, start_s - _MAX_ONSET_DELAY_S)
         until_s = min(len(samples) / RATE_HZ, end_s + _MAX_ONSET_DELAY_S)
         around = np.array(samples[round(from_s * RATE_HZ) : round(until_s * RATE_HZ)])
-        level_db = measure.measure_energy_db(around, RATE_HZ, 1000 * _STEP_S)
+        level_db = measure.measure_frame_levels_db(around, RATE_HZ, 1000 * _STEP_S)
         speech_db = level_db[_convert_to_step(start_s - from_s) : _convert_to_step(end_s - from_s) + 1]
         if not len(speech_db):
             return None

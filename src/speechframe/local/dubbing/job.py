@@ -91,7 +91,7 @@ class _DubInput:
     task: Task
     folder: Path
     track: Track
-    heard: _MediumSpeech
+    speech: _MediumSpeech
 
 
 def run_job(folder: Path, report_step: ReportStep) -> None:
@@ -134,14 +134,14 @@ def _describe_failure(error: Exception) -> Failure:
     _log.exception("a dub failed")
     if isinstance(error, soundfile.LibsndfileError):
         # The error of the library does not contain the error of the operating system.
-        words = f"a sound file cannot be written or read ({error.error_string}): the disk may be full"
+        reason = f"a sound file cannot be written or read ({error.error_string}): the disk may be full"
     elif isinstance(error, EngineFault):
-        words = f"an engine failed: {FAULT_WORDS_FOR_CALLERS}"
+        reason = f"an engine failed: {FAULT_WORDS_FOR_CALLERS}"
     elif isinstance(error, SpeechframeError):
-        words = shorten_paths(str(error))
+        reason = shorten_paths(str(error))
     else:
-        words = getattr(error, "strerror", None) or type(error).__name__
-    return Failure(code=FailureCode.SERVER_ERROR, reason=words)
+        reason = getattr(error, "strerror", None) or type(error).__name__
+    return Failure(code=FailureCode.SERVER_ERROR, reason=reason)
 
 
 def _find_utterances(task: Task, folder: Path, report_step: ReportStep) -> _DubInput:
@@ -149,24 +149,24 @@ def _find_utterances(task: Task, folder: Path, report_step: ReportStep) -> _DubI
     report_step(None, "audio")
     (folder / _AUDIO_FOLDER).mkdir(exist_ok=True)
     track = extract_audio(folder / SOURCE, folder / _AUDIO_FOLDER, locale=task.source_locale)
-    heard = _MediumSpeech.read(folder / _SPEECH_FILE)
-    if heard is None:
+    speech = _MediumSpeech.read(folder / _SPEECH_FILE)
+    if speech is None:
         report_step(None, "recognise")
         warning = build_track_warning(folder / SOURCE, locale=task.source_locale)
         warnings = [] if warning is None else [warning]
         if task.script is None:
             locale, utterances = _transcribe(task, track)
         else:
-            locale, (utterances, more) = _read_script(task, track)
-            warnings += more
+            locale, (utterances, script_warnings) = _read_script(task, track)
+            warnings += script_warnings
         registers = hear.measure_registers_hz(track.speech, utterances)
-        heard = _MediumSpeech(
+        speech = _MediumSpeech(
             locale=locale, utterances=tuple(utterances), registers=registers, warnings=tuple(warnings)
         )
-        heard.write(folder / _SPEECH_FILE)
-    if not heard.utterances:
+        speech.write(folder / _SPEECH_FILE)
+    if not speech.utterances:
         raise Refused(FailureCode.SPEECH_NOT_PRESENT, "nobody speaks in the medium")
-    return _DubInput(task, folder, track, heard)
+    return _DubInput(task, folder, track, speech)
 
 
 def _read_script(task: Task, track: Track) -> tuple[str, script.Script]:
@@ -184,7 +184,7 @@ def _read_script(task: Task, track: Track) -> tuple[str, script.Script]:
     if locale is None and parsed.cues:
         known = {
             route.locales[0].partition("-")[0]
-            for route in Routes(registry.load_working(TRANSLATORS)).supported()
+            for route in Routes(registry.load_working(TRANSLATORS)).list_supported()
         }
         found = Counter(detect_languages([cue.text for cue in parsed.cues], sorted(known)))
         locale = found.most_common(1)[0][0]
@@ -212,7 +212,7 @@ def _dub_locale(
     folder, source, originals = (
         dub_input.folder / locale,
         dub_input.folder / SOURCE,
-        dub_input.heard.utterances,
+        dub_input.speech.utterances,
     )
     report_step(locale, "translate")
     if before is None:
@@ -295,15 +295,15 @@ def _dub_locale(
 
 def _translate_utterances(dub_input: _DubInput, locale: str) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the translated text and the voice id of each utterance, and the warnings."""
-    utterances = dub_input.heard.utterances
+    utterances = dub_input.speech.utterances
     try:
         texts, warnings = lines.translate_lines(
-            [each.text for each in utterances], dub_input.heard.locale, locale
+            [each.text for each in utterances], dub_input.speech.locale, locale
         )
     except UnknownPair as unknown:
         raise Refused(FailureCode.LANGUAGE_NOT_SUPPORTED, str(unknown)) from None
     chosen = cast_speakers(
-        dub_input.heard.registers, locale, list_voices(registry.load_working(SPEAKERS)), dub_input.task.cast
+        dub_input.speech.registers, locale, list_voices(registry.load_working(SPEAKERS)), dub_input.task.cast
     )
     if not chosen:
         raise Refused(FailureCode.LANGUAGE_NOT_SUPPORTED, f"no voice here speaks {locale}")
@@ -316,7 +316,7 @@ def _translate_utterances(dub_input: _DubInput, locale: str) -> tuple[list[tuple
         (text if lines.is_speakable(text) else each.text, chosen[each.speaker])
         for text, each in zip(texts, utterances, strict=True)
     ]
-    return wanted, [*dub_input.heard.warnings, *warnings, *missed]
+    return wanted, [*dub_input.speech.warnings, *warnings, *missed]
 
 
 def _apply_corrections(dub_input: _DubInput, before: LocaleOutcome) -> list[tuple[str, str]]:

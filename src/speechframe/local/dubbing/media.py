@@ -17,7 +17,7 @@ import soundfile
 
 from speechframe.audio._rate import StreamResampler
 from speechframe.audio._samples import Mixer, Samples, convert_seconds_to_frames
-from speechframe.audio.lengths import measure_packet_seconds, measure_seconds
+from speechframe.audio.lengths import measure_media_seconds, measure_seconds_by_packets
 from speechframe.audio.media import open_container, refuse_shape
 from speechframe.audio.tracks import (
     choose_audio_track,
@@ -115,9 +115,9 @@ def probe_medium(path: Path, *, max_seconds: float, locale: str | None = None) -
     ------
     AudioError
         The container is not supported, the medium is longer than `max_seconds`, or the audio is missing or
-        unusable (see :func:`speechframe.audio.lengths.measure_seconds`).
+        unusable (see :func:`speechframe.audio.lengths.measure_media_seconds`).
     """
-    seconds = measure_seconds(path)
+    seconds = measure_media_seconds(path)
     with open_container(path) as source:
         audio = choose_audio_track(source, locale)
         refuse_shape(audio.rate or 0, audio.channels or 0)
@@ -217,7 +217,7 @@ def extract_audio(path: Path, folder: Path, *, locale: str | None = None) -> Tra
     if track.sound_path.exists():
         return track
     with open_container(path) as source:
-        frames = convert_seconds_to_frames(measure_packet_seconds(source), RATE_HZ)
+        frames = convert_seconds_to_frames(measure_seconds_by_packets(source), RATE_HZ)
     rate, mixer = StreamResampler(RATE_HZ, SPEECH_RATE_HZ), Mixer()
     # The speech file is renamed into place first, so if the sound file exists, the speech file exists, too.
     with (
@@ -289,8 +289,8 @@ def mux_audio(source: Path, mixed: Path, target: Path, *, language: str, contain
                 kind=_CONTAINER_FORMATS[container],
             )
     except (av.error.FFmpegError, ValueError) as error:
-        words = getattr(error, "strerror", None) or error
-        raise AudioError(f"the video cannot be copied into another {container} file: {words}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise AudioError(f"the video cannot be copied into another {container} file: {reason}") from error
 
 
 def _read_covers(source: Any) -> list[Any]:
@@ -333,12 +333,12 @@ def _describe_omissions(source: Any, kept_pictures: int) -> str | None:
         "track of subtitles": len(source.streams.subtitles),
         "attachment": len(source.streams.attachments),
     }
-    words = [
+    omissions = [
         format_count(count, name, name.replace("track", "tracks") if "track" in name else "")
         for name, count in counts.items()
         if count
     ]
-    return f"the dub is without {' and '.join(words)} of the medium" if words else None
+    return f"the dub is without {' and '.join(omissions)} of the medium" if omissions else None
 
 
 def _select_tags(source: Any) -> dict[str, str]:

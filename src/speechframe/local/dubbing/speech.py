@@ -122,10 +122,10 @@ def _build_warnings(found: _ScriptFacts, cast: Collection[str]) -> Iterator[str]
     guessed = [name for name in found.named if name not in cast]
     if guessed or found.spoken:
         who = _format_names(found.named) if found.named else "none"
-        words = f"speakers found by the names in front of lines: {who}"
+        warning = f"speakers found by the names in front of lines: {who}"
         if found.spoken:
-            words += f"; these beginnings are spoken as text: {_format_names(found.spoken)}"
-        yield f"{words}. <v NAME> in WebVTT, or a name in cast, makes a speaker certain"
+            warning += f"; these beginnings are spoken as text: {_format_names(found.spoken)}"
+        yield f"{warning}. <v NAME> in WebVTT, or a name in cast, makes a speaker certain"
     if found.left_out:
         numbers = list(dict.fromkeys(found.left_out))
         yield f"{name_lines(numbers)}: not spoken, because brackets and songs between notes are not speech"
@@ -150,9 +150,9 @@ def _join_brackets(cue: TimedLines) -> TimedLines:
         starts[at] = line
         at += len(line.text) + 1
     lines, at = list[CueLine](), 0
-    for words in joined.split("\n"):
-        lines.append(replace(starts[at], text=words))
-        at += len(words) + 1
+    for line_text in joined.split("\n"):
+        lines.append(replace(starts[at], text=line_text))
+        at += len(line_text) + 1
     return replace(cue, lines=lines)
 
 
@@ -198,19 +198,21 @@ def _find_speakers(cues: Sequence[TimedLines], cast: Collection[str]) -> set[str
 
 def _split_by_speaker(cue: TimedLines, names: Collection[str], found: _ScriptFacts) -> Iterator[Cue]:
     """Yield the speech of a cue, one cue for each change of speaker."""
-    note_lines = [place for place, line in enumerate(cue.lines) if _MUSIC_NOTE_PATTERN.search(line.text)]
+    note_lines = [
+        position for position, line in enumerate(cue.lines) if _MUSIC_NOTE_PATTERN.search(line.text)
+    ]
     parts: list[tuple[str, list[str]]] = []
-    for place, line in enumerate(cue.lines):
+    for position, line in enumerate(cue.lines):
         speaker, text = _split_name(line, names, found)
         # A song may span several lines.
-        is_sung = len(note_lines) > 1 and note_lines[0] <= place <= note_lines[-1]
-        words = "" if is_sung else _strip_sounds(text)
-        if words != " ".join(text.split()):
+        is_sung = len(note_lines) > 1 and note_lines[0] <= position <= note_lines[-1]
+        spoken = "" if is_sung else _strip_sounds(text)
+        if spoken != " ".join(text.split()):
             found.left_out.append(line.number)
         if speaker or not parts:
             parts.append((speaker, []))
-        parts[-1][1].extend([words] if words else [])
-    texts = [(speaker, " ".join(words)) for speaker, words in parts if words]
+        parts[-1][1].extend([spoken] if spoken else [])
+    texts = [(speaker, " ".join(line_texts)) for speaker, line_texts in parts if line_texts]
     total, done = sum(len(text) for _, text in texts), 0
     for speaker, text in texts:
         begun, done = done, done + len(text)

@@ -17,7 +17,7 @@ _FRAME_S = 0.01
 def measure_levels_db(samples: Samples, sample_rate_hz: int, frame_s: float) -> NDArray[np.float64]:
     """Return the level of each frame in dB, computed in one pass.
 
-    The levels are those of :func:`speechframe.audio.measure.measure_energy_db`.
+    The levels are those of :func:`speechframe.audio.measure.measure_frame_levels_db`.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def measure_levels_db(samples: Samples, sample_rate_hz: int, frame_s: float) -> 
     """
     size = _count_frame_samples(sample_rate_hz, frame_s) * max(1, round(_PIECE_S / frame_s))
     pieces = [
-        measure.measure_energy_db(samples[first : first + size], sample_rate_hz, 1000 * frame_s)
+        measure.measure_frame_levels_db(samples[first : first + size], sample_rate_hz, 1000 * frame_s)
         for first in range(0, len(samples), size)
     ]
     return np.concatenate(pieces)

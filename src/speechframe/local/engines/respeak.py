@@ -164,12 +164,12 @@ def _find_spans(recording: Recording) -> list[_Span]:
 def _split_clauses(text: str) -> list[str]:
     """Split a text into clauses after its punctuation. Drop clauses without letters or digits."""
     clauses, start = [], 0
-    for place, character in enumerate(text):
-        following = text[place + 1 : place + 2]
+    for position, character in enumerate(text):
+        following = text[position + 1 : position + 2]
         inside_number = character in _DECIMAL_MARKS and following and not following.isspace()
         if character in _CLAUSE_ENDS and not inside_number and following not in _CLAUSE_ENDS:
-            clauses.append(text[start : place + 1])
-            start = place + 1
+            clauses.append(text[start : position + 1])
+            start = position + 1
     clauses.append(text[start:])
     spoken = [clause for clause in clauses if any(character.isalnum() for character in clause)]
     return spoken if len(spoken) > 1 else [text]
@@ -274,18 +274,18 @@ def _fit_part(
     utterance: Utterance, speech: Speech, wanted_s: float, speak: Callable[[Utterance], Speech]
 ) -> _SpokenPiece:
     """Fit speech into exactly `wanted_s`: speak again at another rate if needed, then stretch the audio."""
-    said = _trim_silence(speech)
+    piece = _trim_silence(speech)
     frames = max(1, convert_seconds_to_frames(wanted_s, speech.sample_rate_hz))
-    steps = round(_RATE_FOR_DOUBLE * np.log2(len(said.samples) / frames))
-    if abs(len(said.samples) / frames - 1) > _LENGTH_TOLERANCE:
+    steps = round(_RATE_FOR_DOUBLE * np.log2(len(piece.samples) / frames))
+    if abs(len(piece.samples) / frames - 1) > _LENGTH_TOLERANCE:
         again = _trim_silence(speak(replace(utterance, rate=RATE.clamp(steps))))
-        if abs(np.log(len(again.samples) / frames)) < abs(np.log(len(said.samples) / frames)):
-            said = again
-    factor = frames / len(said.samples)
+        if abs(np.log(len(again.samples) / frames)) < abs(np.log(len(piece.samples) / frames)):
+            piece = again
+    factor = frames / len(piece.samples)
     words = tuple(
-        Word(word.word, round(word.start_ms * factor), round(word.end_ms * factor)) for word in said.words
+        Word(word.word, round(word.start_ms * factor), round(word.end_ms * factor)) for word in piece.words
     )
-    return _SpokenPiece(fit_frames(said.samples, speech.sample_rate_hz, frames), words)
+    return _SpokenPiece(fit_frames(piece.samples, speech.sample_rate_hz, frames), words)
 
 
 def _trim_silence(speech: Speech) -> _SpokenPiece:
@@ -325,12 +325,16 @@ def _compute_starts_s(spans: Sequence[_Span], said_s: Sequence[float], total_s: 
 
 
 def _join_parts(
-    said: Sequence[_SpokenPiece], places: Sequence[float], frames: int, rate_hz: int, warnings: Sequence[str]
+    pieces: Sequence[_SpokenPiece],
+    starts_s: Sequence[float],
+    frames: int,
+    rate_hz: int,
+    warnings: Sequence[str],
 ) -> Speech:
     samples = np.zeros(frames, np.float32)
     words: list[Word] = []
-    for part, place_s in zip(said, places, strict=True):
-        first = min(convert_seconds_to_frames(place_s, rate_hz), max(0, frames - len(part.samples)))
+    for part, start_s in zip(pieces, starts_s, strict=True):
+        first = min(convert_seconds_to_frames(start_s, rate_hz), max(0, frames - len(part.samples)))
         room = samples[first:]
         room[: len(part.samples)] += part.samples[: len(room)]
         offset_ms, last_ms = round(1000 * first / rate_hz), 1000 * frames // rate_hz

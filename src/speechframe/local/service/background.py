@@ -25,7 +25,7 @@ class Background(ABC):
 
     def __init__(self, at_once: int, look_s: float) -> None:
         self._at_once, self._look_s = at_once, look_s
-        self._told = asyncio.Event()
+        self._is_woken = asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
 
     @abstractmethod
@@ -34,13 +34,13 @@ class Background(ABC):
 
     def wake(self) -> None:
         """Make the loop search for work now."""
-        self._told.set()
+        self._is_woken.set()
 
     async def run(self) -> None:
         """Run the work that :meth:`find_work` returns, until cancelled. Then cancel the work under way."""
         try:
             while True:
-                self._told.clear()
+                self._is_woken.clear()
                 try:
                     while len(self._under_way) < self._at_once and (work := await self.find_work()):
                         task = asyncio.create_task(work)
@@ -51,7 +51,7 @@ class Background(ABC):
                 # Not wait_for, which before Python 3.12 can overlook a cancellation.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._look_s):
-                        await self._told.wait()
+                        await self._is_woken.wait()
         finally:
             for task in self._under_way:
                 task.cancel()

@@ -119,7 +119,8 @@ class ServiceConfig:
         cores.
     body_timeout_s, header_timeout_s
         Seconds in which the body of a request, and its headers, must arrive. Otherwise the answer is 408, or
-        400 for calls without a 408 in section 7.2. For a form, `body_timeout_s` is the longest pause.
+        400 for calls without a 408 in section 7.2 of the service document. For a form, `body_timeout_s` is
+        the longest pause.
     grace_s
         Seconds that requests in flight have to finish when the service stops.
     queue_limit
@@ -201,7 +202,7 @@ def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def parse_key(words: str, default: int = chosen.DEFAULT_QUOTA_CHARACTERS) -> KeySpec:
+def parse_key(text: str, default: int = chosen.DEFAULT_QUOTA_CHARACTERS) -> KeySpec:
     """Return the key written as ``KEY[:QUOTA[:CONCURRENCY]]``. Without QUOTA, the quota is `default`.
 
     Raises
@@ -216,7 +217,7 @@ def parse_key(words: str, default: int = chosen.DEFAULT_QUOTA_CHARACTERS) -> Key
     5000
     """
     # Quota and concurrency are hidden, too. If a key contains a colon, they are a part of the secret.
-    key, quota, concurrency, *_ = map(Hidden, (*Hidden(words).strip().split(":", 2), "", ""))
+    key, quota, concurrency, *_ = map(Hidden, (*Hidden(text).strip().split(":", 2), "", ""))
     if not key or len(key) > _MAX_KEY_CHARACTERS or not key.isascii() or not key.isprintable() or " " in key:
         raise SettingsError(
             "a key is empty, longer than 200 characters, or has characters that a header cannot contain. "
@@ -229,7 +230,7 @@ def parse_key(words: str, default: int = chosen.DEFAULT_QUOTA_CHARACTERS) -> Key
     )
 
 
-def parse_dub_key(words: str) -> KeySpec:
+def parse_dub_key(text: str) -> KeySpec:
     """Return the dubbing key written as ``KEY[:CREDITS]``.
 
     Raises
@@ -242,20 +243,20 @@ def parse_dub_key(words: str) -> KeySpec:
     >>> parse_dub_key("secret:5000").quota_characters
     5000
     """
-    spec = parse_key(Hidden(words), chosen.DEFAULT_DUB_CREDITS)
+    spec = parse_key(Hidden(text), chosen.DEFAULT_DUB_CREDITS)
     if spec.concurrency is not None:
         raise SettingsError("a dubbing key looks like KEY or KEY:CREDITS")
     return spec
 
 
-def _parse_integer(words: str, name: str, low: int) -> int:
+def _parse_integer(text: str, name: str, low: int) -> int:
     # isdecimal() and int() also accept digits of other scripts, such as Arabic. This does no harm.
-    if not words.isdecimal() or len(words) > len(str(2**53)) or int(words) < low:
+    if not text.isdecimal() or len(text) > len(str(2**53)) or int(text) < low:
         raise SettingsError(
             f"the {name} of a key is not a whole number of at least {low}; "
             "a key looks like KEY, KEY:QUOTA or KEY:QUOTA:CONCURRENCY and contains no colon itself"
         )
-    return int(words)
+    return int(text)
 
 
 def parse_keys(text: str) -> tuple[KeySpec, ...]:

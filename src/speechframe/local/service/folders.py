@@ -73,7 +73,7 @@ def _find_problem(folder: Path) -> str | None:
     if files:
         installs = " or ".join(engine.INSTALL_COMMAND for engine in files)
         return f"voices of {folder} cannot be used without their engine: {installs}"
-    reasons = [*odd_weights, *(words for _, left_out in found.values() for words in left_out)]
+    reasons = [*odd_weights, *(reason for _, left_out in found.values() for reason in left_out)]
     if not reasons:
         return (
             f"the voice folder {folder} contains no voice: one of Piper is a file NAME.onnx with "

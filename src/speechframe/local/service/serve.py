@@ -122,9 +122,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of Piper voices (NAME.onnx with NAME.onnx.json) for the gen2 catalogue; repeatable. "
         "Instead of SPEECHFRAME_VOICES",
     )
-    for name, default_s, words in _TIME_OPTIONS:
+    for name, default_s, limit in _TIME_OPTIONS:
         parser.add_argument(
-            name, type=_parse_seconds, default=default_s, metavar="S", help=f"seconds {words} (%(default)s)"
+            name, type=_parse_seconds, default=default_s, metavar="S", help=f"seconds {limit} (%(default)s)"
         )
     parser.add_argument(
         "--queue", type=int, default=0, metavar="N", help="requests that may wait for a worker (32 a worker)"
@@ -137,9 +137,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of Firefox-Translations models, one or several; repeatable",
     )
-    for name, default_bytes, words in _SIZE_OPTIONS:
+    for name, default_bytes, limit in _SIZE_OPTIONS:
         parser.add_argument(
-            name, type=int, default=default_bytes >> 20, metavar="MB", help=f"{words}, at most (%(default)s)"
+            name, type=int, default=default_bytes >> 20, metavar="MB", help=f"{limit}, at most (%(default)s)"
         )
     parser.add_argument(
         "--allow-private-urls",
@@ -157,8 +157,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _parse_seconds(words: str) -> float:
-    seconds = float(words)
+def _parse_seconds(text: str) -> float:
+    seconds = float(text)
     if not 0 < seconds < float("inf"):
         raise argparse.ArgumentTypeError("must be more than 0 seconds")
     return seconds
@@ -289,14 +289,14 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
     from speechframe.local.service.app import make_app
     from speechframe.local.service.http.connection import build_refusal
     from speechframe.local.service.state import STATE
-    from speechframe.network.connections import Connections, count_repeats
+    from speechframe.network.connections import Connections, collapse_repeats
     from speechframe.network.descriptors import raise_descriptor_limit
 
     loop = asyncio.get_running_loop()
     stop, at_once = asyncio.Event(), asyncio.Event()
     _stop_on_signals(loop, stop, at_once)
     raise_descriptor_limit()
-    with _open_listener(config) as listener, count_repeats("asyncio", log.name):
+    with _open_listener(config) as listener, collapse_repeats("asyncio", log.name):
         if options.die_with_parent:
             _watch_parent(loop, stop, at_once)
         app = make_app(config)

@@ -172,8 +172,8 @@ async def open_state(config: ServiceConfig) -> AsyncIterator[State]:
         pools = Pools(config)
         stack.push_async_callback(pools.close)
         await pools.start()
-        for words in pools.fast.left_out:
-            warn_once(words)
+        for message in pools.fast.left_out:
+            warn_once(message)
         _check_engines(config, pools)
         catalogues = Catalogues.load(pools.engines)
         pools.fast_engines = catalogues.fast_engines
@@ -248,16 +248,16 @@ async def _clean_up(
     """Clean up the data folder, part by part. A part that fails is logged, and the next part still runs."""
 
     async def remove_dead_uploads() -> None:
-        await asyncio.to_thread(uploads.remove_dead_folders, owner.is_dead)
+        await asyncio.to_thread(uploads.remove_dead_folders, owner.remove_lock_if_dead)
 
     async def release_dead_owners() -> None:
         if dead := await database.run(owner.release_dead_owners):
             log.info("released the reservations of %d service process(es) that ended abruptly", dead)
 
     async def remove_expired_audio() -> None:
-        long_there = await asyncio.to_thread(folder.list_old_files)
-        gone = await database.run(lambda c: folder.remove_expired(c, long_there))
-        await asyncio.to_thread(folder.remove, gone)
+        old_files = await asyncio.to_thread(folder.list_old_files)
+        removed = await database.run(lambda c: folder.remove_expired(c, old_files))
+        await asyncio.to_thread(folder.remove, removed)
 
     for part in (
         remove_dead_uploads,

@@ -44,8 +44,8 @@ def read_route(warning: str) -> tuple[str, list[int]] | None:
     if found is None:
         return None
     texts: list[int] = []
-    for words in found[2].split(","):
-        first, _, last = words.partition("-")
+    for item in found[2].split(","):
+        first, _, last = item.partition("-")
         # Limit the range, because a service may send any numbers.
         texts += range(int(first), min(int(last or first), MAX_TEXTS_PER_CALL - 1) + 1)
     return found[1], texts

@@ -133,7 +133,7 @@ ReportedCredits = Annotated[int | float, WithJsonSchema({"type": "integer", "for
 """A number of credits in an answer. The document requires a 64-bit integer.
 
 The model accepts any number, so that an error message can contain an impossible amount.
-`wire.answers.check_amount` checks the range.
+`wire.answers.read_amount` checks the range.
 """
 
 

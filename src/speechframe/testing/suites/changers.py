@@ -62,26 +62,26 @@ class ChangerSuite:
     f0_tolerance: ClassVar[float] = 0.15
     duration_tolerance: ClassVar[float] = 0.02
 
-    def make_conversion(self, target: tuple[str, str] | None = None, **how: Any) -> Conversion:
+    def make_conversion(self, target: tuple[str, str] | None = None, **fields: Any) -> Conversion:
         """Return the parameters of a conversion. The default target is the first of `targets`."""
         voice_id, locale = target or self.targets[0]
-        return Conversion(voice_id, locale, **how)
+        return Conversion(voice_id, locale, **fields)
 
     def clip(self) -> Recording:
         """Return the recording to change. It is spoken once and then cached."""
         return _speak_clip(type(self).speaker, self.source)
 
-    def convert_clip(self, target: tuple[str, str] | None = None, **how: Any) -> Speech:
+    def convert_clip(self, target: tuple[str, str] | None = None, **fields: Any) -> Speech:
         """Return :meth:`clip` in the voice of `target`. Results are cached."""
         return _convert_clip(
-            type(self).engine, type(self).speaker, self.source, self.make_conversion(target, **how)
+            type(self).engine, type(self).speaker, self.source, self.make_conversion(target, **fields)
         )
 
-    def convert_recording(self, clip: Recording, changer: Changer | None = None, **how: Any) -> Speech:
-        """Convert any recording, by default with `engine`. `how` is as in :meth:`make_conversion`."""
+    def convert_recording(self, clip: Recording, changer: Changer | None = None, **fields: Any) -> Speech:
+        """Convert any recording, by default with `engine`. `fields` is as in :meth:`make_conversion`."""
         changer = changer or get_cached_engine(type(self).engine)
         return changer.change(
-            clip, self.make_conversion(**how), speak=get_cached_engine(type(self).speaker).speak
+            clip, self.make_conversion(**fields), speak=get_cached_engine(type(self).speaker).speak
         )
 
     def test_it_has_the_parts_of_a_changer(self) -> None:
@@ -173,8 +173,8 @@ class _ChangerAndSpeaker:
 
 @lru_cache(maxsize=8)
 def _speak_clip(speaker: Callable[[], Speaker], source: Utterance) -> Recording:
-    said = get_cached_engine(speaker).speak(source)
-    return Recording(said.samples, said.sample_rate_hz)
+    spoken = get_cached_engine(speaker).speak(source)
+    return Recording(spoken.samples, spoken.sample_rate_hz)
 
 
 @lru_cache(maxsize=64)

@@ -32,7 +32,7 @@ _CHILD_TIMEOUT_S = 300.0
 _CHILD_CODE = """
 import pickle, sys
 job = pickle.load(sys.stdin.buffer)
-answer = [job["told"](getattr(job["engine"](), job["part"])(*call)) for call in job["calls"]]
+answer = [job["summarise"](getattr(job["engine"](), job["part"])(*call)) for call in job["calls"]]
 sys.stdout.buffer.write(b"\\n" + pickle.dumps(answer).hex().encode())
 """
 
@@ -74,14 +74,15 @@ def catch_refusal(call: Callable[[], Any]) -> str:
 
 
 def call_in_new_process(
-    engine: Callable[[], Any], part: str, calls: Sequence[tuple[Any, ...]], told: Callable[[Any], Any]
+    engine: Callable[[], Any], part: str, calls: Sequence[tuple[Any, ...]], summarise: Callable[[Any], Any]
 ) -> list[Any]:
-    """Create an engine in a new process, call its method, and return the result of ``told`` for each call.
+    """Create an engine in a new process, call its method, and summarise the result of each call.
 
-    ``part`` is the name of the method, and ``calls`` contains the arguments of each call. ``told`` converts a
-    result into a value that can be compared. The engine's class and ``told`` must be importable by name.
+    ``part`` is the name of the method, and ``calls`` contains the arguments of each call. ``summarise``
+    converts a result into a value that can be compared. The engine's class and ``summarise`` must be
+    importable by name.
     """
-    job = pickle.dumps({"engine": engine, "part": part, "calls": list(calls), "told": told})
+    job = pickle.dumps({"engine": engine, "part": part, "calls": list(calls), "summarise": summarise})
     ended = subprocess.run(  # noqa: S603 - our own interpreter
         [sys.executable, "-c", _CHILD_CODE],
         input=job,
@@ -117,15 +118,15 @@ def split_words(text: str) -> list[str]:
     return re.sub(r"[^\w' ]+", " ", text.lower()).split()
 
 
-def measure_word_error(said: str, heard: str) -> float:
-    """Return the word error rate: wrong, missing and added words, divided by the number of words in `said`.
+def measure_word_error(spoken: str, recognised: str) -> float:
+    """Return the word error rate: wrong, missing and added words, divided by the number of words in `spoken`.
 
     Examples
     --------
     >>> measure_word_error("the cat sat on a mat", "the cat sat on the mat")
     0.16666666666666666
     """
-    wanted, found = split_words(said), split_words(heard)
+    wanted, found = split_words(spoken), split_words(recognised)
     distances = list(range(len(found) + 1))
     for row, word in enumerate(wanted, start=1):
         before, distances[0] = distances[0], row

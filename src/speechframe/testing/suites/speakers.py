@@ -82,14 +82,14 @@ class SpeakerSuite:
             return next(voice for voice in voices if voice.voice_id == self.voice_id)
         return next((voice for voice in voices if get_language(voice.locale) == "en"), voices[0])
 
-    def say(self, text: str | None = None, **how: Any) -> Speech:
+    def say(self, text: str | None = None, **fields: Any) -> Speech:
         """Return the speech of an utterance (see :meth:`utterance`). Results are cached."""
-        return _speak(type(self).engine, self.utterance(text, **how))
+        return _speak(type(self).engine, self.utterance(text, **fields))
 
-    def utterance(self, text: str | None = None, **how: Any) -> Utterance:
+    def utterance(self, text: str | None = None, **fields: Any) -> Utterance:
         """Return an utterance by `voice`, by default of `text` and without variation.
 
-        `how` sets further fields of the utterance.
+        `fields` sets further fields of the utterance.
         """
         plain: dict[str, Any] = {
             "voice_id": self.voice.voice_id,
@@ -97,7 +97,7 @@ class SpeakerSuite:
             "variation": VARIATION.low,
             "pronunciations": {},
         }
-        return Utterance(self.text if text is None else text, **(plain | how))
+        return Utterance(self.text if text is None else text, **(plain | fields))
 
     def test_it_has_the_parts_of_a_speaker(self) -> None:
         check_engine_parts(self.speaker, SPEAKERS)
@@ -128,7 +128,7 @@ class SpeakerSuite:
 
     def test_words_lie_where_the_sound_is(self) -> None:
         speech = self.say()
-        level_db = measure.measure_energy_db(speech.samples, speech.sample_rate_hz)
+        level_db = measure.measure_frame_levels_db(speech.samples, speech.sample_rate_hz)
         for word in speech.words:
             heard_db = level_db[word.start_ms // 10 : word.end_ms // 10 + 1].max()
             assert heard_db > level_db.max() - 35, word

@@ -69,10 +69,11 @@ class TranslatorSuite:
             done = translator.translate(texts, pair)
             assert len(done) == len(texts), pair
             if locales.get_language(pair.source) in self.texts:
-                assert all(words.strip() for words in done), pair
-                assert any(words != text for words, text in zip(done, texts, strict=True)), pair
+                assert all(translation.strip() for translation in done), pair
+                assert any(translation != text for translation, text in zip(done, texts, strict=True)), pair
                 assert all(
-                    len(words) <= 10 + 4 * len(text) for words, text in zip(done, texts, strict=True)
+                    len(translation) <= 10 + 4 * len(text)
+                    for translation, text in zip(done, texts, strict=True)
                 ), pair
 
     def test_order_is_kept_and_a_text_does_not_depend_on_its_neighbours(self) -> None:

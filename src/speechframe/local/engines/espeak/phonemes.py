@@ -251,11 +251,11 @@ def _map_mnemonics(language: str) -> Mapping[str, str]:
 def _read_names(language: str, names: list[str], before: str, after: str) -> dict[str, str]:
     """Return IPA to mnemonic for each of `names`, as the library reads it between two other phonemes."""
     spellings = tuple(_bracket_names(before, name, after) for name in names)
-    *told, left, right = espeak_library.find_phoneme_ipa(
+    *sounds, left, right = espeak_library.find_phoneme_ipa(
         language, (*spellings, _bracket_names(before), _bracket_names(after))
     )
     found: dict[str, str] = {}
-    for name, ipa in zip(names, told, strict=True):
+    for name, ipa in zip(names, sounds, strict=True):
         sound = _remove_stress(ipa).removeprefix(_remove_stress(left)).removesuffix(_remove_stress(right))
         if (
             sound
@@ -282,10 +282,10 @@ def _rank_plainness(mnemonic: str) -> tuple[int, int, str]:
 @lru_cache(maxsize=128)
 def _read_phonemes(language: str) -> tuple[tuple[str, int], ...]:
     """Return mnemonic and type of each phoneme of a language, including inherited phonemes."""
-    data = Path(espeak_library.find_data_path())
-    tables = list(_parse_phoneme_tables((data / "phontab").read_bytes()))
+    data_folder = Path(espeak_library.find_data_path())
+    tables = list(_parse_phoneme_tables((data_folder / "phontab").read_bytes()))
     names = {name: number for number, (name, _, _) in enumerate(tables)}
-    index = next(names[name] for name in _list_table_names(data, language) if name in names)
+    index = next(names[name] for name in _list_table_names(data_folder, language) if name in names)
     by_code: dict[int, tuple[str, int]] = {}
     chain = []
     while index >= 0:
@@ -300,12 +300,12 @@ def _read_phonemes(language: str) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _list_table_names(data: Path, language: str) -> Iterator[str]:
+def _list_table_names(data_folder: Path, language: str) -> Iterator[str]:
     """Yield possible names of a language's phoneme table, from the voice file of the language."""
-    lines = (data / "lang" / language).read_text(encoding="utf-8").splitlines()
-    told = dict(line.split(None, 1) for line in reversed(lines) if len(line.split(None, 1)) > 1)
+    lines = (data_folder / "lang" / language).read_text(encoding="utf-8").splitlines()
+    entries = dict(line.split(None, 1) for line in reversed(lines) if len(line.split(None, 1)) > 1)
     for key in ("phonemes", "language"):
-        name = told.get(key, "").partition(" ")[0]
+        name = entries.get(key, "").partition(" ")[0]
         yield from (name, name.partition("-")[0])
 
 

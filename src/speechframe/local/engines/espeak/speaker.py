@@ -115,9 +115,9 @@ def _make_kana_readable(piece: Piece) -> Piece:
 
 def _speak_parts(utterance: Utterance) -> Speech:
     """Return the speech of an utterance before its loudness is levelled."""
-    parts, read, planned_warnings = _plan_speech(utterance)
+    parts, reading, planned_warnings = _plan_speech(utterance)
     warnings = list(planned_warnings)
-    chunks = _speak_and_pause(parts, utterance, read, warnings)
+    chunks = _speak_and_pause(parts, utterance, reading, warnings)
     samples = np.concatenate([chunk.samples for chunk in chunks])
     return Speech(samples, SAMPLE_RATE_HZ, build_words(chunks, SAMPLE_RATE_HZ), tuple(warnings))
 
@@ -127,29 +127,29 @@ def _find_voice(utterance: Utterance) -> tuple[EspeakVoice, str]:
     voice = list_espeak_voices().get(utterance.voice_id)
     if voice is None:
         raise EngineFault(f"espeak has no voice {utterance.voice_id!r}")
-    styles = voice.styles(utterance.locale) if utterance.locale in voice.supported_locales else ()
+    styles = voice.list_styles(utterance.locale) if utterance.locale in voice.supported_locales else ()
     return voice, choose_style(
         voice.voice_id, utterance.locale, utterance.style, voice.supported_locales, styles
     )
 
 
 def _speak_and_pause(
-    parts: Sequence[Piece | Pause], utterance: Utterance, read: EspeakReading, warnings: list[str]
+    parts: Sequence[Piece | Pause], utterance: Utterance, reading: EspeakReading, warnings: list[str]
 ) -> list[Chunk]:
     """Return the audio of each part, in order. Fit it to the requested length, if there is one."""
     pieces = [part for part in parts if isinstance(part, Piece)]
     if utterance.audio_duration_s:
         silent = count_silent_frames(parts, SAMPLE_RATE_HZ)
-        spoken = _fit_pieces(pieces, read, utterance.audio_duration_s, silent, warnings)
+        spoken = _fit_pieces(pieces, reading, utterance.audio_duration_s, silent, warnings)
     else:
-        spoken = speak_pieces(pieces, read, 1.0)
+        spoken = speak_pieces(pieces, reading, 1.0)
     if not any(len(chunk.samples) for chunk in spoken):
         refuse_unspeakable(utterance.locale)
     return join_with_pauses(parts, spoken, SAMPLE_RATE_HZ)
 
 
 def _fit_pieces(
-    pieces: Sequence[Piece], read: EspeakReading, seconds: float, silent: int, warnings: list[str]
+    pieces: Sequence[Piece], reading: EspeakReading, seconds: float, silent: int, warnings: list[str]
 ) -> list[Chunk]:
     """Speak the pieces in exactly the frames that remain without the pauses.
 
@@ -158,17 +158,17 @@ def _fit_pieces(
     """
     room = compute_speech_frames(seconds, silent, SAMPLE_RATE_HZ)
     speed = 1.0
-    best = speak_pieces(pieces, read, speed)
+    best = speak_pieces(pieces, reading, speed)
     for _ in range(_MAX_ROUNDS):
         ratio = count_frames(best) / room
         if (
             not ratio
             or abs(ratio - 1) < _LENGTH_TOLERANCE
-            or read.build_setting(speed * ratio) == read.build_setting(speed)
+            or reading.build_setting(speed * ratio) == reading.build_setting(speed)
         ):
             break
         speed *= ratio
-        spoken = speak_pieces(pieces, read, speed)
+        spoken = speak_pieces(pieces, reading, speed)
         if abs(count_frames(spoken) / room - 1) >= abs(ratio - 1):
             break
         best = spoken

@@ -83,7 +83,7 @@ class EspeakVoice:
         """The full id, such as ``en-US-nora``."""
         return f"{self.locale}-{self.name}"
 
-    def styles(self, locale: str) -> tuple[str, ...]:
+    def list_styles(self, locale: str) -> tuple[str, ...]:
         """Return the styles in a locale. Only gen2 voices have all styles, and only in their own language."""
         at_home = get_language(locale) == get_language(self.locale)
         return tuple(STYLES) if at_home and self.model is Model.GEN2 else PLAIN_STYLES
@@ -318,7 +318,7 @@ def _build_entry(voice: EspeakVoice) -> EngineVoice:
         gender=voice.timbre.gender,
         locale=voice.locale,
         supported_locales=MappingProxyType(
-            {locale: _build_details(locale, voice.styles(locale)) for locale in voice.supported_locales}
+            {locale: _build_details(locale, voice.list_styles(locale)) for locale in voice.supported_locales}
         ),
         models=frozenset({voice.model}),
         kind=VoiceKind.FORMANT,

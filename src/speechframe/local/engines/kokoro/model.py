@@ -64,8 +64,8 @@ class KokoroModel:
             }
         )
         self._drafted = [lengths, *between]
-        self._draft = graph.session(self._drafted, [])
-        self._sound = graph.session([_SOUND_TENSOR], self._drafted)
+        self._draft = graph.open_session(self._drafted, [])
+        self._sound = graph.open_session([_SOUND_TENSOR], self._drafted)
 
     def draft(self, ids: Sequence[int], style: Array) -> list[Array]:
         """Return the lengths of the phonemes in steps, ``(1, ids)``, and the other inputs of the sound."""
@@ -101,11 +101,11 @@ class KokoroVoice:
         self._model = model
         self._styles = styles
 
-    def draft(self, ids: Sequence[int], read: NeuralReading, rng: np.random.Generator) -> Draft:
+    def draft(self, ids: Sequence[int], reading: NeuralReading, rng: np.random.Generator) -> Draft:
         """Return the length of each phoneme in steps."""
         phonemes = len(ids) - 2
         style = self._styles[min(phonemes, len(self._styles)) - 1][np.newaxis]
-        jitter = _STYLE_NOISE * read.rhythm_noise * np.abs(style).mean()
+        jitter = _STYLE_NOISE * reading.rhythm_noise * np.abs(style).mean()
         style = style + jitter * rng.standard_normal(style.shape, np.float32)
         steps, *others = self._model.draft(ids, style)
         return Draft(ids, steps.reshape(-1).astype(np.int64), (others, style))

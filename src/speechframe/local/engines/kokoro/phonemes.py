@@ -215,12 +215,12 @@ def _convert_kana(text: str) -> str:
     ('ɕimbɯɴ ɡaʔkoː', 'kʲoɯ')
     """
     sounds = list(_split_sounds(text))
-    said = ""
+    ipa = ""
     for index, sound in enumerate(sounds):
         following = sounds[index + 1][0] if index + 1 < len(sounds) else " "
         nasal = next((nasal for nasal, before in _NASAL_SOUNDS if following in before), "ɴ")
-        said += nasal if sound == "ン" else sound
-    return said
+        ipa += nasal if sound == "ン" else sound
+    return ipa
 
 
 def _split_sounds(text: str) -> Iterator[str]:

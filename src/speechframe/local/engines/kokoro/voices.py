@@ -119,7 +119,7 @@ class KokoroStyle:
         EngineFault
             The file of the styles is missing or broken, or lacks a style.
         """
-        styles = _read_styles(self.file or KOKORO_STYLES.file(next(iter(KOKORO_STYLES.sha256)))).styles
+        styles = _read_styles(self.file or KOKORO_STYLES.get_file(next(iter(KOKORO_STYLES.sha256)))).styles
         try:
             shares = [share * styles[name] for name, share in self.parts]
         except KeyError as error:
@@ -187,7 +187,7 @@ def check_weights(files: tuple[Path, ...]) -> None:
         return
     for package in KOKORO_WEIGHTS:
         for name in package.sha256:
-            package.file(name)
+            package.get_file(name)
 
 
 def _is_style(path: Path) -> bool:

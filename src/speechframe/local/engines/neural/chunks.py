@@ -54,7 +54,7 @@ class NeuralModel(Protocol):
     sample_rate_hz: int
     hop_frames: int
 
-    def draft(self, ids: Sequence[int], read: NeuralReading, rng: np.random.Generator) -> Draft:
+    def draft(self, ids: Sequence[int], reading: NeuralReading, rng: np.random.Generator) -> Draft:
         """Return a draft with the lengths of a sentence's phonemes at normal speed."""
         ...
 
@@ -82,65 +82,67 @@ class PlannedPiece:
 
 
 def plan_pieces(
-    pieces: Sequence[Piece], phonemiser: Phonemiser, model: NeuralModel, read: NeuralReading
+    pieces: Sequence[Piece], phonemiser: Phonemiser, model: NeuralModel, reading: NeuralReading
 ) -> list[PlannedPiece]:
     """Return the pieces with the lengths of all phonemes and pauses, before any sound is computed."""
     planned: list[PlannedPiece] = []
     number = 0
     for piece in pieces:
-        sentences = phonemiser.sentences(piece.spoken, piece.tokens) if piece.spoken.is_speakable else []
+        sentences = phonemiser.make_sentences(piece.spoken, piece.tokens) if piece.spoken.is_speakable else []
         found = []
         for index, sentence in enumerate(sentences):
             is_last = index == len(sentences) - 1
-            found.append(_plan_sentence(sentence, model, read, number, is_last=is_last))
+            found.append(_plan_sentence(sentence, model, reading, number, is_last=is_last))
             number += 1
         planned.append(PlannedPiece(piece, tuple(found)))
     return planned
 
 
 def _plan_sentence(
-    sentence: Sentence, model: NeuralModel, read: NeuralReading, number: int, *, is_last: bool
+    sentence: Sentence, model: NeuralModel, reading: NeuralReading, number: int, *, is_last: bool
 ) -> _PlannedSentence:
-    rng = read.create_generator(number)
-    draft = model.draft(sentence.ids, read, rng)
-    pause_s = 0.0 if is_last else _SENTENCE_PAUSE_S * (1 + read.pause_jitter * rng.uniform(-1, 1))
+    rng = reading.create_generator(number)
+    draft = model.draft(sentence.ids, reading, rng)
+    pause_s = 0.0 if is_last else _SENTENCE_PAUSE_S * (1 + reading.pause_jitter * rng.uniform(-1, 1))
     pause_steps = round(pause_s * model.sample_rate_hz / model.hop_frames)
     return _PlannedSentence(sentence, draft, pause_steps, rng)
 
 
-def estimate_frames(planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading) -> int:
+def estimate_frames(planned: Sequence[PlannedPiece], model: NeuralModel, reading: NeuralReading) -> int:
     """Return the approximate number of frames of a plan at the speed of the reading."""
     steps = sum(int(s.draft.lengths.sum()) + s.pause_steps for piece in planned for s in piece.sentences)
-    return round(steps * model.hop_frames / read.speed)
+    return round(steps * model.hop_frames / reading.speed)
 
 
 def speak_plan(
-    planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading, factor: float = 1.0
+    planned: Sequence[PlannedPiece], model: NeuralModel, reading: NeuralReading, factor: float = 1.0
 ) -> Iterator[Chunk]:
     """Yield the chunk of each piece, with phonemes and pauses `factor` times as long.
 
     A piece without sound has an empty chunk.
     """
     for piece in planned:
-        parts = [_speak_sentence(sentence, model, read, factor) for sentence in piece.sentences]
+        parts = [_speak_sentence(sentence, model, reading, factor) for sentence in piece.sentences]
         yield _join_parts(piece.piece, parts, model.sample_rate_hz)
 
 
 def _speak_sentence(
-    planned: _PlannedSentence, model: NeuralModel, read: NeuralReading, factor: float
+    planned: _PlannedSentence, model: NeuralModel, reading: NeuralReading, factor: float
 ) -> tuple[Samples, list[tuple[int, int]]]:
     """Return the samples of a sentence and its pause, and pairs of token and the frame where it begins."""
     # For a higher pitch, the sentence is spoken more slowly and then played faster.
-    scale = factor * read.pitch / read.speed
+    scale = factor * reading.pitch / reading.speed
     # Round the ends of the phonemes, and not their lengths, so that rounding errors do not add up.
     steps = np.diff(np.rint(np.cumsum([0, *planned.draft.lengths]) * scale)).astype(np.int64)
-    sound = _transpose(model.synthesise(planned.draft, steps, planned.rng), model.sample_rate_hz, read.pitch)
+    sound = _transpose(
+        model.synthesise(planned.draft, steps, planned.rng), model.sample_rate_hz, reading.pitch
+    )
     if not sound.any():
         return sound[:0], []
     sound, start = trim_silence(sound, model.sample_rate_hz)
-    pause_frames = round(planned.pause_steps * scale) * model.hop_frames / read.pitch
+    pause_frames = round(planned.pause_steps * scale) * model.hop_frames / reading.pitch
     samples = np.pad(sound, (0, round(pause_frames)))
-    starts = np.concatenate([[0], np.cumsum(steps)]) * model.hop_frames / read.pitch - start
+    starts = np.concatenate([[0], np.cumsum(steps)]) * model.hop_frames / reading.pitch - start
     # A sound begins a little before its first phoneme. So if there is a pause before a word, the event is in
     # the middle between the start of the pause and the first sound.
     events = [

@@ -57,7 +57,7 @@ class Graph:
         """Return the nodes with an operator, such as ``Ceil``."""
         return [node for node in self._model.graph.node if node.op_type == kind]
 
-    def needed(self, outputs: Collection[str], inputs: Collection[str]) -> set[str]:
+    def find_needed_names(self, outputs: Collection[str], inputs: Collection[str]) -> set[str]:
         """Return the names of `outputs` and of all tensors that they depend on if `inputs` are given."""
         needed: set[str] = set()
         open_names = list(outputs)
@@ -80,7 +80,7 @@ class Graph:
                 found.update(node.output)
         return found
 
-    def session(self, outputs: Collection[str], inputs: Collection[str]) -> "InferenceSession":
+    def open_session(self, outputs: Collection[str], inputs: Collection[str]) -> "InferenceSession":
         """Return a session that computes `outputs` from `inputs`, which are float32.
 
         The original inputs of the model that `outputs` still depend on are inputs, too.
@@ -89,7 +89,7 @@ class Graph:
         import onnxruntime
 
         whole = self._model.graph
-        needed = self.needed(outputs, inputs)
+        needed = self.find_needed_names(outputs, inputs)
         number = onnx.TensorProto.FLOAT
         graph = onnx.helper.make_graph(
             [node for node in whole.node if node.output[0] in needed and node.output[0] not in inputs],

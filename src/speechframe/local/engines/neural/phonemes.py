@@ -98,7 +98,7 @@ class Phonemiser(ABC):
             raise EngineError(f"the pronunciation {ipa!r} contains no sound in IPA")
         return " ".join(f"[[{word}]]" for word in words if word)
 
-    def sentences(self, spoken: SpokenText, tokens: Sequence[Token]) -> list[Sentence]:
+    def make_sentences(self, spoken: SpokenText, tokens: Sequence[Token]) -> list[Sentence]:
         """Return the sentences of a piece, with the tokens that begin in them."""
         spelled = [
             _PhonemeSentence(part)

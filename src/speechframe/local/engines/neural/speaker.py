@@ -150,27 +150,33 @@ def _speak_and_pause(
 ) -> list[Chunk]:
     """Return the audio of each part, in order. Fit it to the requested length, if there is one."""
     model = voice.model
-    read = compute_reading(utterance, voice.speed)
-    planned = plan_pieces([part for part in parts if isinstance(part, Piece)], voice.phonemiser, model, read)
+    reading = compute_reading(utterance, voice.speed)
+    planned = plan_pieces(
+        [part for part in parts if isinstance(part, Piece)], voice.phonemiser, model, reading
+    )
     if not any(piece.sentences for piece in planned):
         refuse_unspeakable(utterance.locale)
     if utterance.audio_duration_s:
         silent = count_silent_frames(parts, model.sample_rate_hz)
         room = compute_speech_frames(utterance.audio_duration_s, silent, model.sample_rate_hz)
-        chunks = _fit_plan(planned, model, read, room, warnings)
+        chunks = _fit_plan(planned, model, reading, room, warnings)
     else:
-        chunks = list(speak_plan(planned, model, read))
+        chunks = list(speak_plan(planned, model, reading))
     return join_with_pauses(parts, chunks, model.sample_rate_hz)
 
 
 def _fit_plan(
-    planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading, room: int, warnings: list[str]
+    planned: Sequence[PlannedPiece],
+    model: NeuralModel,
+    reading: NeuralReading,
+    room: int,
+    warnings: list[str],
 ) -> list[Chunk]:
     """Speak a plan in exactly `room` frames: scale the phoneme lengths, then stretch the audio."""
-    factor = room / estimate_frames(planned, model, read)
+    factor = room / estimate_frames(planned, model, reading)
     for _ in range(_MAX_ROUNDS):
         chunks = list(
-            speak_plan(planned, model, read, min(max(factor, _MIN_LENGTH_FACTOR), _MAX_LENGTH_FACTOR))
+            speak_plan(planned, model, reading, min(max(factor, _MIN_LENGTH_FACTOR), _MAX_LENGTH_FACTOR))
         )
         ratio = room / max(1, count_frames(chunks))
         if abs(ratio - 1) < _LENGTH_TOLERANCE or not _MIN_LENGTH_FACTOR < factor < _MAX_LENGTH_FACTOR:

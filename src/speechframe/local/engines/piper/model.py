@@ -58,20 +58,20 @@ class PiperModel:
         graph = Graph([path])
         # Keep only the names of tensors, because the graph contains all weights a second time.
         self._names = _find_tensors(graph, path)
-        self._lengths = graph.session([self._names.lengths], [self._names.rhythm_noise])
-        self._sound = graph.session(
+        self._lengths = graph.open_session([self._names.lengths], [self._names.rhythm_noise])
+        self._sound = graph.open_session(
             [_SOUND_TENSOR, self._names.sound_like], [self._names.sound_noise, self._names.rounded]
         )
         self._channels = self._find_channels()
 
-    def draft(self, ids: Sequence[int], read: NeuralReading, rng: np.random.Generator) -> Draft:
+    def draft(self, ids: Sequence[int], reading: NeuralReading, rng: np.random.Generator) -> Draft:
         """Return the length of each phoneme in steps. The noise of the sound is not drawn yet."""
         drawn = rng.standard_normal((1, 2, len(ids)), np.float32)
-        noise = self._rhythm_noise * read.rhythm_noise
+        noise = self._rhythm_noise * reading.rhythm_noise
         given = self._make_inputs(ids, noise=0.0, rhythm_noise=noise) | {self._names.rhythm_noise: drawn}
         (found,) = self._lengths.run([self._names.lengths], given)
         lengths = np.ceil(np.asarray(found, np.float32).reshape(-1)).astype(np.int64)
-        return Draft(ids, lengths, self._noise * read.noise)
+        return Draft(ids, lengths, self._noise * reading.noise)
 
     def synthesise(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Array:
         """Return the samples of the phonemes, mono float32, with ``hop_frames`` samples for each step."""
@@ -132,7 +132,7 @@ def _find_tensors(graph: Graph, path: Path) -> _GraphTensors:
     if len(rounding) != 1 or _SOUND_TENSOR not in graph.makers:
         raise EngineFault(f"{path} is not a Piper model: it contains no lengths of phonemes")
     lengths = rounding[0].input[0]
-    before = graph.needed([lengths], ())
+    before = graph.find_needed_names([lengths], ())
     noises = graph.find_nodes(_NOISE_OPERATOR)
     rhythm = [node for node in noises if node.output[0] in before]
     sound = [node for node in noises if node.output[0] not in before]

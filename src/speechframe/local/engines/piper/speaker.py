@@ -91,7 +91,7 @@ def _get_loaded_voice(file: PiperFile) -> tuple[PiperModel, PiperPhonemiser]:
     """Return the model and the phonemiser of a voice. The hashes of packaged files are checked each time."""
     if (package := file.package) is not None:
         for name in package.sha256:
-            package.file(name)
+            package.get_file(name)
     return load_cached(_load_voice, (file.model, file.settings))
 
 

@@ -78,11 +78,11 @@ def find_readings(text: str) -> Iterator[tuple[int, int, str]]:
         return
     library = _import_library()
     for match in _RUN_PATTERN.finditer(text):
-        said = ""
+        reading = ""
         for word in library.run_frontend(_simplify_letters(match.group()), use_vanilla=True):
             kana = _get_kana(word)
-            said += f" {kana}" if said and word["chain_flag"] != _JOINED_FLAG else kana
-        yield match.start(), match.end(), said
+            reading += f" {kana}" if reading and word["chain_flag"] != _JOINED_FLAG else kana
+        yield match.start(), match.end(), reading
 
 
 def _simplify_letters(text: str) -> str:

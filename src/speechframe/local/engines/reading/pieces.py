@@ -227,10 +227,10 @@ def check_letters(
     others = [character for character in letters if not locale.is_written_with(character)]
     if len(others) <= len(letters) / 2:
         return ()
-    words = (
+    message = (
         f"the text is not in the script of {get_display_name(utterance.locale)}: {_format_letters(others)}"
     )
-    return (f"{words}; it may be read as another language, or letter by letter",)
+    return (f"{message}; it may be read as another language, or letter by letter",)
 
 
 def _collect_left_out(parts: Sequence[Piece | Pause]) -> str:
@@ -363,7 +363,7 @@ def count_step_frames(sample_rate_hz: int) -> int:
 
 def find_sound(samples: Samples, sample_rate_hz: int) -> NDArray[np.bool_]:
     """Return a mask of the steps with sound, that is, less than 45 dB below the loudest step."""
-    level_db = measure.measure_energy_db(samples, sample_rate_hz, STEP_MS)
+    level_db = measure.measure_frame_levels_db(samples, sample_rate_hz, STEP_MS)
     return np.asarray(level_db > level_db.max() - _SILENT_BELOW_DB)
 
 
@@ -405,15 +405,15 @@ def build_words(chunks: Sequence[Chunk], sample_rate_hz: int) -> tuple[Word, ...
     words: list[Word] = []
     offset = 0
     for chunk in chunks:
-        words.extend(_build_word(heard, offset, sample_rate_hz) for heard in chunk.words if _is_entry(heard))
+        words.extend(_build_word(token, offset, sample_rate_hz) for token in chunk.words if _is_entry(token))
         offset += len(chunk.samples)
     return tuple(words)
 
 
-def _is_entry(heard: TimedToken) -> bool:
-    return heard.token.always or heard.token.certain or heard.end > heard.start
+def _is_entry(token: TimedToken) -> bool:
+    return token.token.always or token.token.certain or token.end > token.start
 
 
-def _build_word(heard: TimedToken, offset: int, sample_rate_hz: int) -> Word:
-    start_ms, end_ms = (round(1000 * (offset + frame) / sample_rate_hz) for frame in (heard.start, heard.end))
-    return Word(heard.token.shown, start_ms, end_ms)
+def _build_word(token: TimedToken, offset: int, sample_rate_hz: int) -> Word:
+    start_ms, end_ms = (round(1000 * (offset + frame) / sample_rate_hz) for frame in (token.start, token.end))
+    return Word(token.token.shown, start_ms, end_ms)

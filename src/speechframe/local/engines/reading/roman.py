@@ -40,7 +40,7 @@ class RomanNumeral(NamedTuple):
 
     start: int
     end: int
-    said: str
+    replacement: str
     is_number: bool = True
 
 
@@ -57,7 +57,8 @@ def find_roman_numerals(text: str, language: str) -> Iterator[RomanNumeral]:
 
     Examples
     --------
-    >>> [numeral.said for numeral in find_roman_numerals("Henry VIII, Chapter IV. MIX vitamin C!", "en-US")]
+    >>> found = find_roman_numerals("Henry VIII, Chapter IV. MIX vitamin C!", "en-US")
+    >>> [numeral.replacement for numeral in found]
     ['the eighth', '4']
     """
     code = language.partition("-")[0]
@@ -86,13 +87,13 @@ class _Candidate:
     text: str
     words: Sequence[tuple[int, int]]
     index: int
-    known: Language
+    language: Language
     code: str
 
     def read(self) -> RomanNumeral | None:
         start, end = self.words[self.index]
         word = self.text[start:end]
-        letters = word.rstrip(self.known.suffix_letters)
+        letters = word.rstrip(self.language.suffix_letters)
         is_shortened = self.get_gap(1)[:1] in {"'", "\u2019"} and self.get_word(1) not in {"", "s"}
         if not letters or not _LETTER_VALUES.keys() >= {*letters} or is_shortened:
             return None
@@ -100,8 +101,8 @@ class _Candidate:
         if kind is None:
             return self._protect_letters(start, end)
         number = _parse_numeral(letters)
-        said = self._spell(number, kind)
-        return RomanNumeral(start, end + self._count_stop(kind), said)
+        replacement = self._spell(number, kind)
+        return RomanNumeral(start, end + self._count_stop(kind), replacement)
 
     def get_word(self, steps: int) -> str:
         """Return the word that is `steps` words after the numeral, or "" beyond the text."""
@@ -136,9 +137,11 @@ class _Candidate:
 
     def _classify_suffix(self, letters: str, suffix: str) -> str | None:
         """Return the kind of a French ordinal such as XXe or Ier, or None if it is another word."""
-        kind = self.known.suffixes.get(suffix)
+        kind = self.language.suffixes.get(suffix)
         # A short word such as "Ve" may be another word, but not before "siècle" or after a name.
-        is_beside = self.get_word(1).lower() in self.known.after or self.get_word(-1) in self.known.names
+        is_beside = (
+            self.get_word(1).lower() in self.language.after or self.get_word(-1) in self.language.names
+        )
         return kind if len(letters) > 1 or suffix == "er" or is_beside else None
 
     def _classify_by_word_before(self, letters: str) -> str | None:
@@ -146,9 +149,9 @@ class _Candidate:
         if self.code == "en" and word == "the" and gap.isspace():
             word = self.get_word(-2)
         name = word.capitalize() if word.isupper() else word
-        if (kind := self.known.names.get(name)) is not None:
+        if (kind := self.language.names.get(name)) is not None:
             return kind if gap.isspace() and not (letters == "I" and self._may_be_pronoun()) else None
-        if (kind := self.known.nouns.get(word.lower())) is None:
+        if (kind := self.language.nouns.get(word.lower())) is None:
             return None
         is_abbreviation = gap.startswith(".") and len(word) <= _LONGEST_ABBREVIATION
         if not gap.isspace() and gap != "-" and not is_abbreviation:
@@ -164,11 +167,11 @@ class _Candidate:
     def _classify_by_word_after(self) -> str | None:
         gap = self.get_gap(1)
         is_beside = gap[:1] == "." and gap[1:].isspace() if self.code == "de" else gap.isspace()
-        return self.known.after.get(self.get_word(1).lower()) if is_beside else None
+        return self.language.after.get(self.get_word(1).lower()) if is_beside else None
 
     def _spell(self, number: int, kind: str) -> str:
-        ordinals = self.known.ordinals
-        if kind == NUMBER or number > self.known.last_ordinal:
+        ordinals = self.language.ordinals
+        if kind == NUMBER or number > self.language.last_ordinal:
             return str(number)
         if self.code == "fr":
             if kind in {KING, QUEEN} and number > 1:

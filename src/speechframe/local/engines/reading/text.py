@@ -126,10 +126,10 @@ def prepare_text(
             pronunciation = pronunciations[word]
             if pronunciation.type is PronunciationKind.IPA:
                 phonemes.update(range(start, end))
-                said = to_phonemes(pronunciation.pronunciation)
+                spoken = to_phonemes(pronunciation.pronunciation)
             else:
-                said = _prepare_pronunciation(pronunciation.pronunciation, locale, left_out)
-            parts.extend(_spread_origins(said, start, end))
+                spoken = _prepare_pronunciation(pronunciation.pronunciation, locale, left_out)
+            parts.extend(_spread_origins(spoken, start, end))
         at = end
     parts = list(_insert_breaks(_silence_punctuation(parts), locale, phonemes))
     return SpokenText(
@@ -138,7 +138,11 @@ def prepare_text(
         bool(phonemes),
         "".join(left_out),
         tuple((change.start, change.end) for change in changes if not change.is_roman),
-        tuple((text[change.start : change.end], change.said) for change in changes if change.needs_warning),
+        tuple(
+            (text[change.start : change.end], change.replacement)
+            for change in changes
+            if change.needs_warning
+        ),
     )
 
 
@@ -150,7 +154,7 @@ class _NumberChange(NamedTuple):
 
     start: int
     end: int
-    said: str
+    replacement: str
     is_roman: bool = False
     needs_warning: bool = False
 
@@ -163,9 +167,12 @@ def _find_changes(
     free = bytearray(b"\1" * len(text))
     for start, end in taken:
         free[start:end] = bytes(end - start)
-    found = [_NumberChange(start, end, said) for start, end, said in find_rewritten_numbers(text, language)]
+    found = [
+        _NumberChange(start, end, replacement)
+        for start, end, replacement in find_rewritten_numbers(text, language)
+    ]
     found += (
-        _NumberChange(roman.start, roman.end, roman.said, is_roman=True, needs_warning=roman.is_number)
+        _NumberChange(roman.start, roman.end, roman.replacement, is_roman=True, needs_warning=roman.is_number)
         for roman in find_roman_numerals(text, language)
     )
     return sorted(change for change in found if all(free[change.start : change.end]))
@@ -177,7 +184,7 @@ def _apply_changes(text: str, changes: Iterable[_NumberChange]) -> tuple[str, li
     at = 0
     for change in changes:
         characters.extend((text[index], index) for index in range(at, change.start))
-        characters.extend(_spread_origins(change.said, change.start, change.end))
+        characters.extend(_spread_origins(change.replacement, change.start, change.end))
         at = change.end
     characters.extend((text[index], index) for index in range(at, len(text)))
     return "".join(character for character, _ in characters), [origin for _, origin in characters]
@@ -208,10 +215,10 @@ def find_unused_words(text: str, pronunciations: Mapping[str, Pronunciation]) ->
     return tuple(word for word in pronunciations if word not in found)
 
 
-def _spread_origins(said: str, start: int, end: int) -> Iterator[tuple[str, int]]:
+def _spread_origins(replacement: str, start: int, end: int) -> Iterator[tuple[str, int]]:
     """Yield the characters of a replacement. Their origins are spread evenly over the original span."""
-    for index, character in enumerate(said):
-        yield character, start + index * (end - start) // len(said)
+    for index, character in enumerate(replacement):
+        yield character, start + index * (end - start) // len(replacement)
 
 
 def _may_sound(character: str) -> bool:
@@ -267,11 +274,11 @@ def _may_break_before(character: str, locale: EspeakLocale) -> bool:
 
 def _find_words(text: str, pronunciations: Iterable[str]) -> Iterator[tuple[int, int, str]]:
     """Yield start, end and word for each dictionary word in a text. At each place the longest word wins."""
-    words = _WordIndex(pronunciations)
-    folded = _fold_case(text) if words else ""
+    index = _WordIndex(pronunciations)
+    folded = _fold_case(text) if index else ""
     at = 0
     while at < len(folded):
-        end, word = words.find_longest(text, folded, at)
+        end, word = index.find_longest(text, folded, at)
         if word is None:
             at += 1
         else:

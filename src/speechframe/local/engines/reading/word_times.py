@@ -90,7 +90,7 @@ class _Gaps:
     ends: NDArray[np.int64]
     near: int
 
-    def around(self, frame: int) -> tuple[int, int]:
+    def find_around(self, frame: int) -> tuple[int, int]:
         """Return the end of the word before an event at `frame`, and the beginning of the word after.
 
         Inside a silence, or close to it, these are the two ends of the silence. Otherwise both are `frame`.
@@ -113,9 +113,9 @@ def _group_tokens(
     # The first group also contains the tokens before the first event.
     bounds = [*starts[1:], len(tokens)]
     first = 0
-    _, begin = gaps.around(anchors[starts[0]] or 0)
+    _, begin = gaps.find_around(anchors[starts[0]] or 0)
     for bound in bounds:
-        until, following = gaps.around(anchors[bound] or 0) if bound < len(tokens) else (frames, frames)
+        until, following = gaps.find_around(anchors[bound] or 0) if bound < len(tokens) else (frames, frames)
         yield list(tokens[first:bound]), min(begin, until), until
         first, begin = bound, following
 

@@ -92,8 +92,8 @@ class ApertiumTranslator:
         if said is None:
             # The rules moved or removed a separator between texts. So translate each text in its own process.
             said = [_require_translation(_translate_batch([texts[index]], mode)) for index in wanted]
-        for index, words in zip(wanted, said, strict=True):
-            done[index] = words
+        for index, translation in zip(wanted, said, strict=True):
+            done[index] = translation
         return done
 
 
@@ -106,17 +106,17 @@ def _translate_batch(texts: Sequence[str], mode: str) -> list[str] | None:
     answer = _run_apertium([_COMMAND, "-u", "-f", "none", mode], stream, limit_s)
     found = []
     for number in range(len(texts)):
-        words, separator, answer = answer.partition(_format_separator(number))
+        translation, separator, answer = answer.partition(_format_separator(number))
         if not separator:
             return None
-        found.append(_decode_stream(words))
+        found.append(_decode_stream(translation))
     return found
 
 
-def _require_translation(said: list[str] | None) -> str:
-    if said is None:
+def _require_translation(translations: list[str] | None) -> str:
+    if translations is None:
         raise EngineFault("apertium gave back something else than the translation")
-    return said[0]
+    return translations[0]
 
 
 def _format_separator(number: int) -> str:
@@ -129,20 +129,20 @@ def _encode_stream(text: str) -> str:
     Placeholders and unusual whitespace are put in brackets, so that they stay unchanged.
     """
     pieces = []
-    place = 0
+    position = 0
     for start, end in [*find_code(text), (len(text), len(text))]:
-        for match in _BLANK_PATTERN.finditer(text, place, start):
-            pieces += [_escape(text[place : match.start()]), f"[{match[0]}]"]
-            place = match.end()
-        pieces.append(_escape(text[place:start]))
+        for match in _BLANK_PATTERN.finditer(text, position, start):
+            pieces += [_escape(text[position : match.start()]), f"[{match[0]}]"]
+            position = match.end()
+        pieces.append(_escape(text[position:start]))
         if start < end:
             pieces.append(f"[{_escape(text[start:end])}]")
-        place = end
+        position = end
     return "".join(pieces)
 
 
-def _escape(words: str) -> str:
-    return _SPECIAL_PATTERN.sub(r"\\\g<0>", words)
+def _escape(text: str) -> str:
+    return _SPECIAL_PATTERN.sub(r"\\\g<0>", text)
 
 
 def _decode_stream(stream: str) -> str:
@@ -194,7 +194,7 @@ def _find_version() -> str:
     return found[0] if found else "unknown"
 
 
-def _run_apertium(command: Sequence[str], words: str, limit_s: float) -> str:
+def _run_apertium(command: Sequence[str], stdin_text: str, limit_s: float) -> str:
     # The command is a script that starts a pipeline, so on a timeout kill its whole process group.
     try:
         process = subprocess.Popen(  # noqa: S603 - the command is constant, and apertium listed the mode
@@ -208,7 +208,7 @@ def _run_apertium(command: Sequence[str], words: str, limit_s: float) -> str:
     except OSError as error:
         raise EngineFault(f"apertium cannot be started: {error.strerror}") from None
     try:
-        answer, _ = process.communicate(words.encode(), timeout=limit_s)
+        answer, _ = process.communicate(stdin_text.encode(), timeout=limit_s)
     except subprocess.TimeoutExpired:
         raise EngineFault(f"apertium took longer than {limit_s:.0f} s") from None
     finally:

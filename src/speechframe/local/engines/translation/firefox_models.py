@@ -125,8 +125,8 @@ def _sort_models(variable: str | None) -> tuple[list[ModelFolder], list[str]]:
     named = os.environ.get(FOLDERS_VARIABLE, "") if variable is None else variable
     left_out: list[str] = []
     models: list[ModelFolder] = []
-    for words in filter(str.strip, named.split(os.pathsep)):
-        models += _find_models_below(Path(words).expanduser(), left_out)
+    for folder_text in filter(str.strip, named.split(os.pathsep)):
+        models += _find_models_below(Path(folder_text).expanduser(), left_out)
     usable: dict[tuple[str, str], ModelFolder] = {}
     for model in (*models, *find_packaged_models()):
         try:

@@ -170,14 +170,16 @@ class Routes:
         walk((), frozenset({source}))
         return best
 
-    def supported(self) -> tuple[Route, ...]:
+    def list_supported(self) -> tuple[Route, ...]:
         """Return the best route of each pair of locales, sorted by source and target."""
         routes = (route for found in self._best.values() for route in found.values())
         return tuple(sorted(routes, key=lambda route: (route.locales[0], route.target)))
 
     def list_sources(self, target: str) -> tuple[str, ...]:
         """Return the locales from which texts can be translated into the language of `target`."""
-        found = (route.locales[0] for route in self.supported() if is_same_language(route.target, target))
+        found = (
+            route.locales[0] for route in self.list_supported() if is_same_language(route.target, target)
+        )
         return tuple(dict.fromkeys(found))
 
     def route(self, source: str, target: str) -> Route:
@@ -203,14 +205,14 @@ class Routes:
         found = self._best.get(_identify_language(source), {}).values()
         fitting = [route for route in found if is_same_language(route.target, asked)]
         if not fitting:
-            known = sorted({f"{route.locales[0]}>{route.target}" for route in self.supported()})
+            known = sorted({f"{route.locales[0]}>{route.target}" for route in self.list_supported()})
             raise UnknownPair(locales.normalise(source), asked, known)
         return min(fitting, key=lambda route: (is_other_region(asked, route.target), _rank_route(route)))
 
     def check_target(self, target: str) -> None:
         """Raise :class:`UnknownPair` unless some language can be translated into `target`."""
         if not self.list_sources(target):
-            known = sorted({f"{route.locales[0]}>{route.target}" for route in self.supported()})
+            known = sorted({f"{route.locales[0]}>{route.target}" for route in self.list_supported()})
             raise UnknownPair(None, locales.normalise(target), known)
 
 
@@ -267,11 +269,13 @@ def translate_along(
         engine = translators.get(step.engine)
         if engine is None:
             raise EngineFault(f"the translation engine {step.engine} cannot be used here")
-        said = engine.translate(done, step.pair)
-        if len(said) != len(done) or not all(isinstance(words, str) for words in said):
-            given = format_count(len(said), "translation")
+        translations = engine.translate(done, step.pair)
+        if len(translations) != len(done) or not all(
+            isinstance(translation, str) for translation in translations
+        ):
+            given = format_count(len(translations), "translation")
             raise EngineFault(f"{step.engine} gave {given} of {format_count(len(done), 'text')}")
-        done = list(said)
+        done = list(translations)
     return done
 
 

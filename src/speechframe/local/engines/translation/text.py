@@ -104,18 +104,18 @@ def translate_protected(text: str, alphabet: Alphabet, translate: Callable[[str]
 
 def _translate_line(core: str, alphabet: Alphabet, translate: Callable[[str], str]) -> str:
     parts = _split_protected(core, alphabet)
-    kept = [words for is_kept, words in parts if is_kept]
+    kept = [part for is_kept, part in parts if is_kept]
     if not kept:
-        return translate("".join(words for _, words in parts))
-    if not any(has_letters(words) for is_kept, words in parts if not is_kept):
+        return translate("".join(part for _, part in parts))
+    if not any(has_letters(part) for is_kept, part in parts if not is_kept):
         return core
     prefix = next((form for form in _TOKEN_PREFIXES if not re.search(rf"{form}\d", core)), None)
     if prefix is not None and len(kept) <= _MAX_TOKENS:
         sent: list[str] = []
         spaces: list[tuple[str, str]] = []
-        for number, (is_kept, words) in enumerate(parts):
+        for number, (is_kept, part) in enumerate(parts):
             if not is_kept:
-                sent.append(words)
+                sent.append(part)
                 continue
             # Separate a token from a letter or digit beside it by a space, or both would be one word.
             # `_restore_words` removes the space again.
@@ -125,14 +125,14 @@ def _translate_line(core: str, alphabet: Alphabet, translate: Callable[[str], st
             spaces.append((before, after))
         if (done := _restore_words(translate("".join(sent)), prefix, kept, spaces)) is not None:
             return done
-    return "".join(words if is_kept else _translate_core(words, translate) for is_kept, words in parts)
+    return "".join(part if is_kept else _translate_core(part, translate) for is_kept, part in parts)
 
 
-def _translate_core(words: str, translate: Callable[[str], str]) -> str:
-    core = words.strip()
+def _translate_core(part: str, translate: Callable[[str], str]) -> str:
+    core = part.strip()
     if not has_letters(core):
-        return words
-    before, _, after = words.partition(core)
+        return part
+    before, _, after = part.partition(core)
     return before + translate(core) + after
 
 
@@ -156,24 +156,24 @@ def _split_protected(core: str, alphabet: Alphabet) -> list[tuple[bool, str]]:
     """Split a line into protected words (True) and text for the model (False), respelled if needed."""
     found: list[tuple[bool, str]] = []
 
-    def add_part(words: str, *, kept: bool) -> None:
-        if not words:
+    def add_part(part: str, *, kept: bool) -> None:
+        if not part:
             return
         if found and found[-1][0] == kept:
-            found[-1] = (kept, found[-1][1] + words)
+            found[-1] = (kept, found[-1][1] + part)
         else:
-            found.append((kept, words))
+            found.append((kept, part))
 
-    place = 0
+    position = 0
     for start, end in [*find_code(core), (len(core), len(core))]:
-        for match in _CHUNK_PATTERN.finditer(core, place, start):
-            add_part(core[place : match.start()], kept=False)
-            for kept, words in _split_chunk(match[0], alphabet):
-                add_part(words, kept=kept)
-            place = match.end()
-        add_part(core[place:start], kept=False)
+        for match in _CHUNK_PATTERN.finditer(core, position, start):
+            add_part(core[position : match.start()], kept=False)
+            for kept, part in _split_chunk(match[0], alphabet):
+                add_part(part, kept=kept)
+            position = match.end()
+        add_part(core[position:start], kept=False)
         add_part(core[start:end], kept=True)
-        place = end
+        position = end
     return found
 
 

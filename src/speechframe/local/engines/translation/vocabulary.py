@@ -44,7 +44,7 @@ class Alphabet:
     def __init__(self, characters: frozenset[str] | None) -> None:
         self._characters = characters
 
-    def can_read(self, words: str) -> bool:
+    def can_read(self, text: str) -> bool:
         """Return True if the model can read every character. Whitespace is always readable.
 
         Examples
@@ -53,10 +53,10 @@ class Alphabet:
         (True, False)
         """
         if self._characters is None:
-            return not any(unicodedata.category(c) in {"So", "Co", "Cn", "Cs"} for c in words)
-        return all(c in self._characters or c.isspace() for c in words)
+            return not any(unicodedata.category(c) in {"So", "Co", "Cn", "Cs"} for c in text)
+        return all(c in self._characters or c.isspace() for c in text)
 
-    def respell(self, words: str) -> str | None:
+    def respell(self, text: str) -> str | None:
         r"""Return the words in a spelling that the model can read, or None if it can read no spelling.
 
         First the words themselves are tried, then their compatibility form (NFKC) with typewriter quotes and
@@ -68,9 +68,9 @@ class Alphabet:
         >>> alphabet.respell("don\u2019t"), alphabet.respell("NÃO"), alphabet.respell("😀")
         ("don't", 'não', None)
         """
-        if self.can_read(words):
-            return words
-        plain = unicodedata.normalize("NFKC", words.translate(_TYPEWRITER_SPELLINGS))
+        if self.can_read(text):
+            return text
+        plain = unicodedata.normalize("NFKC", text.translate(_TYPEWRITER_SPELLINGS))
         for candidate in (plain, plain.lower()):
             if candidate and self.can_read(candidate):
                 return candidate
@@ -99,9 +99,9 @@ def read_alphabet(data: bytes) -> Alphabet:
             piece = dict(_read_fields(value))
             kind = piece.get(_TYPE_FIELD, _NORMAL_TYPE)
             reads_bytes |= kind == _BYTE_TYPE
-            words = piece.get(_TEXT_FIELD, b"")
-            if kind in {_NORMAL_TYPE, _USER_DEFINED_TYPE} and isinstance(words, bytes):
-                characters.update(words.decode())
+            piece_text = piece.get(_TEXT_FIELD, b"")
+            if kind in {_NORMAL_TYPE, _USER_DEFINED_TYPE} and isinstance(piece_text, bytes):
+                characters.update(piece_text.decode())
     except (IndexError, ValueError, TypeError):
         characters.clear()
     if not characters:
@@ -111,37 +111,37 @@ def read_alphabet(data: bytes) -> Alphabet:
 
 def _read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the fields of a protocol buffer message, in order."""
-    place = 0
-    while place < len(data):
-        key, place = _read_varint(data, place)
+    position = 0
+    while position < len(data):
+        key, position = _read_varint(data, position)
         value: int | bytes
         match key & 7:
             case 0:
-                value, place = _read_varint(data, place)
+                value, position = _read_varint(data, position)
             case 2:
-                size, place = _read_varint(data, place)
-                value, place = _take_bytes(data, place, size)
+                size, position = _read_varint(data, position)
+                value, position = _take_bytes(data, position, size)
             case 1:
-                value, place = _take_bytes(data, place, 8)
+                value, position = _take_bytes(data, position, 8)
             case 5:
-                value, place = _take_bytes(data, place, 4)
+                value, position = _take_bytes(data, position, 4)
             case other:
                 raise ValueError(f"wire type {other}")
         yield key >> 3, value
 
 
-def _take_bytes(data: bytes, place: int, size: int) -> tuple[bytes, int]:
-    if place + size > len(data):
+def _take_bytes(data: bytes, position: int, size: int) -> tuple[bytes, int]:
+    if position + size > len(data):
         raise ValueError("cut short")
-    return data[place : place + size], place + size
+    return data[position : position + size], position + size
 
 
-def _read_varint(data: bytes, place: int) -> tuple[int, int]:
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[place]
-        place += 1
+        byte = data[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:  # noqa: PLR2004 - the highest bit means that more bytes follow
-            return value, place
+            return value, position
         shift += 7

@@ -76,7 +76,7 @@ def _unpack(parent: Path) -> Path:
 
 def _list_files() -> list[tuple[Path, str]]:
     """Return the path and name of each file of both packages after a check, with the parts in order."""
-    return [(package.file(name), Path(name).name) for package in WHISPER_BASE for name in package.sha256]
+    return [(package.get_file(name), Path(name).name) for package in WHISPER_BASE for name in package.sha256]
 
 
 def _is_whole(folder: Path) -> bool:

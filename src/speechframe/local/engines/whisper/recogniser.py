@@ -260,8 +260,8 @@ def _transcribe(model: "WhisperModel", samples: Samples, code: str, *, words: bo
         condition_on_previous_text=False,
         word_timestamps=words,
     )
-    said: Iterable[Any] = segments
-    return said
+    speech_segments: Iterable[Any] = segments
+    return speech_segments
 
 
 def _resample(recording: Recording) -> Samples:
@@ -274,7 +274,7 @@ def _find_speech_spans(samples: Samples) -> list[tuple[float, float]]:
     """Return start and end of each span of speech in seconds. Music and noise are not speech."""
     from faster_whisper.vad import get_speech_timestamps
 
-    if not len(samples) or measure.measure_energy_db(samples, _RATE_HZ).max() < _SILENT_BELOW_DB:
+    if not len(samples) or measure.measure_frame_levels_db(samples, _RATE_HZ).max() < _SILENT_BELOW_DB:
         return []
     found = get_speech_timestamps(samples, sampling_rate=_RATE_HZ)
     return [(span["start"] / _RATE_HZ, span["end"] / _RATE_HZ) for span in found]

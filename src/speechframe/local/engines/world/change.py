@@ -88,7 +88,7 @@ class Change:
     factors: Array
     tilt_db: float
 
-    def f0_hz(self, f0_hz: Array) -> Array:
+    def convert_f0_hz(self, f0_hz: Array) -> Array:
         """Return the pitch of the result in Hz for a pitch of the clip. Unvoiced values, 0, stay 0."""
         if not self.source_f0_hz:
             return np.zeros_like(f0_hz)

@@ -92,7 +92,7 @@ class WorldChanger:
         jitter = draw_jitter(clip.samples, conversion)
         timing = compute_timing(clip.audio_seconds, conversion, jitter)
         source = measure_profile(clip)
-        target = self._profile(conversion, speak)
+        target = self._measure_profile(conversion, speak)
         warnings = [
             warning for warning in (timing.warning, None if source.f0_hz else _UNVOICED_WARNING) if warning
         ]
@@ -109,13 +109,15 @@ class WorldChanger:
         _level_samples(samples, loudness_lufs)
         return Speech(samples, RATE_HZ, (), tuple(warnings))
 
-    def _profile(self, conversion: Conversion, speak: Callable[[Utterance], Speech]) -> Profile:
+    def _measure_profile(self, conversion: Conversion, speak: Callable[[Utterance], Speech]) -> Profile:
         key = (conversion.voice_id, conversion.locale, conversion.style)
         if key not in self._profiles:
             text = get_reference_text(conversion.locale)
             voice_id, locale, style = key
-            said = speak(Utterance(text, voice_id, locale, style=style, variation=0))
-            self._profiles[key] = measure_profile(analyse_clip(Recording(said.samples, said.sample_rate_hz)))
+            speech = speak(Utterance(text, voice_id, locale, style=style, variation=0))
+            self._profiles[key] = measure_profile(
+                analyse_clip(Recording(speech.samples, speech.sample_rate_hz))
+            )
         return self._profiles[key]
 
 

@@ -104,9 +104,9 @@ def analyse_clip(recording: Recording) -> AnalysedClip:
     at_rate = at_rate - at_rate.mean(dtype=np.float64).astype(np.float32)
     level_db = measure_levels_db(at_rate, RATE_HZ, HOP_S)
     # The tracker sees one piece at a time, so it would find voice in the hum of a silent piece. Remove that.
-    heard = level_db > level_db.max() - _INAUDIBLE_BELOW_DB
-    f0_hz = _track_f0_hz(at_rate) * heard
-    if _is_whispered(f0_hz, heard):
+    is_audible = level_db > level_db.max() - _INAUDIBLE_BELOW_DB
+    f0_hz = _track_f0_hz(at_rate) * is_audible
+    if _is_whispered(f0_hz, is_audible):
         f0_hz[:] = 0.0
     return AnalysedClip(at_rate, f0_hz, level_db, recording.audio_seconds)
 
@@ -166,10 +166,10 @@ def _correct_octaves(f0_hz: Array) -> Array:
     return mended
 
 
-def _is_whispered(f0_hz: Array, heard: NDArray[np.bool_]) -> bool:
+def _is_whispered(f0_hz: Array, is_audible: NDArray[np.bool_]) -> bool:
     """Return True if the voiced steps are too few, or too short and too high, to be a voice."""
     voiced = f0_hz > 0
-    if np.count_nonzero(voiced) < _MIN_VOICED_SHARE * np.count_nonzero(heard):
+    if np.count_nonzero(voiced) < _MIN_VOICED_SHARE * np.count_nonzero(is_audible):
         return True
     edges = np.flatnonzero(np.diff(np.concatenate([[False], voiced, [False]]).astype(np.int8)))
     runs = np.diff(edges.reshape(-1, 2), axis=1)

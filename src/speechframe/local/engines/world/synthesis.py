@@ -68,8 +68,8 @@ def synthesise_clip(clip: AnalysedClip, change: Change, times_s: Array) -> Sampl
         start, stop = max(0, first - _OVERLAP_FRAMES), min(len(times_s), last + _OVERLAP_FRAMES)
         made = _synthesise_block(clip, change, times_s[start:stop], f0_hz[start:stop])
         made *= _compute_fades(len(made), rising=start > 0, falling=stop < len(times_s))
-        place = result[start * _PERIOD_FRAMES :][: len(made)]
-        place += made[: len(place)]
+        window = result[start * _PERIOD_FRAMES :][: len(made)]
+        window += made[: len(window)]
     return result
 
 
@@ -126,7 +126,9 @@ def _synthesise_block(clip: AnalysedClip, change: Change, times_s: Array, f0_hz:
     aperiodicity = _measure_aperiodicity(signal, f0_hz, at_s)
     _reshape_envelope(envelope, change, f0_hz > 0)
     return np.asarray(
-        import_world().synthesize(change.f0_hz(f0_hz), envelope, aperiodicity, RATE_HZ, 1000 * PERIOD_S),
+        import_world().synthesize(
+            change.convert_f0_hz(f0_hz), envelope, aperiodicity, RATE_HZ, 1000 * PERIOD_S
+        ),
         np.float64,
     )
 

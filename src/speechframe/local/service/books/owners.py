@@ -1,4 +1,6 @@
-"""Register service processes as owners of reservations, and release those of dead processes.
+"""Register service processes as owners of reservations and dubbing jobs. Release what dead processes owned.
+
+A reservation is the price of a request, held back from the quota of a key.
 
 Each process holds a lock on its own file. The kernel frees the lock when the process ends. A pid would not
 be enough, because pids are reused, and another container may have the same pids.
@@ -23,17 +25,19 @@ FOLDER_NAME = "owners"
 
 
 class Owner:
-    """An owner of reservations: this process. It locks a file in the data folder until :meth:`close`.
+    """An owner of reservations and dubbing jobs: this process.
+
+    The owner locks a file in the data folder until :meth:`close`.
 
     Parameters
     ----------
-    data
-        The data folder.
+    data_folder
+        The data folder of the service.
     """
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data_folder: Path) -> None:
         self.name = secrets.token_hex(8)
-        self._folder = data / FOLDER_NAME
+        self._folder = data_folder / FOLDER_NAME
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._path = self._folder / self.name
         # Lock the file before `register` adds the owner to the database. Otherwise another process could
@@ -48,13 +52,13 @@ class Owner:
     def release_dead_owners(self, connection: sqlite3.Connection) -> int:
         """Release the reservations and jobs of dead processes. Return the number of dead processes."""
         others = connection.execute("SELECT owner FROM owners WHERE owner != ?", (self.name,)).fetchall()
-        dead = [name for (name,) in others if self.is_dead(name)]
+        dead = [name for (name,) in others if self.remove_lock_if_dead(name)]
         for name in dead:
             _release_owner(connection, name)
         return len(dead)
 
-    def is_dead(self, name: str) -> bool:
-        """Return True if the process of this name has ended. Its lock file is then removed."""
+    def remove_lock_if_dead(self, name: str) -> bool:
+        """Remove the lock file of an owner whose process has ended. Return whether the process has ended."""
         path = self._folder / name
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)

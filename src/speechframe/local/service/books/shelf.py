@@ -107,22 +107,22 @@ class Shelf:
             return None
         return ServableFile(self.folder / row[0], row[1], row[2] + chosen.AUDIO_LINK_SECONDS)
 
-    def remove_expired(self, connection: sqlite3.Connection, long_there: Iterable[str] = ()) -> list[str]:
+    def remove_expired(self, connection: sqlite3.Connection, old_files: Iterable[str] = ()) -> list[str]:
         """Remove old files, and the oldest above the size limit, from the index. Return the names to delete.
 
-        Names in `long_there` that the index does not contain are returned, too.
+        Names in `old_files` that the index does not contain are returned, too.
         """
-        gone = connection.execute(
+        removed = connection.execute(
             "DELETE FROM shelf WHERE made_at <= ? RETURNING file_name", (now() - chosen.AUDIO_LINK_SECONDS,)
         ).fetchall()
         # Add up the sizes, the newest file first. The files at which the sum exceeds the limit are removed.
-        gone += connection.execute(
+        removed += connection.execute(
             "DELETE FROM shelf WHERE id IN (SELECT id FROM (SELECT id, SUM(size) OVER "
             "(ORDER BY made_at DESC, id) AS total FROM shelf) WHERE total > ?) RETURNING file_name",
             (self._limit_bytes,),
         ).fetchall()
         known = {name for (name,) in connection.execute("SELECT file_name FROM shelf")}
-        return [name for (name,) in gone] + [name for name in long_there if name not in known]
+        return [name for (name,) in removed] + [name for name in old_files if name not in known]
 
     def list_old_files(self) -> list[str]:
         """Return the names of files that were written more than an hour ago."""

@@ -1,4 +1,4 @@
-"""Dubbing calls (section 4.5) for languages, job status, files, reviews and projects."""
+"""Dubbing calls for languages, jobs, files, reviews and projects (section 4.5 of the service document)."""
 
 import itertools
 import secrets
@@ -275,10 +275,10 @@ async def list_projects(request: web.Request) -> web.Response:
     )
 
     def read_page(connection: sqlite3.Connection) -> list[tuple[str, bytes]]:
-        place = connection.execute(
+        cursor = connection.execute(
             "SELECT 1 FROM dub_projects WHERE project_id = ? AND key_hash = ?", (wanted.next, key.key_hash)
         )
-        if wanted.next is not None and place.fetchone() is None:
+        if wanted.next is not None and cursor.fetchone() is None:
             refuse(
                 f"next is not a project of this key (got {shorten_value(wanted.next)}); "
                 "allowed: the value of next in the answer before"

@@ -1,7 +1,8 @@
-"""The two calls that create a dubbing job (section 4.5), from the form to a row in the queue.
+"""The two calls that create a dubbing job, from the form to a row in the queue.
 
-The checks have the same order as in the other calls. The form is read to disk, a ``file_url`` is fetched, and
-a worker reads the whole media file. A refused request leaves nothing on disk.
+Section 4.5 of the service document describes the calls. The checks have the same order as in the other calls.
+The form is read to disk, a ``file_url`` is fetched, and a worker reads the whole media file. A refused
+request leaves nothing on disk.
 """
 
 import asyncio

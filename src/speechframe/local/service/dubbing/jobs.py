@@ -514,8 +514,8 @@ def _describe_locale(job: JobRow, locale: str, base_url: str) -> DownloadDetail:
         return DownloadDetail(**found, status=job.status, step=job.steps.get(locale))
     failure = result.failure
     if not result.media:
-        words = None if failure is None else f"{failure.code}: {failure.reason}"
-        return DownloadDetail(**found, status=_Status.FAILED, error_message=words)
+        message = None if failure is None else f"{failure.code}: {failure.reason}"
+        return DownloadDetail(**found, status=_Status.FAILED, error_message=message)
     found["status"] = _Status.IN_REVIEW if job.is_reviewed else _Status.COMPLETED
     names = zip(_LINK_FIELDS, (result.media, SRT, VTT), strict=True)
     address = f"{base_url}{FILES_PATH}/{job.link}/{locale}"

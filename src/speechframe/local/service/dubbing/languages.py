@@ -43,8 +43,8 @@ class Languages:
             return cls()
         voices = {name: entry.voice for name, entry in cast.list_voices(speakers).items()}
         spoken = sorted({locale for voice in voices.values() for locale in voice.supported_locales})
-        understood = {get_language(route.locales[0]) for route in routes.supported()}
-        reached = {route.target for route in routes.supported()}
+        understood = {get_language(route.locales[0]) for route in routes.list_supported()}
+        reached = {route.target for route in routes.list_supported()}
         sources = [locale for locale in spoken if get_language(locale) in understood]
         targets = [locale for locale in spoken if any(is_same_language(locale, one) for one in reached)]
         return cls(sources, targets, voices) if sources and targets else cls()

@@ -232,22 +232,22 @@ class DubQueue(Background):
                 break
         await self._clean_up_places(await asyncio.to_thread(lambda: list(self.folder.iterdir())))
 
-    async def _clean_up_places(self, places: Collection[Path]) -> None:
-        names = [place.name for place in places]
+    async def _clean_up_places(self, folders: Collection[Path]) -> None:
+        names = [folder.name for folder in folders]
         statuses = await self._database.read(functools.partial(dub_jobs.read_statuses, job_ids=names))
-        await asyncio.to_thread(_remove_files, places, statuses)
+        await asyncio.to_thread(_remove_files, folders, statuses)
 
 
-def _remove_files(places: Collection[Path], statuses: Mapping[str, str]) -> None:
+def _remove_files(folders: Collection[Path], statuses: Mapping[str, str]) -> None:
     before = time.time() - _ORPHAN_S
-    for place in places:
-        status = statuses.get(place.name)
+    for folder in folders:
+        status = statuses.get(folder.name)
         with contextlib.suppress(OSError):
-            is_orphan = status is None and place.stat().st_mtime < before
+            is_orphan = status is None and folder.stat().st_mtime < before
             if is_orphan or status == JobStatusValue.FAILED:
-                shutil.rmtree(place)
+                shutil.rmtree(folder)
             elif status is not None and is_terminal(status):
-                _remove_inputs(place)
+                _remove_inputs(folder)
 
 
 def _remove_inputs(folder: Path) -> None:

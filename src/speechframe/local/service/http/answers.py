@@ -100,7 +100,7 @@ def build_json_response(model: BaseModel, warnings: Iterable[str | None] = ()) -
     return response
 
 
-def escape_warning(words: str) -> str:
+def escape_warning(message: str) -> str:
     """Return a warning in a form that a header can contain: as UTF-8, with percent escapes.
 
     Printable ASCII except ``%`` stays unchanged. Long warnings are cut. ``urllib.parse.unquote`` decodes the
@@ -112,7 +112,7 @@ def escape_warning(words: str) -> str:
     '100%25 f%C3%BCr Caf%C3%A9'
     """
     pieces, left_bytes = [], _MAX_WARNING_BYTES
-    for character in words:
+    for character in message:
         piece = character if character in _UNESCAPED_CHARACTERS else quote(character, errors="replace")
         left_bytes -= len(piece)
         if left_bytes < 0:
@@ -123,5 +123,5 @@ def escape_warning(words: str) -> str:
 
 def add_warnings(response: web.StreamResponse, warnings: Iterable[str]) -> None:
     """Add each warning as a separate header, at most twenty of them."""
-    for words in list(warnings)[:_SHOWN_WARNINGS]:
-        response.headers.add(chosen.WARNING_HEADER, escape_warning(words))
+    for message in list(warnings)[:_SHOWN_WARNINGS]:
+        response.headers.add(chosen.WARNING_HEADER, escape_warning(message))

@@ -1,4 +1,7 @@
-"""Find the key or token of a request (section 5), and answer the token call (section 4.4)."""
+"""Find the key or token of a request, and answer the token call.
+
+Sections 5 and 4.4 of the service document describe keys and the token call.
+"""
 
 from aiohttp import web
 
@@ -57,14 +60,15 @@ def require_dub_key(request: web.Request) -> Key:
     )
 
 
-def _find_key(request: web.Request, ring: KeyRing, other: KeyRing, words: str) -> Key:
+def _find_key(request: web.Request, ring: KeyRing, other: KeyRing, wrong_kind_message: str) -> Key:
     secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
     if not secret:
         raise Refusal(HttpErrorCode.INVALID_KEY, "the api key is missing" + _HEADER_HINT)
     key = ring.find(secret)
     if key is None:
         is_other = other.find(secret) is not None
-        raise Refusal(HttpErrorCode.INVALID_KEY, words if is_other else "the api key is invalid or expired")
+        message = wrong_kind_message if is_other else "the api key is invalid or expired"
+        raise Refusal(HttpErrorCode.INVALID_KEY, message)
     return key
 
 
@@ -100,8 +104,8 @@ async def issue_token(request: web.Request) -> web.Response:
     key = state.ring.find(secret)
     if key is None:
         raise Refusal(HttpErrorCode.UNAUTHORIZED, "the api key is invalid or expired")
-    words, expires_at = await state.database.run(lambda c: make_token(c, state.ring, key))
-    answer = AuthToken(token=words, expiry_in_epoch_millis=int(expires_at * 1000))
+    token, expires_at = await state.database.run(lambda c: make_token(c, state.ring, key))
+    answer = AuthToken(token=token, expiry_in_epoch_millis=int(expires_at * 1000))
     return web.json_response(
         text=answer.model_dump_json(by_alias=True), headers={"Cache-Control": "no-store"}
     )

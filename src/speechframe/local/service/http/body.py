@@ -72,7 +72,7 @@ async def read_body_in_time(
 ) -> dict[str, Any]:
     """Return the JSON object of a body like :func:`read_body`, but refuse a late body with 400.
 
-    This is for calls without a 408 in section 7.2.
+    This is for calls without a 408 in section 7.2 of the service document.
     """
     try:
         return await read_body(request, config, max_bytes=max_bytes, hint=hint)
@@ -119,8 +119,8 @@ def decompress_body(request: web.Request, data: bytes, limit_bytes: int, hint: s
     except TooLargeError:
         _refuse_too_large(limit_bytes, hint)
     except BadEncodingError as error:
-        words = f"the body cannot be read: {error}; allowed as Content-Encoding: gzip, deflate, identity"
-        refuse(words)
+        message = f"the body cannot be read: {error}; allowed as Content-Encoding: gzip, deflate, identity"
+        refuse(message)
 
 
 def _refuse_too_large(limit_bytes: int, hint: str) -> NoReturn:

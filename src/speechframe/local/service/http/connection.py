@@ -20,11 +20,11 @@ _ERROR_CODES = {
 }
 
 
-def build_refusal(status: HTTPStatus, words: str) -> web.Response:
+def build_refusal(status: HTTPStatus, message: str) -> web.Response:
     """Return an error answer that closes the connection, for bytes that are not a valid request."""
     trace_id = make_trace_id()
     log.info("(no request) %d, trace %s", status, trace_id)
     retry_s = RETRY_AFTER_S if status is HTTPStatus.SERVICE_UNAVAILABLE else None
     return build_error_response(
-        Refusal(_ERROR_CODES[status], words, retry_after_s=retry_s, close=True), trace_id
+        Refusal(_ERROR_CODES[status], message, retry_after_s=retry_s, close=True), trace_id
     )

@@ -172,7 +172,7 @@ def _refuse_errors(config: ServiceConfig) -> Iterator[None]:
     except FileNotWritten as error:
         raise Refusal(
             HttpErrorCode.INTERNAL_ERROR,
-            f"{_URL_FIELD}: the service cannot write the file: {error.why}; nothing was billed",
+            f"{_URL_FIELD}: the service cannot write the file: {error.reason}; nothing was billed",
         ) from None
     except TooSlow:
         _refuse(f"its host stalled: it sent nothing for {config.body_timeout_s:g} s, or sends too slowly")

@@ -10,7 +10,8 @@ The document (the service's specification) leaves some points open. The service 
   refused later, when the fields are checked. An unknown field only gives a warning.
 - A field that is given twice is refused with 400, unless the field is a list.
 - Texts are UTF-8. A ``charset`` is ignored.
-- A body that stalls or is cut off is refused with 400, because section 7.2 lists no 408 for these calls.
+- A body that stalls or is cut off is refused with 400, because section 7.2 of the service
+  document lists no 408 for these calls.
 """
 
 import contextlib
@@ -163,8 +164,8 @@ async def _read_form(
     except TooLarge:
         _refuse_too_large(config)
     except FileNotWritten as error:
-        words = f"the service cannot write the upload: {error.why}; nothing was billed"
-        raise Refusal(HttpErrorCode.INTERNAL_ERROR, words, close=True) from None
+        message = f"the service cannot write the upload: {error.reason}; nothing was billed"
+        raise Refusal(HttpErrorCode.INTERNAL_ERROR, message, close=True) from None
     return reader.build_form()
 
 
@@ -183,11 +184,12 @@ async def _read_pieces(request: web.Request, config: ServiceConfig, limit_bytes:
                 raise TooLarge
             yield data
     except TooSlow:
-        words = f"the body stalled: nothing arrived for {config.body_timeout_s:g} s, or it arrives too slowly"
-        raise Refusal(HttpErrorCode.INVALID_REQUEST, words, close=True) from None
+        waited = f"{config.body_timeout_s:g} s"
+        message = f"the body stalled: nothing arrived for {waited}, or it arrives too slowly"
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, message, close=True) from None
     except (web.RequestPayloadError, ClientPayloadError, HttpProcessingError) as error:
-        words = f"the body cannot be read: {type(error).__name__}"
-        raise Refusal(HttpErrorCode.INVALID_REQUEST, words, close=True) from None
+        message = f"the body cannot be read: {type(error).__name__}"
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, message, close=True) from None
 
 
 class _FormReader:
@@ -278,8 +280,8 @@ async def _read_urlencoded(request: web.Request, config: ServiceConfig) -> Recei
     try:
         async for piece in _read_pieces(request, config, config.max_body_bytes):
             data += piece
-        words = decompress_body(request, bytes(data), config.max_body_bytes, _SIZE_HINT).decode()
-        pairs = parse_qsl(words, encoding="utf-8", errors="strict", max_num_fields=MAX_FORM_PARTS)
+        text = decompress_body(request, bytes(data), config.max_body_bytes, _SIZE_HINT).decode()
+        pairs = parse_qsl(text, encoding="utf-8", errors="strict", max_num_fields=MAX_FORM_PARTS)
     except TooLarge:
         _refuse_too_large(config)
     except ValueError as error:

@@ -68,7 +68,7 @@ class _PinnedResolver(AbstractResolver):
         pass
 
 
-def parse_url(words: str) -> URL:
+def parse_url(text: str) -> URL:
     """Return an address that a caller gave as text, without its fragment.
 
     Raises
@@ -76,12 +76,12 @@ def parse_url(words: str) -> URL:
     Forbidden
         The text is too long, or :func:`check_url` refuses it.
     """
-    if len(words) > _MAX_URL_CHARACTERS:
+    if len(text) > _MAX_URL_CHARACTERS:
         raise ForbiddenAddress(f"it has more than {_MAX_URL_CHARACTERS:,} characters")
     try:
         # Keep the caller's quoting if possible, because new quoting breaks a signed address.
-        plain = words.isascii() and words.isprintable() and " " not in words
-        return check_url(URL(words, encoded=plain))
+        plain = text.isascii() and text.isprintable() and " " not in text
+        return check_url(URL(text, encoded=plain))
     except (ValueError, TypeError):
         raise ForbiddenAddress("it is not an address") from None
 
@@ -182,9 +182,9 @@ class Guard:
         )
 
 
-def _parse_address(words: str) -> Address:
+def _parse_address(text: str) -> Address:
     # Drop a scope such as "%eth0". It names a network interface, and does not change the kind of address.
-    return ip_address(words.partition("%")[0])
+    return ip_address(text.partition("%")[0])
 
 
 def _parse_literal(host: str) -> tuple[Address, ...]:

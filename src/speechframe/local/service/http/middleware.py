@@ -107,8 +107,8 @@ def _translate_database_error(error: sqlite3.OperationalError, trace_id: str) ->
     # Usually another service process with the same data folder has locked the database for too long.
     log.error("the database failed: %s, trace %s", error, trace_id)
     if error.sqlite_errorcode in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-        words = "the service's database is locked; try again later"
-        return Refusal(HttpErrorCode.UNAVAILABLE, words, retry_after_s=_LOCKED_RETRY_S)
+        message = "the service's database is locked; try again later"
+        return Refusal(HttpErrorCode.UNAVAILABLE, message, retry_after_s=_LOCKED_RETRY_S)
     return Refusal(HttpErrorCode.INTERNAL_ERROR, "the service's data folder cannot be used")
 
 

@@ -90,12 +90,12 @@ def read_boundary(content_type: str) -> bytes:
     >>> read_boundary('multipart/form-data; boundary="a b"')
     b'a b'
     """
-    words = _parse_header_value(content_type)[1].get("boundary")
-    if not words:
+    boundary = _parse_header_value(content_type)[1].get("boundary")
+    if not boundary:
         raise BrokenForm("its Content-Type names no boundary")
-    if len(words) > _MAX_BOUNDARY_CHARACTERS or not (words.isascii() and words.isprintable()):
+    if len(boundary) > _MAX_BOUNDARY_CHARACTERS or not (boundary.isascii() and boundary.isprintable()):
         raise BrokenForm(f"its boundary is not 1 to {_MAX_BOUNDARY_CHARACTERS} printable ASCII characters")
-    return words.encode()
+    return boundary.encode()
 
 
 class _State(Enum):
@@ -257,8 +257,8 @@ def _parse_header_value(header: str) -> tuple[str, dict[str, str]]:
     for match in islice(_PARAMETER_PATTERN.finditer(semicolon + rest), _MAX_HEADERS):
         name = match["name"].casefold()
         if name.endswith("*"):
-            if (words := _decode_extended(match["token"] or "")) is not None:
-                extended.setdefault(name.removesuffix("*"), words)
+            if (decoded := _decode_extended(match["token"] or "")) is not None:
+                extended.setdefault(name.removesuffix("*"), decoded)
         elif match["quoted"] is not None:
             plain.setdefault(name, match["quoted"].replace("\\\\", "\\").replace('\\"', '"'))
         else:
@@ -266,8 +266,8 @@ def _parse_header_value(header: str) -> tuple[str, dict[str, str]]:
     return value.strip().casefold(), plain | extended
 
 
-def _decode_extended(words: str) -> str | None:
-    charset, _, rest = words.partition("'")
+def _decode_extended(text: str) -> str | None:
+    charset, _, rest = text.partition("'")
     try:
         return unquote(
             rest.partition("'")[2][:_MAX_EXTENDED_CHARACTERS].strip(), encoding=charset, errors="replace"

@@ -23,30 +23,30 @@ class Outbox:
         self._reader = reader
         self._frames: deque[str | None] = deque()
         self._bytes = 0
-        self._there = asyncio.Event()
+        self._has_frames = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
 
     def put(self, frame: str | None) -> None:
         """Add a frame to the end of the queue."""
         self._frames.append(frame)
-        self._count_bytes(len(frame or ""))
-        self._there.set()
+        self._add_bytes(len(frame or ""))
+        self._has_frames.set()
         if self._bytes >= MAX_WAITING_SOCKET_BYTES:
             self._room.clear()
 
     async def get(self) -> str | None:
         """Wait for the next frame and return it."""
         while not self._frames:
-            self._there.clear()
-            await self._there.wait()
+            self._has_frames.clear()
+            await self._has_frames.wait()
         frame = self._frames.popleft()
-        self._count_bytes(-len(frame or ""))
+        self._add_bytes(-len(frame or ""))
         if self._bytes < MAX_WAITING_SOCKET_BYTES:
             self._room.set()
         return frame
 
-    def _count_bytes(self, size_bytes: int) -> None:
+    def _add_bytes(self, size_bytes: int) -> None:
         self._bytes += size_bytes
         self._reader.hold(size_bytes)
 

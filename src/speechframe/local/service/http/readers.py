@@ -73,10 +73,11 @@ class Reader:
         self.hold(size_bytes)
         weakref.finalize(owner, self.hold, -size_bytes)
 
-    def is_slow(self, now_s: float, window_s: float) -> bool:
-        """Return True if the client read too little in a whole window in which bytes always waited.
+    def measure_window(self, now_s: float, window_s: float) -> bool:
+        """Continue or begin a window, and return whether the client was too slow in the window that ended.
 
-        Call this often. Each call continues the window that an earlier call began.
+        The client is too slow if it read too little in a whole window in which bytes always waited. Call this
+        method often.
         """
         taken_bytes, is_behind = self._read_progress()
         if not is_behind:
@@ -128,7 +129,7 @@ class Readers:
     def add(self, connection: asyncio.BaseProtocol, transport: asyncio.BaseTransport) -> None:
         """Watch a new connection."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a TCP server makes
-        self._readers[connection] = Reader(transport, self._count_held_bytes)
+        self._readers[connection] = Reader(transport, self._add_held_bytes)
 
     def remove(self, connection: asyncio.BaseProtocol) -> None:
         """Stop watching a connection that is lost."""
@@ -136,7 +137,7 @@ class Readers:
 
     def get_reader(self, connection: asyncio.BaseProtocol) -> Reader:
         """Return the reader of a connection. For a lost connection, return a new reader, not watched."""
-        return self._readers.get(connection) or Reader(asyncio.Transport(), self._count_held_bytes)
+        return self._readers.get(connection) or Reader(asyncio.Transport(), self._add_held_bytes)
 
     def make_room(self, size_bytes: int) -> None:
         """Drop the clients with the most unread bytes if an answer of this size would exceed the limit.
@@ -160,12 +161,12 @@ class Readers:
         for reader in list(self._readers.values()):
             # A closed connection raises here, and is removed soon.
             with contextlib.suppress(OSError):
-                if reader.is_slow(now_s, self._window_s):
+                if reader.measure_window(now_s, self._window_s):
                     log.warning("a client that read too little of its answer was dropped")
                     reader.drop()
         self._enforce_limit()
 
-    def _count_held_bytes(self, size_bytes: int) -> None:
+    def _add_held_bytes(self, size_bytes: int) -> None:
         # Check at every growth, because workers make a hundred megabytes in a second.
         self._held_bytes += size_bytes
         if size_bytes > 0 and self._held_bytes > self._limit_bytes:

@@ -37,13 +37,13 @@ class FileNotWritten(Exception):
 
     Parameters
     ----------
-    why
+    reason
         The reason in the words of the operating system.
     """
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class TooSlow(Exception):
@@ -82,29 +82,31 @@ class Uploads:
     """
 
     def __init__(self, data: Path, owner: str) -> None:
-        self._all = data / FOLDER_NAME
-        self._own = self._all / owner
-        self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._parent = data / FOLDER_NAME
+        self._folder = self._parent / owner
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @contextlib.contextmanager
     def lend_path(self) -> Iterator[Path]:
         """Yield a new path for a file. At the end of the block, a file at this path is removed."""
-        path = self._own / secrets.token_hex(16)
+        path = self._folder / secrets.token_hex(16)
         try:
             yield path
         finally:
             path.unlink(missing_ok=True)
 
-    def remove_dead_folders(self, is_dead: Callable[[str], bool]) -> int:
+    def remove_dead_folders(self, remove_lock_if_dead: Callable[[str], bool]) -> int:
         """Remove the folders of dead processes. Return the number of removed folders."""
-        left = [path for path in self._all.iterdir() if path != self._own and is_dead(path.name)]
+        left = [
+            path for path in self._parent.iterdir() if path != self._folder and remove_lock_if_dead(path.name)
+        ]
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
         return len(left)
 
     def close(self) -> None:
         """Remove the folder of this process."""
-        shutil.rmtree(self._own, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class Receiver:

@@ -124,7 +124,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Catalogues:
-    """The catalogue of each model. A voice belongs to one catalogue (section 4.1, rule 5)."""
+    """The catalogue of each model. A voice belongs to one catalogue (rule 5 of section 4.1)."""
 
     by_model: Mapping[Model, Catalogue]
 
@@ -200,8 +200,8 @@ def _resolve_style(voice: EngineVoice, locale: str, asked: str | None) -> str | 
 
 
 def _refuse(field: str, value: str, problem: str, allowed: Iterable[str], hint: str = "") -> NoReturn:
-    words = f"{field} {problem} (got {shorten_value(value)}); allowed: {_join_choices(list(allowed))}"
-    raise Refusal(HttpErrorCode.INVALID_REQUEST, f"{words}; {hint}" if hint else words)
+    message = f"{field} {problem} (got {shorten_value(value)}); allowed: {_join_choices(list(allowed))}"
+    raise Refusal(HttpErrorCode.INVALID_REQUEST, f"{message}; {hint}" if hint else message)
 
 
 def _join_choices(choices: list[str]) -> str:

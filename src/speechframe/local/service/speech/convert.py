@@ -1,4 +1,4 @@
-"""Answer ``POST /v1/voice-changer/convert`` (section 2.5), which changes the voice of a clip.
+"""Change the voice of a clip: ``POST /v1/voice-changer/convert`` (section 2.5 of the service document).
 
 The docstring of the package ``service`` lists the order of checks. An upload adds some steps. The form is
 read to disk, and its fields are checked. Then the request waits for a slot. Then the clip is fetched, if the
@@ -118,7 +118,7 @@ def _read_call(request: web.Request, state: State, key: Key, form: ReceivedForm)
         read_take(request),
         _choose_changer(state) if wanted.retain_accent else None,
         _choose_recogniser(state, wanted) if needs_transcript else None,
-        tuple(words for words in warnings if words),
+        tuple(warning for warning in warnings if warning),
     )
 
 
@@ -186,7 +186,7 @@ async def _decode_clip(
     if reply.facts.refused is not None:
         refuse(f"{field}: {reply.facts.refused}")
     refuse_failed(reply, "the clip could not be decoded")
-    rate_hz = json.loads(reply.words)["sample_rate_hz"]
+    rate_hz = json.loads(reply.result_json)["sample_rate_hz"]
     return _DecodedClip(samples, rate_hz, reply.facts.audio_seconds, reply.facts.warnings)
 
 
@@ -294,8 +294,8 @@ def _describe_words(wanted: ConvertRequest) -> dict[str, Any]:
         "transcription": (wanted.transcription or "").strip() or None,
         "retain_accent": wanted.retain_accent,
         "pronunciations": {
-            word: how.model_dump(mode="json")
-            for word, how in (wanted.pronunciation_dictionary or {}).items()
+            word: pronunciation.model_dump(mode="json")
+            for word, pronunciation in (wanted.pronunciation_dictionary or {}).items()
             if not wanted.retain_accent
         },
     }
@@ -319,7 +319,7 @@ def _build_body(
         remaining_character_count=balance.remaining_characters,
         encoded_audio=None,
         transcription=(
-            json.loads(reply.words)["transcription"] if call.request.return_transcription else None
+            json.loads(reply.result_json)["transcription"] if call.request.return_transcription else None
         ),
         warning="; ".join(warnings) or None,
     )

@@ -1,4 +1,4 @@
-"""Answer ``POST /v1/speech/generate`` (sections 2.1 and 2.3), which speaks a text."""
+"""Answer ``POST /v1/speech/generate`` (sections 2.1 and 2.3 of the service document), which speaks a text."""
 
 import contextlib
 import json
@@ -93,7 +93,7 @@ def _read_call(request: web.Request, state: State, key: Key, fields: dict[str, o
         f"the text has {characters:,} billed characters",
         "generate",
     )
-    return SpeechCall(wanted, resolved, take, bill, tuple(words for words in warnings if words))
+    return SpeechCall(wanted, resolved, take, bill, tuple(warning for warning in warnings if warning))
 
 
 async def _answer(request: web.Request, state: State, call: SpeechCall) -> web.StreamResponse:
@@ -171,7 +171,7 @@ def _build_body(
         "audio_length_in_seconds": json.dumps(reply.facts.audio_seconds).encode(),
         "remaining_character_count": b"%d" % balance.remaining_characters,
         "consumed_character_count": b"%d" % balance.used_characters,
-        "word_durations": reply.words,
+        "word_durations": reply.result_json,
     }
     if warnings:
         parts["warning"] = json.dumps("; ".join(warnings)).encode()

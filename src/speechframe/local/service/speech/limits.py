@@ -49,7 +49,7 @@ def describe_engines_by_verb(state: State) -> dict[str, str]:
 
 def describe_translation_pairs(state: State) -> TranslationPairs:
     """Return the pairs of languages that this service can translate, with quality and route."""
-    routes = state.routes.supported()
+    routes = state.routes.list_supported()
     return TranslationPairs(
         sources=sorted({route.locales[0] for route in routes}),
         targets=sorted({route.target for route in routes}),

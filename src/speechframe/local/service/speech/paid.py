@@ -43,7 +43,7 @@ class CallBill:
         Hashes of the request's idempotency key and of its content. None without an idempotency key.
     millis
         The price in thousandths of a character.
-    words
+    price_text
         Explanation of the price for a refusal, such as ``the text has 12 billed characters``.
     operation
         The operation's name, as in :data:`speechframe.spec.billing.PRICES`.
@@ -52,7 +52,7 @@ class CallBill:
     key: Key
     mark: IdempotencyMark | None
     millis: int
-    words: str
+    price_text: str
     operation: str
 
 
@@ -67,17 +67,17 @@ def read_take(request: web.Request) -> int:
     header = request.headers.get(chosen.TAKE_HEADER)
     if header is None:
         return 0
-    words = header.strip()
+    text = header.strip()
     if (
-        not (words.isascii() and words.isdecimal() and len(words) <= len(str(chosen.MAX_TAKE_NUMBER)))
-        or int(words) > chosen.MAX_TAKE_NUMBER
+        not (text.isascii() and text.isdecimal() and len(text) <= len(str(chosen.MAX_TAKE_NUMBER)))
+        or int(text) > chosen.MAX_TAKE_NUMBER
     ):
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
             f"{chosen.TAKE_HEADER} is not a take (got {shorten_value(header)}); "
             f"allowed: integer from 0 to {chosen.MAX_TAKE_NUMBER}",
         )
-    return int(words)
+    return int(text)
 
 
 def read_mark(
@@ -154,9 +154,9 @@ def hold_slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
     Refusal
         429 at once if all slots of the key are taken. :func:`refuse_errors` raises the other refusals.
     """
-    words = f"{_SLOT_HOLDERS[pool]}, which is its limit"
+    reason = f"{_SLOT_HOLDERS[pool]}, which is its limit"
     with (
-        _refuse_no_slot(state, HttpErrorCode.CONCURRENCY_LIMIT, words),
+        _refuse_no_slot(state, HttpErrorCode.CONCURRENCY_LIMIT, reason),
         state.slots.hold_slot(key, pool),
         refuse_errors(),
     ):
@@ -166,19 +166,20 @@ def hold_slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
 def refuse_slot_timeout(state: State) -> contextlib.AbstractContextManager[None]:
     """Return a context manager that refuses with 503 if its block raises :class:`NoSlot`.
 
-    This is for calls that wait for a slot. Section 7.2 does not list 429 for these calls.
+    This is for calls that wait for a slot. Section 7.2 of the service document does not
+    list 429 for these calls.
     """
-    words = "in flight, which is its limit, and none ended in time"
-    return _refuse_no_slot(state, HttpErrorCode.UNAVAILABLE, words)
+    reason = "in flight, which is its limit, and none ended in time"
+    return _refuse_no_slot(state, HttpErrorCode.UNAVAILABLE, reason)
 
 
 @contextlib.contextmanager
-def _refuse_no_slot(state: State, code: HttpErrorCode, words: str) -> Iterator[None]:
+def _refuse_no_slot(state: State, code: HttpErrorCode, reason: str) -> Iterator[None]:
     try:
         yield
     except NoSlot as full:
         raise Refusal(
-            code, f"this key has {full.concurrency} {words}", retry_after_s=state.pools.mean_s
+            code, f"this key has {full.concurrency} {reason}", retry_after_s=state.pools.mean_s
         ) from None
 
 
@@ -219,7 +220,7 @@ async def reserve_price(
     except quota.QuotaExhausted as short:
         raise Refusal(
             HttpErrorCode.QUOTA_EXHAUSTED,
-            f"{bill.words}, and of this billing cycle's "
+            f"{bill.price_text}, and of this billing cycle's "
             f"quota {short.left_millis // billing.MILLICREDITS_PER_CREDIT:,} are left (what is in flight "
             "counts as used)",
         ) from None

@@ -271,7 +271,7 @@ class Session:
         # A timer may fire a little early, because its clock is coarser. So use the due time at least.
         now_s = max(self._loop.time(), self._contexts.due_s or 0.0)
         self._timer = None
-        self._carry_out(self._contexts.check_time(now_s=now_s))
+        self._carry_out(self._contexts.take_due_actions(now_s=now_s))
 
     async def _generate_chunk(self, action: Generate) -> None:
         """Have a chunk spoken, and send its audio when the outbox has room. Errors become error frames."""
@@ -286,8 +286,8 @@ class Session:
         except WorkerLost:
             self._fail_turn(action, "the engine crashed or took too long; this text was not billed")
         except PartRefused as error:
-            words = f"text: {error}; this text was not billed"
-            self._fail_turn(action, words, HttpErrorCode.INVALID_REQUEST.value)
+            message = f"text: {error}; this text was not billed"
+            self._fail_turn(action, message, HttpErrorCode.INVALID_REQUEST.value)
         except PartFailed as error:
             self._fail_turn(action, f"the speech engine failed: {error}; this text was not billed")
         except PoolClosed:
@@ -298,10 +298,10 @@ class Session:
         else:
             self._carry_out(self._contexts.finish_chunk(action.generation, now_s=self._loop.time()))
 
-    def _fail_turn(self, action: Generate, words: str, code: str = ErrorCode.INTERNAL_ERROR) -> None:
+    def _fail_turn(self, action: Generate, message: str, code: str = ErrorCode.INTERNAL_ERROR) -> None:
         # Forget this task before the contexts act, because they would cancel it.
         self._tasks.pop(action.generation, None)
-        self._carry_out(self._contexts.fail_turn(action.turn, words, now_s=self._loop.time(), code=code))
+        self._carry_out(self._contexts.fail_turn(action.turn, message, now_s=self._loop.time(), code=code))
 
     async def _speak_chunk(self, action: Generate) -> None:
         file = self._get_turn_file(action)
@@ -314,8 +314,8 @@ class Session:
         part = await self._speak_billed(
             voice, action, pause_s + file.silence_s, is_first=file.encoder is None
         )
-        for words in part.warnings:
-            self._send_warning(action.context_id, action.turn, chosen.TEXT_WARNING_CODE, words)
+        for warning in part.warnings:
+            self._send_warning(action.context_id, action.turn, chosen.TEXT_WARNING_CODE, warning)
         unused = part.unused_words
         file.unused_words = tuple(
             word for word in unused if file.unused_words is None or word in file.unused_words
@@ -351,8 +351,8 @@ class Session:
     ) -> SpokenPart:
         """Return the audio of a chunk. Bill the chunk, unless its audio is empty."""
         millis = billing.compute_speech_millicredits(action.text)
-        words = f"the text has {count_billed_characters(action.text):,} billed characters"
-        bill = CallBill(self._key, None, millis, words, "stream")
+        message = f"the text has {count_billed_characters(action.text):,} billed characters"
+        bill = CallBill(self._key, None, millis, message, "stream")
         async with self._gate, reserve_price(self._state, bill) as reservation:
             part = await speak(
                 self._state,
@@ -384,8 +384,8 @@ class Session:
         data = b""
         if file is not None and file.encoder is not None:
             data = await self._threads.run(file.encoder.finish)
-            for words in warn_unused_words(file.unused_words or ()):
-                self._send_warning(context_id, turn, chosen.VOICE_WARNING_CODE, words)
+            for warning in warn_unused_words(file.unused_words or ()):
+                self._send_warning(context_id, turn, chosen.VOICE_WARNING_CODE, warning)
         self._carry_out(self._contexts.finish_turn(turn, data, now_s=self._loop.time()))
 
     def _get_turn_file(self, action: Generate) -> _TurnFile:
@@ -399,8 +399,8 @@ class Session:
         if file.voice is None or file.voice.config is not action.voice_config:
             # Forget the unused words, because this voice_config has another dictionary.
             file.voice, file.unused_words = self._make_voice(action.voice_config), None
-            for words in file.voice.warnings:
-                self._send_warning(action.context_id, action.turn, chosen.VOICE_WARNING_CODE, words)
+            for warning in file.voice.warnings:
+                self._send_warning(action.context_id, action.turn, chosen.VOICE_WARNING_CODE, warning)
         return file.voice
 
     def _make_voice(self, config: VoiceConfig | None) -> _Voice:
@@ -429,8 +429,8 @@ class Session:
             return refusal.message
         return None
 
-    def _send_warning(self, context_id: str | None, turn: int, code: str, words: str) -> None:
+    def _send_warning(self, context_id: str | None, turn: int, code: str, message: str) -> None:
         frame = WarningFrame(
-            warning=words, warning_code=code, context_id=context_id, trace_id=f"{self._trace_id}-{turn}"
+            warning=message, warning_code=code, context_id=context_id, trace_id=f"{self._trace_id}-{turn}"
         )
         self._outbox.put(encode_frame(frame))

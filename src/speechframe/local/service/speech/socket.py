@@ -1,4 +1,7 @@
-"""Open ``WebSocket /v1/speech/stream-input`` (sections 3, 6 and 7.3 to 7.5): key, query and upgrade."""
+"""Open ``WebSocket /v1/speech/stream-input``: key, query and upgrade.
+
+Sections 3, 6 and 7.3 to 7.5 of the service document describe the socket.
+"""
 
 import asyncio
 import contextlib

@@ -107,7 +107,8 @@ def describe_utterance(
         "audio_duration_s": 0.0,
         "take": take,
         "pronunciations": {
-            word: how.model_dump(mode="json") for word, how in (wanted.pronunciation_dictionary or {}).items()
+            word: pronunciation.model_dump(mode="json")
+            for word, pronunciation in (wanted.pronunciation_dictionary or {}).items()
         },
     }
 

@@ -1,4 +1,6 @@
-"""Answer ``POST /v1/speech/stream`` (section 2.2), which sends audio while the rest is still being made.
+"""Answer ``POST /v1/speech/stream``, which sends audio while the rest is still being made.
+
+Section 2.2 of the service document describes this call.
 
 The text is spoken sentence by sentence, and each sentence is a separate job of a worker. So a client that
 reads slowly blocks no worker, a client that leaves wastes at most one sentence, and streams take turns. The
@@ -93,8 +95,8 @@ class StreamFormat:
         given = asked[0], asked[1] or rate_hz
         warnings: tuple[str, ...] = ()
         if (channel_type, rate_hz) != given:
-            words = f"{format} is always {channel_type} at {rate_hz} Hz; {' and '.join(names)} were set so"
-            warnings = (words,)
+            warning = f"{format} is always {channel_type} at {rate_hz} Hz; {' and '.join(names)} were set so"
+            warnings = (warning,)
         return cls(format, channel_type, rate_hz, warnings)
 
     @property
@@ -165,7 +167,7 @@ def _read_call(request: web.Request, state: State, key: Key, fields: dict[str, o
     )
     manner = describe_utterance(wanted, resolved, model, take=take)
     reader = state.readers.get_reader(request.protocol)
-    shown_warnings = tuple(words for words in warnings if words)
+    shown_warnings = tuple(warning for warning in warnings if warning)
     return _StreamCall(wanted, resolved, model, shape, manner, bill, reader, shown_warnings)
 
 
@@ -185,8 +187,8 @@ async def _answer(request: web.Request, state: State, call: _StreamCall) -> web.
         except BaseException as error:
             _add_log_note(request, call)
             if not response.prepared and isinstance(error, PartFailed):
-                words = f"the speech engine failed: {error}; nothing was billed"
-                raise Refusal(HttpErrorCode.INTERNAL_ERROR, words) from None
+                message = f"the speech engine failed: {error}; nothing was billed"
+                raise Refusal(HttpErrorCode.INTERNAL_ERROR, message) from None
             if not response.prepared:
                 raise
             made_millis = call.made_millis
@@ -261,9 +263,9 @@ async def _send_speech(
         await response.write(rest)
 
 
-async def _speak(state: State, call: _StreamCall, text: str, **how: Any) -> SpokenPart:
+async def _speak(state: State, call: _StreamCall, text: str, **speak_options: Any) -> SpokenPart:
     return await speak(
-        state, call.bill.key, call.resolved.engine, call.manner, text, reader=call.reader, **how
+        state, call.bill.key, call.resolved.engine, call.manner, text, reader=call.reader, **speak_options
     )
 
 

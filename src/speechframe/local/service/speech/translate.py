@@ -1,7 +1,8 @@
-"""Answer ``POST /v1/text/translate`` (section 2.6). The translations have the order of the texts.
+"""Answer ``POST /v1/text/translate`` (section 2.6 of the service document).
 
-The checks have the same order as for the generate call, with two differences, by section 7.2. If all slots of
-the key are taken, a call waits for a short time and then gets 503. A body that stalls gets 400. A call is
+The translations have the order of the texts. The checks have the same order as for the generate call, with
+two differences, by section 7.2. If all slots of the key are taken, a call waits for a short time and then
+gets 503. A body that stalls gets 400. A call is
 split into slices (groups of text portions), and each worker has at most one slice of a call at a time. So a
 long call does not block other calls, and it ends when its caller leaves.
 """
@@ -125,15 +126,15 @@ def _read_call(request: web.Request, state: State, key: Key, fields: dict[str, o
         "translate",
     )
     warnings = (describe_unknown_fields(result.unknown),)
-    return TranslationCall(wanted, target, bill, tuple(words for words in warnings if words))
+    return TranslationCall(wanted, target, bill, tuple(warning for warning in warnings if warning))
 
 
 def _read_locale(wanted: TranslateRequest, field: str) -> str:
     try:
         return locales.normalise(getattr(wanted, field))
     except ValueError as error:
-        words = f"{wanted.get_wire_names()[field]}: {error}"
-        raise Refusal(HttpErrorCode.INVALID_REQUEST, words) from None
+        message = f"{wanted.get_wire_names()[field]}: {error}"
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, message) from None
 
 
 async def _answer(request: web.Request, state: State, call: TranslationCall) -> web.Response:
@@ -148,8 +149,8 @@ async def _answer(request: web.Request, state: State, call: TranslationCall) -> 
     )
     answer = TranslateResponse(
         translations=[
-            Translation(source_text=source, translated_text=words)
-            for source, words in zip(call.request.texts, translations, strict=True)
+            Translation(source_text=source, translated_text=translation)
+            for source, translation in zip(call.request.texts, translations, strict=True)
         ],
         metadata=TranslateMetadata(
             target_language=plan.target,
@@ -190,11 +191,11 @@ async def _plan_routes(state: State, call: TranslationCall) -> TranslationPlan:
 def _list_warnings(routes: Sequence[Route | None], call: TranslationCall) -> list[str]:
     source = call.request.source_language
     source = locales.normalise(source) if source is not None else None
-    places: dict[Route | None, list[int]] = {}
-    for place, route in enumerate(routes):
-        places.setdefault(route, []).append(place)
+    positions: dict[Route | None, list[int]] = {}
+    for position, route in enumerate(routes):
+        positions.setdefault(route, []).append(position)
     warnings = []
-    for route, text_indexes in places.items():
+    for route, text_indexes in positions.items():
         if route is None:
             warnings.append(
                 f"already in {call.target} and returned as they are: texts "
@@ -260,9 +261,9 @@ async def _translate_texts(
             steps = [encode_step(step) for step in part.route.steps]
             job = {"texts": part.portions, "steps": steps}
             translations = await _run_worker(state, key, "translate", job, part.characters * len(steps))
-            for where, words in zip(part.places, translations, strict=True):
+            for where, translation in zip(part.places, translations, strict=True):
                 for text, number in where:
-                    text_portions[text][number] = words
+                    text_portions[text][number] = translation
 
     tasks = [asyncio.create_task(translate_slices()) for _ in range(min(state.pools.slow.count, len(slices)))]
     try:
@@ -286,5 +287,5 @@ async def _run_worker(
         raise Refusal(
             HttpErrorCode.INTERNAL_ERROR, f"the translation engine failed: {problem}; nothing was billed"
         )
-    translations: list[str] = json.loads(reply.words)
+    translations: list[str] = json.loads(reply.result_json)
     return translations

@@ -1,4 +1,4 @@
-"""Answer ``GET /v1/speech/voices`` (section 4.1), which lists the voices of one model."""
+"""List the voices of one model: ``GET /v1/speech/voices`` (section 4.1 of the service document)."""
 
 from aiohttp import web
 

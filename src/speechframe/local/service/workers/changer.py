@@ -31,7 +31,7 @@ _PRONUNCIATIONS_ADAPTER = TypeAdapter(dict[str, Pronunciation])
 def measure_clip(job: dict[str, Any]) -> WorkerReply:
     """Decode the file ``upload`` and write its float32 samples to ``path``.
 
-    The `words` of the reply are a JSON object with ``sample_rate_hz``.
+    The reply's `result_json` is a JSON object with ``sample_rate_hz``.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def probe(job: dict[str, Any]) -> WorkerReply:
 def change_voice(job: dict[str, Any]) -> WorkerReply:
     """Speak the clip in the file ``samples`` with another voice, and write the audio to ``path``.
 
-    The `words` of the reply are a JSON object with ``transcription``.
+    The reply's `result_json` is a JSON object with ``transcription``.
     """
     started = time.process_time()
     recording = Recording(np.fromfile(job["samples"], np.float32), job["clip_rate_hz"])
@@ -109,7 +109,7 @@ def change_voice(job: dict[str, Any]) -> WorkerReply:
     return replace(
         reply,
         facts=replace(reply.facts, unused_words=unused_words),
-        words=json.dumps({"transcription": transcript.text}).encode(),
+        result_json=json.dumps({"transcription": transcript.text}).encode(),
     )
 
 

@@ -1,7 +1,7 @@
 """Jobs for worker processes and their replies, as length-prefixed messages over pipes.
 
-A job is one JSON message. A reply has three parts: facts, words and samples. The facts are JSON that the
-service reads. The words are JSON text for the answer, such as word durations. In most answers the service
+A job is one JSON message. A reply has three parts: facts, a result and samples. The facts are JSON that the
+service reads. The result is JSON text for the answer, such as word durations. In most answers the service
 copies them without parsing. The samples are the audio of a stream. All other audio goes to a file.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 JOB_HEAD = struct.Struct(">I")
 """Head of a job, and of the first message of a worker: the number of bytes that follow."""
 REPLY_HEAD = struct.Struct(">III")
-"""Head of a reply: the numbers of bytes of facts, words and samples."""
+"""Head of a reply: the numbers of bytes of facts, result and samples."""
 
 
 @dataclass(frozen=True)
@@ -82,22 +82,26 @@ class Facts:
 
 @dataclass(frozen=True)
 class WorkerReply:
-    """A worker's reply: facts, words as JSON text, and float32 samples of a stream."""
+    """A worker's reply: facts, a result as JSON text, and float32 samples of a stream."""
 
     facts: Facts
-    words: bytes = b"[]"
+    result_json: bytes = b"[]"
     audio: bytes = b""
 
-    def with_warning(self, words: str | None) -> "WorkerReply":
+    def with_warning(self, warning: str | None) -> "WorkerReply":
         """Return the reply with one more warning, which is the first. None adds no warning."""
-        if words is None:
+        if warning is None:
             return self
-        return replace(self, facts=replace(self.facts, warnings=(words, *self.facts.warnings)))
+        return replace(self, facts=replace(self.facts, warnings=(warning, *self.facts.warnings)))
 
     def encode_message(self) -> tuple[bytes, bytes, bytes]:
-        """Return the reply as a message of bytes: head and facts, words, samples."""
+        """Return the reply as a message of bytes: head and facts, result, samples."""
         facts = json.dumps(vars(self.facts)).encode()
-        return REPLY_HEAD.pack(len(facts), len(self.words), len(self.audio)) + facts, self.words, self.audio
+        return (
+            REPLY_HEAD.pack(len(facts), len(self.result_json), len(self.audio)) + facts,
+            self.result_json,
+            self.audio,
+        )
 
 
 def read_facts(message: bytes) -> Facts:

@@ -85,7 +85,7 @@ def _make_hello() -> dict[str, Any]:
     # A broken or missing engine does not affect the other engines.
     broken = {f"{report.kind} {report.name}": report.problem for report in reports if not report.works}
     left_out = [report.problem for report in reports if not report.works and not report.is_missing]
-    left_out += [words for report in reports for words in report.left_out]
+    left_out += [message for report in reports for message in report.left_out]
     return {"engines": engines, "broken": broken, "left_out": left_out}
 
 

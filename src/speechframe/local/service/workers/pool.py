@@ -487,7 +487,7 @@ class WorkerPool:
         while True:
             await asyncio.sleep(min(_MAX_CHECK_INTERVAL_S, idle_s / 4, self._limits.base_s / 4))
             watched = list(self._busy.items())
-            totals_s = await asyncio.to_thread(lambda: [worker.cpu_s() for worker, _ in watched])  # noqa: B023 - awaited here
+            totals_s = await asyncio.to_thread(lambda: [worker.measure_cpu_s() for worker, _ in watched])  # noqa: B023 - awaited here
             for (_, pending), total_s in zip(watched, totals_s, strict=True):
                 if pending.cpu_before_s is None:
                     pending.cpu_before_s = total_s

@@ -90,14 +90,14 @@ class WorkerProcess:
         self._in.write(message)
         await self._in.drain()
         sizes = REPLY_HEAD.unpack(await self._out.readexactly(REPLY_HEAD.size))
-        facts, words, audio = [await self._out.readexactly(size) if size else b"" for size in sizes]
-        return WorkerReply(read_facts(facts), words, audio)
+        facts, result_json, audio = [await self._out.readexactly(size) if size else b"" for size in sizes]
+        return WorkerReply(read_facts(facts), result_json, audio)
 
     async def end(self) -> None:
         """Kill the process, even during a job."""
         await kill_process(self.process)
 
-    def cpu_s(self) -> float:
+    def measure_cpu_s(self) -> float:
         """Return the CPU time in seconds of the process and its children. Call this in a thread."""
         total = 0.0
         with contextlib.suppress(psutil.Error):

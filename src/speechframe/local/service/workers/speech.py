@@ -32,25 +32,25 @@ _WORDS_ADAPTER = TypeAdapter(list[WordDuration])
 def speak(job: dict[str, Any]) -> WorkerReply:
     """Speak the job's ``utterance`` with its ``engine``, and write the audio to ``path``."""
     started = time.process_time()
-    speaker, said = registry.find_speaker(job["engine"]), make_utterance(job["utterance"])
-    whole_warnings = streaming.check(speaker, said)
-    said, warning = _limit_length(speaker, said)
-    speech = streaming.speak(speaker, said)
+    speaker, utterance = registry.find_speaker(job["engine"]), make_utterance(job["utterance"])
+    whole_warnings = streaming.check(speaker, utterance)
+    utterance, warning = _limit_length(speaker, utterance)
+    speech = streaming.speak(speaker, utterance)
     speech = replace(speech, warnings=tuple(dict.fromkeys((*whole_warnings, *speech.warnings))))
-    reply = encode_speech(speech, job, asked_s=said.audio_duration_s, engine_start_s=started).with_warning(
-        warning
-    )
-    return replace(reply, facts=replace(reply.facts, unused_words=list_unused_words(said)))
+    reply = encode_speech(
+        speech, job, asked_s=utterance.audio_duration_s, engine_start_s=started
+    ).with_warning(warning)
+    return replace(reply, facts=replace(reply.facts, unused_words=list_unused_words(utterance)))
 
 
-def _limit_length(speaker: Speaker, said: Utterance) -> tuple[Utterance, str | None]:
+def _limit_length(speaker: Speaker, utterance: Utterance) -> tuple[Utterance, str | None]:
     """Return an utterance with an allowed length, and a warning if its length was changed, else None."""
-    asked_s = said.audio_duration_s
+    asked_s = utterance.audio_duration_s
     if asked_s <= chosen.ALWAYS_ALLOWED_DURATION_S:
-        return said, None
-    natural_s = streaming.speak(speaker, replace(said, audio_duration_s=0.0)).audio_seconds
+        return utterance, None
+    natural_s = streaming.speak(speaker, replace(utterance, audio_duration_s=0.0)).audio_seconds
     seconds, warning = chosen.clamp_duration("audioDuration", asked_s, natural_s)
-    return replace(said, audio_duration_s=seconds), warning
+    return replace(utterance, audio_duration_s=seconds), warning
 
 
 def speak_part(job: dict[str, Any]) -> WorkerReply:
@@ -66,26 +66,26 @@ def speak_part(job: dict[str, Any]) -> WorkerReply:
         The engine cannot speak the text.
     """
     started = time.process_time()
-    speaker, said = registry.find_speaker(job["engine"]), make_utterance(job["utterance"])
+    speaker, utterance = registry.find_speaker(job["engine"]), make_utterance(job["utterance"])
     warnings: list[str] = []
-    whole = said
+    whole = utterance
     if job["whole"] is not None:
-        whole = replace(said, text=job["whole"])
+        whole = replace(utterance, text=job["whole"])
         warnings += streaming.check(speaker, whole)
     unused_here = list_unused_words(whole)
     try:
-        pieces = list(streaming.stream(speaker, said))
+        pieces = list(streaming.stream(speaker, utterance))
     except EngineFault:
         raise
     except EngineError as error:
-        if not speaker.capabilities.streaming or job["whole"] == said.text:
+        if not speaker.capabilities.streaming or job["whole"] == utterance.text:
             raise
         # The whole text can be spoken, but this part of it cannot. So the part is silent, with a warning.
         return WorkerReply(Facts(warnings=(*warnings, shorten_paths(str(error))), unused_words=unused_here))
     rate_hz = pieces[0].sample_rate_hz
     pause = np.zeros(codec.convert_seconds_to_frames(job["pause_s"], rate_hz), np.float32)
     samples = np.concatenate([pause, *(piece.samples for piece in pieces)])
-    warnings += [words for piece in pieces for words in piece.warnings]
+    warnings += [warning for piece in pieces for warning in piece.warnings]
     facts = Facts(
         audio_seconds=len(samples) / rate_hz,
         sample_rate_hz=rate_hz,
@@ -158,13 +158,15 @@ def encode_speech(
 
 def make_utterance(fields: dict[str, Any]) -> Utterance:
     """Return the utterance that the fields of a job describe. Remove ``pronunciations`` from `fields`."""
-    pronunciations = {word: Pronunciation(**how) for word, how in fields.pop("pronunciations").items()}
+    pronunciations = {
+        word: Pronunciation(**pronunciation) for word, pronunciation in fields.pop("pronunciations").items()
+    }
     return Utterance(**fields, pronunciations=pronunciations)
 
 
-def list_unused_words(said: Utterance) -> tuple[str, ...]:
+def list_unused_words(utterance: Utterance) -> tuple[str, ...]:
     """Return the words of an utterance's pronunciation dictionary that its text does not contain."""
-    return find_unused_words(said.text, said.pronunciations) if said.pronunciations else ()
+    return find_unused_words(utterance.text, utterance.pronunciations) if utterance.pronunciations else ()
 
 
 def _is_close(asked_s: float, made_s: float, rate_hz: int) -> bool:

@@ -15,7 +15,7 @@ from speechframe.local.service.workers.job import Facts, WorkerReply
 
 
 def translate(job: dict[str, Any]) -> WorkerReply:
-    """Translate the job's ``texts`` along the ``steps`` of a route. The reply's words are a JSON list."""
+    """Translate the job's ``texts`` along the ``steps`` of a route. The reply's result is a JSON list."""
     started = time.process_time()
     steps = [decode_step(fields) for fields in job["steps"]]
     return _make_reply(translate_along(job["texts"], steps, registry.load_translators()), started)
@@ -24,7 +24,7 @@ def translate(job: dict[str, Any]) -> WorkerReply:
 def answer_languages(job: dict[str, Any]) -> WorkerReply:
     """Detect the language of each of the job's ``texts``, among ``languages``.
 
-    The reply's words are a JSON list with one language for each text.
+    The reply's result is a JSON list with one language for each text.
     """
     started = time.process_time()
     return _make_reply(detect_languages(job["texts"], job["languages"]), started)
