@@ -130,7 +130,7 @@ def engines(*, needed: bool) -> Iterator[Check]:
             command = installed.install_command("local")
             yield Check(_group(kind), "none", trouble, "no speech engine is installed", command)
         for name in names:
-            result = _probe(kind.name, name)
+            result = run_probe(kind.name, name)
             if result.get("problem"):
                 state = MISSING if _is_optional(result.get("command")) else trouble
                 yield Check(
@@ -173,7 +173,7 @@ def catalogues() -> Iterator[Check]:
         except EngineFault as error:
             # The service does not start, because the folder of a setting must exist.
             yield Check("voices", "folder", FAILED, f"{error}. Correct {FOLDERS_VARIABLE}")
-    result = _probe()
+    result = run_probe()
     if "problem" in result:
         yield Check("voices", "catalogues", FAILED, result["problem"])
         return
@@ -184,7 +184,8 @@ def catalogues() -> Iterator[Check]:
         yield Check("voices", model, INFO, words)
 
 
-def _probe(*names: str) -> dict[str, Any]:
+def run_probe(*names: str) -> dict[str, Any]:
+    """Return the result of a probe in a process of its own, or its ``problem``."""
     try:
         ended = subprocess.run(  # noqa: S603 - our own module
             [sys.executable, "-P", "-m", _PROBE, *names],

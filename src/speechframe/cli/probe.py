@@ -1,7 +1,8 @@
 """Try one engine and print the result as JSON, as ``python -m speechframe.cli.probe KIND NAME``.
 
 The trial needs its own process, because an engine that crashes or hangs must not end `doctor`, and `doctor`
-must not load GPL libraries. Without a name this program counts the voices of each catalogue.
+must not load GPL libraries. Without a name this program counts the voices of each catalogue. With
+``--models`` it lists what each engine has.
 """
 
 import json
@@ -22,13 +23,17 @@ from speechframe.spec.locales import language_of
 from speechframe.spec.speech import Model
 
 WORD = "Hello"
+MODELS = "--models"
 _SILENCE_HZ = 16_000
 
 
 def main() -> None:
     """Print the result as JSON."""
     logging.getLogger("speechframe").setLevel(logging.ERROR)  # all warnings are in the result
-    found = _try_engine(*sys.argv[1:]) if len(sys.argv) > 1 else _count_voices()
+    if sys.argv[1:] == [MODELS]:
+        found = {"engines": [_describe(report) for report in registry.describe()]}
+    else:
+        found = _try_engine(*sys.argv[1:]) if len(sys.argv) > 1 else _count_voices()
     sys.stdout.write(json.dumps(found) + "\n")
 
 
@@ -38,6 +43,29 @@ def _count_voices() -> dict[str, Any]:
         voices = [entry.voice for entry in registry.catalogue(model).values()]
         found[model.value] = {"voices": len(voices), "locales": len({voice.locale for voice in voices})}
     return found
+
+
+def _describe(report: registry.EngineReport) -> dict[str, Any]:
+    """Return the report on an engine with its voices, pairs, licence and size."""
+    kind = next(kind for kind in kinds.KINDS if kind.name == report.kind)
+    engine = kinds.found(kind).get(report.name)
+    voices = registry.voices_of(report.name, engine)[0] if engine and kind is kinds.SPEAKERS else ()
+    pairs = registry.pairs_of(report.name, engine)[0] if engine and kind is kinds.TRANSLATORS else ()
+    shown = ("voice_id", "locale", "kind", "licence")
+    listed = [{name: getattr(voice, name) for name in shown} for voice in voices]
+    facts = {"voices": listed, "pairs": [[pair.source, pair.target] for pair in pairs]}
+    return asdict(report) | facts | {"licence": getattr(engine, "licence", None), "size_bytes": _size(engine)}
+
+
+def _size(engine: Any) -> int | None:
+    """Return the size of an engine's files; None if the engine lists none."""
+    try:
+        paths = list(engine.files())
+        below = (path.rglob("*") if path.is_dir() else (path,) for path in paths)
+        files = {path for found in below for path in found if path.is_file()}
+        return sum(path.stat().st_size for path in files) if paths else None
+    except Exception:  # noqa: BLE001 - an engine may lack the method, or its files
+        return None
 
 
 def _duplicates() -> list[str]:

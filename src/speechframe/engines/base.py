@@ -143,6 +143,11 @@ class EngineVoice:
         The catalogues that contain the voice.
     kind, licence
         The way of making it, and the licence of the engine or model. None means unknown.
+    bandwidth_hz
+        The highest frequency at which the mean power spectrum of its own speech is at most 60 dB below its
+        maximum, at the engine's own rate. A higher sample rate adds no sound above it. None means unknown.
+    output_terms
+        What is known about the terms of audio made with it, in a sentence or two. None means unknown.
     """
 
     voice_id: str
@@ -154,6 +159,8 @@ class EngineVoice:
     models: frozenset[Model]
     kind: VoiceKind | None = None
     licence: str | None = None
+    bandwidth_hz: int | None = None
+    output_terms: str | None = None
 
     @property
     def name(self) -> str:
@@ -206,6 +213,9 @@ class Speaker(Protocol):
     An engine, of any kind, that finds its voices or models in files may also
     have a method ``left_out()``. It returns a sentence for each file that the
     engine leaves out. The service logs these sentences when it starts.
+    ``files()``, which returns the files and folders of the engine and its
+    models, and the text ``licence`` are optional, too. ``speechframe models``
+    shows their size and the licence.
     """
 
     name: str

@@ -4,6 +4,7 @@ Nothing that a plug-in returns is believed: a voice or a pair that cannot be use
 """
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -180,8 +181,11 @@ def _problem_of_voice(entry: Any) -> str | None:
         return f"{called} has the gender {voice.gender!r:.80}; allowed: {', '.join(Gender)}"
     if not voice.models or not set(voice.models) <= set(Model):
         return f"{called} must be in one of the catalogues {', '.join(Model)}"
-    if not isinstance(voice.kind, VoiceKind | None) or not _is_text(voice.licence or ""):
-        return f"{called} has a kind or a licence of another type"
+    texts = voice.licence or "", voice.output_terms or ""
+    if not isinstance(voice.kind, VoiceKind | None) or not all(map(_is_text, texts)):
+        return f"{called} has a kind, a licence or output terms of another type"
+    if voice.bandwidth_hz is not None and not (type(voice.bandwidth_hz) is int and voice.bandwidth_hz > 0):
+        return f"{called} has a bandwidth of {voice.bandwidth_hz!r:.80}; allowed: a positive integer in Hz"
     return None
 
 
@@ -272,7 +276,8 @@ def _sorted_out(
             key = _folded(voice.name)
             if model not in voice.models:
                 continue
-            if key in taken:
+            # Voices of one engine may share a name in different locales. Then only the full ids are unique.
+            if taken.get(key, engine) != engine:
                 left_out.append(
                     f"voice {voice.voice_id} of {engine} is left out: {taken[key]}{_HAS_THE_NAME}"
                 )
@@ -290,7 +295,7 @@ def working(kind: kinds.Kind) -> Mapping[str, Any]:
 
 
 def find_voice(name_or_id: str, model: Model, engines: frozenset[str] | None = None) -> CatalogueEntry:
-    """Return a voice by its full id or its name alone, in any case.
+    """Return a voice by its full id, or by its name alone if no other voice has it, in any case.
 
     Parameters
     ----------
@@ -398,7 +403,8 @@ def _offers(kind: kinds.Kind, engine: Any, report: EngineReport) -> EngineReport
 @lru_cache(maxsize=16)
 def _by_name(model: Model, engines: frozenset[str] | None) -> Mapping[str, CatalogueEntry]:
     entries = catalogue(model, engines).values()
-    return {_folded(entry.voice.name): entry for entry in entries} | {
+    counts = Counter(_folded(entry.voice.name) for entry in entries)
+    return {name: entry for entry in entries if counts[name := _folded(entry.voice.name)] == 1} | {
         _folded(entry.voice.voice_id): entry for entry in entries
     }
 

@@ -66,7 +66,10 @@ class WordAligner:
             except Exception as error:  # noqa: BLE001 - a plug-in may fail in any way, and the others go on
                 reasons.append(str(error) if isinstance(error, EngineError) else type(error).__name__)
         why = f" ({'; '.join(reasons)})" if reasons else ""
-        raise SettingsError(f"words='align' needs a speech recogniser{why}: {INSTALL}. Nothing was sent.")
+        raise SettingsError(
+            f"words='align' needs a speech recogniser{why}: {INSTALL}. `speechframe models` shows what is "
+            "installed. Nothing was sent."
+        )
 
     def align(
         self,

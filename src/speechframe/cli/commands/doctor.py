@@ -42,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
         show.print_json({**about, "ok": not failed, "checks": facts, "exit_code": code})
     else:
         show.write(f"\n{_verdict(failed)}")
+        show.write("`speechframe models` shows what is installed for each language, and how to add more.")
     return code
 
 

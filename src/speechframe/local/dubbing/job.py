@@ -275,7 +275,10 @@ def _translated(said: _DubInput, locale: str) -> tuple[list[tuple[str, str]], li
         raise Refused(FailureCode.LANGUAGE_NOT_SUPPORTED, str(unknown)) from None
     chosen = cast(said.heard.registers, locale, voices(registry.working(SPEAKERS)), said.task.cast)
     if not chosen:
-        raise Refused(FailureCode.LANGUAGE_NOT_SUPPORTED, f"no voice here speaks {locale}")
+        raise Refused(
+            FailureCode.LANGUAGE_NOT_SUPPORTED,
+            f"no voice here speaks {locale}; `speechframe models` shows how to add one",
+        )
     missed = [
         f"{voice_id} does not speak {locale}; {chosen[speaker]} speaks for {speaker}"
         for speaker, voice_id in said.task.cast.items()

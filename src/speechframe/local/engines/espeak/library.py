@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -221,6 +222,11 @@ def phoneme_names(voice: str, spellings: tuple[str, ...]) -> list[str]:
 def data_path() -> str:
     """Return the folder of the library's dictionaries and voices."""
     return _paths()[1]
+
+
+def files() -> tuple[Path, ...]:
+    """Return the library and the folder of its data; raises EngineFault if they are not installed."""
+    return tuple(map(Path, _paths()))
 
 
 @lru_cache(maxsize=1)

@@ -8,6 +8,7 @@ processes. See :mod:`speechframe.local.engines.espeak.library`.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -57,6 +58,7 @@ class EspeakSpeaker(SentenceSpeaker):
     """
 
     name = "espeak"
+    licence = "GPL-3.0-or-later"
 
     @property
     def version(self) -> str:
@@ -66,6 +68,10 @@ class EspeakSpeaker(SentenceSpeaker):
     def voices(self) -> Sequence[EngineVoice]:
         """Return every voice of both catalogues."""
         return engine_voices()
+
+    def files(self) -> Sequence[Path]:
+        """Return the library and the folder of its dictionaries and voices."""
+        return espeak_library.files()
 
     def speak(self, utterance: Utterance) -> Speech:
         """Return an utterance as speech at 22050 Hz. Equal utterances give equal bytes.

@@ -84,6 +84,9 @@ STYLES = MappingProxyType(
 """Every style, the default first."""
 
 _LICENCE = "GPL-3.0-or-later"
+_OUTPUT_TERMS = "The licence of espeak-ng covers the program, not the audio made with it."
+_BANDWIDTH_HZ = 11_000
+"""The rule stands at :attr:`EngineVoice.bandwidth_hz`. The timbres reach 10,300 to 11,000 Hz, most 11,000."""
 _UNCLEAR = MappingProxyType({"pt": "pt-BR-joaquim"})
 """Languages in which a recogniser hears most of espeak's words wrong, and who is clear there."""
 
@@ -294,6 +297,8 @@ def _shown(voice: EspeakVoice) -> EngineVoice:
         models=frozenset({voice.model}),
         kind=VoiceKind.FORMANT,
         licence=_LICENCE,
+        output_terms=_OUTPUT_TERMS,
+        bandwidth_hz=_BANDWIDTH_HZ,
     )
 
 

@@ -27,6 +27,7 @@ from speechframe.local.engines.kokoro.voices import (
     left_out,
     weights,
 )
+from speechframe.local.engines.models import KOKORO_NATIVES, KOKORO_STYLES
 from speechframe.local.engines.neural.prosody import STYLES
 from speechframe.local.engines.neural.speaker import NeuralSpeaker, NeuralVoice, loaded
 from speechframe.local.engines.reading import japanese
@@ -56,6 +57,7 @@ class KokoroSpeaker(NeuralSpeaker):
     """
 
     name = "kokoro"
+    licence = "Apache-2.0"
 
     @property
     def version(self) -> str:
@@ -78,6 +80,11 @@ class KokoroSpeaker(NeuralSpeaker):
     def left_out(self) -> Sequence[str]:
         """Return a sentence for each file that :meth:`voices` leaves out."""
         return left_out()
+
+    def files(self) -> Sequence[Path]:
+        """Return the files of the weights and of the styles."""
+        own = (style.file for style in kokoro_voices().values() if style.file is not None)
+        return tuple(dict.fromkeys((*weights(), *KOKORO_NATIVES.paths(), *KOKORO_STYLES.paths(), *own)))
 
     def _voice(self, utterance: Utterance) -> NeuralVoice:
         files = _weights()

@@ -1,8 +1,9 @@
-"""The list of Kokoro voices: mixtures of packaged styles, and the style files in the user's folders.
+"""The list of Kokoro voices: native styles, mixtures of packaged styles, and style files of the user.
 
 A voice of Kokoro is a style: 510 vectors beside weights that all voices share.
-So a voice costs half a megabyte, and a mixture of styles is a voice, too. Each
-voice speaks every language that Kokoro was trained on.
+So a voice costs half a megabyte, and a mixture of styles is a voice, too. Any
+style can speak every language of Kokoro. A native voice is offered in its own
+language only, where it was measured. The others speak all languages.
 """
 
 import math
@@ -24,15 +25,16 @@ from speechframe.engines.faults import readable
 from speechframe.engines.voice_folders import files_in, voice_folders
 from speechframe.errors import EngineFault
 from speechframe.local.engines.kokoro.model import STYLE_SHAPE
-from speechframe.local.engines.models import KOKORO_STYLES, KOKORO_WEIGHTS
+from speechframe.local.engines.models import KOKORO_NATIVES, KOKORO_STYLES, KOKORO_WEIGHTS, Package
 from speechframe.local.engines.neural.onnx_graph import check_whole
 from speechframe.local.engines.neural.prosody import STYLES
 from speechframe.local.engines.reading import japanese
-from speechframe.spec.locales import display_name
+from speechframe.spec.locales import display_name, language_of
 from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 
 __all__ = [
     "INSTALL",
+    "PACKAGED_NAMES",
     "KokoroStyle",
     "check_weights",
     "engine_voices",
@@ -51,7 +53,7 @@ Array = NDArray[np.float32]
 
 _MODULES = ("onnx", "onnxruntime", "espeakng_loader")
 _LOCALES = ("en-US", "en-GB", "es-ES", "es-MX", "pt-BR", "it-IT", "hi-IN", "ja-JP")
-"""The locales that every voice speaks."""
+"""The locales of mixtures and of the user's styles. A native voice speaks those of its own language."""
 _LANGUAGES = ("en-US", "en-GB", "es-ES", "fr-FR", "hi-IN", "it-IT", "ja-JP", "pt-BR")
 _OWN_LOCALES = MappingProxyType(dict(zip("abefhijp", _LANGUAGES, strict=True)))
 """The locale of a public style by the first letter of its name. Chinese, ``z``, needs other phonemes."""
@@ -59,6 +61,7 @@ _GENDERS = MappingProxyType({"f": Gender.FEMALE, "m": Gender.MALE})
 _PUBLIC_NAME = re.compile(r"(?P<language>[a-z])(?P<gender>[fm])_(?P<name>\w+)")
 _STYLE_SUFFIXES = frozenset({".npz", ".bin"})
 _LICENCE = "Apache-2.0"
+_OUTPUT_TERMS = "The weights and styles are Apache-2.0, which sets no terms for audio made with them."
 _WEIGHTS = "kokoro*.onnx"
 _STYLE_BYTES = math.prod(STYLE_SHAPE) * np.dtype(np.float32).itemsize
 _MOST_BYTES = 2 * _STYLE_BYTES + (1 << 16)
@@ -69,9 +72,10 @@ _MOST_BYTES = 2 * _STYLE_BYTES + (1 << 16)
 class KokoroStyle:
     """One voice: its name in the catalogue, and the styles that it mixes.
 
-    ``parts`` are shares of styles by name. ``file`` contains the styles; None means the packaged file.
-    ``lufs`` is the loudness of the voice before levelling, the median of lines in five languages. None means
-    that nobody measured it.
+    ``parts`` are shares of styles by name. ``file`` contains the styles; None means the file of ``package``.
+    ``lufs`` is the loudness of the voice before levelling, the median of lines in five languages, or in its
+    own language if it is native. ``bandwidth_hz`` follows :class:`EngineVoice`. None means that nobody
+    measured it.
     """
 
     locale: str
@@ -82,6 +86,8 @@ class KokoroStyle:
     file: Path | None = None
     model: Model = Model.GEN2
     lufs: float | None = None
+    package: Package = KOKORO_STYLES
+    bandwidth_hz: int | None = None
 
     @property
     def voice_id(self) -> str:
@@ -91,7 +97,9 @@ class KokoroStyle:
     @property
     def supported_locales(self) -> tuple[str, ...]:
         """The locales that it speaks, its own first. Japanese needs readings: the model knows kana alone."""
-        spoken = dict.fromkeys((self.locale, *_LOCALES))
+        is_native = self.file is None and self.package is KOKORO_NATIVES
+        others = [tag for tag in _LOCALES if not is_native or language_of(tag) == language_of(self.locale)]
+        spoken = dict.fromkeys((self.locale, *others))
         return tuple(locale for locale in spoken if locale != "ja-JP" or japanese.is_installed())
 
     def vectors(self) -> Array:
@@ -102,7 +110,7 @@ class KokoroStyle:
         EngineFault
             The file of the styles is missing or broken.
         """
-        styles = _read(self.file or KOKORO_STYLES.file(next(iter(KOKORO_STYLES.sha256)))).styles
+        styles = _read(self.file or self.package.file(next(iter(self.package.sha256)))).styles
         try:
             shares = [share * styles[name] for name, share in self.parts]
         except KeyError as error:
@@ -114,7 +122,46 @@ class KokoroStyle:
 _F, _M = Gender.FEMALE, Gender.MALE
 _FALCON = Model.FALCON_2
 _KUMO, _GON, _TEBUKURO = "jm_kumo", "jf_gongitsune", "jf_tebukuro"
-_PACKAGED = (
+_NATIVE_SOUNDS = MappingProxyType(
+    {
+        "af_heart": (-22.4, 12_000),
+        "af_bella": (-22.7, 12_000),
+        "am_michael": (-24.0, 12_000),
+        "am_fenrir": (-19.0, 12_000),
+        "bf_emma": (-19.8, 12_000),
+        "bm_george": (-21.6, 9_900),
+        "ef_dora": (-23.4, 10_300),
+        "em_alex": (-22.8, 10_300),
+        "ff_siwis": (-18.8, 11_700),
+        "hf_alpha": (-15.9, 11_600),
+        "hm_omega": (-16.5, 11_500),
+        "if_sara": (-14.1, 10_800),
+        "im_nicola": (-19.4, 10_400),
+        "jf_alpha": (-20.0, 11_600),
+        "jm_kumo": (-20.3, 11_500),
+        "pf_dora": (-23.5, 10_400),
+        "pm_alex": (-23.1, 10_300),
+    }
+)
+"""The public styles of our own package, with ``lufs`` and ``bandwidth_hz`` of each."""
+
+
+def _native(style: str, lufs: float, bandwidth_hz: int) -> KokoroStyle:
+    locale, gender = _OWN_LOCALES[style[0]], _GENDERS[style[1]]
+    return KokoroStyle(
+        locale,
+        style.partition("_")[2],
+        gender,
+        "",
+        ((style, 1.0),),
+        lufs=lufs,
+        package=KOKORO_NATIVES,
+        bandwidth_hz=bandwidth_hz,
+    )
+
+
+_NATIVES = tuple(_native(style, *sounds) for style, sounds in _NATIVE_SOUNDS.items())
+_MIXTURES = (
     KokoroStyle("pt-BR", "joaquim", _M, "calm", ((_KUMO, 1.0),), lufs=-20.3),
     KokoroStyle("pt-BR", "helena", _F, "clear", ((_KUMO, 0.5), (_GON, 0.5)), lufs=-20.2),
     KokoroStyle("ja-JP", "chihiro", _F, "young", ((_GON, 1.0),), lufs=-20.5),
@@ -122,6 +169,9 @@ _PACKAGED = (
     KokoroStyle("en-US", "june", _F, "soft", ((_GON, 0.6), (_TEBUKURO, 0.4)), model=_FALCON, lufs=-20.9),
 )
 """Mixtures of the packaged Japanese styles. A recogniser understands these shares best."""
+
+PACKAGED_NAMES = frozenset(style.name for style in (*_NATIVES, *_MIXTURES))
+"""Names that Piper's voices never have, so that their names are the same with and without Kokoro."""
 
 
 def is_installed() -> bool:
@@ -203,8 +253,8 @@ def style_voices(folders: Iterable[Path]) -> tuple[tuple[KokoroStyle, ...], tupl
 
 
 def kokoro_voices() -> dict[str, KokoroStyle]:
-    """Return every voice that can be used by full id, the packaged voices first."""
-    packaged = _PACKAGED if KOKORO_STYLES.problem is None else ()
+    """Return every voice that can be used by full id: native voices, then mixtures, then the user's."""
+    packaged = [style for style in (*_NATIVES, *_MIXTURES) if style.package.problem is None]
     spoken = (style for style in packaged if style.locale in style.supported_locales)
     return {style.voice_id: style for style in (*spoken, *style_voices(voice_folders())[0])}
 
@@ -221,7 +271,7 @@ def left_out() -> tuple[str, ...]:
     folders = voice_folders()
     styles, of_styles = style_voices(folders)
     _, of_weights = weights_in(folders)
-    packages = [KOKORO_STYLES, *KOKORO_WEIGHTS]
+    packages = [KOKORO_NATIVES, KOKORO_STYLES, *KOKORO_WEIGHTS]
     broken = [package.problem for package in packages if package.folder is not None and package.problem]
     unused = []
     if styles and not is_installed():
@@ -346,14 +396,17 @@ def _shown(style: KokoroStyle) -> EngineVoice:
         for locale in style.supported_locales
     }
     sounds = f", {style.sounds}," if style.sounds else ""
+    others = " and others" if len(details) > 1 else ""
     return EngineVoice(
         voice_id=style.voice_id,
         display_name=style.name.replace("-", " ").title(),
-        description=f"A neural {who}{sounds} for {display_name(style.locale)} and others (Kokoro).",
+        description=f"A neural {who}{sounds} for {display_name(style.locale)}{others} (Kokoro).",
         gender=style.gender,
         locale=style.locale,
         supported_locales=MappingProxyType(details),
         models=frozenset({style.model}),
         kind=VoiceKind.NEURAL,
         licence=_LICENCE if style.file is None else None,
+        output_terms=_OUTPUT_TERMS if style.file is None else None,
+        bandwidth_hz=style.bandwidth_hz,
     )

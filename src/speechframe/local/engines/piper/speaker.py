@@ -49,6 +49,7 @@ class PiperSpeaker(NeuralSpeaker):
     """
 
     name = "piper"
+    licence = "GPL-3.0-or-later; each voice has its own"
 
     @property
     def version(self) -> str:
@@ -66,6 +67,10 @@ class PiperSpeaker(NeuralSpeaker):
     def left_out(self) -> Sequence[str]:
         """Return a sentence for each file that :meth:`voices` leaves out."""
         return left_out()
+
+    def files(self) -> Sequence[Path]:
+        """Return the files of every voice."""
+        return tuple(path for file in piper_voices().values() for path in (file.model, file.settings))
 
     def _voice(self, utterance: Utterance) -> NeuralVoice:
         file, style = _find_voice(utterance)

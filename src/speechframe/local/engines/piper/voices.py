@@ -20,7 +20,7 @@ from speechframe.engines.faults import readable
 from speechframe.engines.voice_folders import files_in, voice_folders
 from speechframe.errors import EngineFault
 from speechframe.local.engines.espeak.voices import espeak_voices
-from speechframe.local.engines.kokoro.voices import is_weights
+from speechframe.local.engines.kokoro.voices import PACKAGED_NAMES, is_weights
 from speechframe.local.engines.models import JOE_VOICE, Package
 from speechframe.local.engines.neural.onnx_graph import check_whole
 from speechframe.local.engines.neural.prosody import STYLES
@@ -40,6 +40,14 @@ __all__ = [
 ]
 
 INSTALL = "pip install 'speechframe[neural]'"
+
+_JOE_LICENCE = "CC0-1.0"
+_JOE_OUTPUT_TERMS = (
+    "By its model card, the recordings of the voice are CC0, and the model was fine-tuned from Piper's voice "
+    "lessac. The card states no terms for lessac, or for the audio."
+)
+_JOE_BANDWIDTH_HZ = 11_000
+"""The rule stands at :attr:`EngineVoice.bandwidth_hz`."""
 
 _MODULES = ("piper", "onnx")
 _MODEL_SUFFIX = ".onnx"
@@ -84,7 +92,7 @@ def is_installed() -> bool:
 def piper_voices() -> dict[str, PiperFile]:
     """Return every voice that can be used by full id, the packaged voice first."""
     named: dict[str, PiperFile] = {}
-    taken = {voice.name.casefold() for voice in espeak_voices().values()}
+    taken = {voice.name.casefold() for voice in espeak_voices().values()} | PACKAGED_NAMES
     for file in (*_packaged(), *folder_voices(voice_folders())[0]):
         name = next(name for name in _names(file) if name.casefold() not in taken)
         taken.add(name.casefold())
@@ -251,4 +259,7 @@ def _shown(voice: PiperFile) -> EngineVoice:
         supported_locales=MappingProxyType({voice.locale: details}),
         models=frozenset({Model.GEN2}),
         kind=VoiceKind.NEURAL,
+        licence=_JOE_LICENCE if voice.package is JOE_VOICE else None,
+        output_terms=_JOE_OUTPUT_TERMS if voice.package is JOE_VOICE else None,
+        bandwidth_hz=_JOE_BANDWIDTH_HZ if voice.package is JOE_VOICE else None,
     )

@@ -42,6 +42,7 @@ class ApertiumTranslator:
     """
 
     name = "apertium"
+    licence = "GPL"
 
     @property
     def version(self) -> str:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from speechframe.engines.base import Quality, TranslationPair
@@ -41,6 +42,7 @@ class FirefoxTranslator:
     """
 
     name = "firefox"
+    licence = "MPL-2.0"
 
     def __init__(self) -> None:
         self._loaded: OrderedDict[tuple[str, str], _Loaded] = OrderedDict()
@@ -83,6 +85,10 @@ class FirefoxTranslator:
     def left_out(self) -> Sequence[str]:
         """Return a sentence for each model that :meth:`pairs` leaves out."""
         return left_out()
+
+    def files(self) -> Sequence[Path]:
+        """Return the files of every model."""
+        return tuple(path for model in found() for path in model.files)
 
     def translate(self, texts: Sequence[str], pair: TranslationPair) -> list[str]:
         """Return the translations in order. A text without a readable letter is returned unchanged.

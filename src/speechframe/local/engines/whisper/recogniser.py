@@ -64,12 +64,19 @@ class WhisperRecogniser:
     """
 
     name = "whisper"
+    licence = "MIT"
 
     @property
     def version(self) -> str:
         """Version of faster-whisper, our :data:`REVISION` and the model; raises EngineFault without one."""
         _refuse_missing()
         return f"{version('faster-whisper')}+{REVISION} {_model_name()}"
+
+    def files(self) -> Sequence[Path]:
+        """Return the folder of the user's model or the packaged files; none for a model of the hub."""
+        if own := _own_model():
+            return (Path(own),) if Path(own).is_dir() else ()
+        return tuple(path for package in WHISPER_BASE for path in package.paths())
 
     def recognise(
         self, recording: Recording, *, language: str | None = None, words: bool = False

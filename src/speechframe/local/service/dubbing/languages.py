@@ -1,5 +1,6 @@
 """The locales of dubs here, the voices that speak them, and both as a request names them."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -72,7 +73,7 @@ class Languages:
             raise Refusal(
                 HttpErrorCode.UNAVAILABLE,
                 "dubbing needs a speech recogniser, a translation engine and a decoder of media, and this "
-                "service has not all of them: pip install 'speechframe[dub]'",
+                "service has not all of them: pip install 'speechframe[dub]'; see `speechframe models`",
             )
 
     def checked_targets(self, wanted: Sequence[str]) -> tuple[str, ...]:
@@ -101,12 +102,11 @@ class Languages:
 
     @cached_property
     def _ids(self) -> Mapping[str, str]:
-        """Full id of each voice, by its id and by its name in small letters."""
-        found: dict[str, str] = {}
-        for voice_id, voice in self.voices.items():
-            for name in (voice_id, voice.name):
-                found.setdefault(name.casefold(), voice_id)
-        return found
+        """Full id of each voice, in small letters by its id, and by its name if no other voice has it."""
+        counts = Counter(voice.name.casefold() for voice in self.voices.values())
+        ids = {voice_id.casefold(): voice_id for voice_id in self.voices}
+        named = ((voice.name.casefold(), voice_id) for voice_id, voice in self.voices.items())
+        return {name: voice_id for name, voice_id in named if counts[name] == 1} | ids
 
 
 def _refuse(name: str, wanted: str, problem: str, known: Iterable[str]) -> None:

@@ -22,6 +22,7 @@ _SHOWN_CHOICES = 12
 _COMPARED_CHARACTERS = 200
 """Most characters of an unknown name that are compared with each voice, because that takes time."""
 _DEFAULT_LOCALE = "en-US"
+_MODELS = "`speechframe models` shows the voices of each language"
 
 _LISTING = TypeAdapter(list[Voice])
 
@@ -108,10 +109,13 @@ class Catalogue:
     def _refuse_voice(self, field: str, asked: str) -> NoReturn:
         asked = asked[:_COMPARED_CHARACTERS]
         ids = [voice.voice_id for voice in self._voices]
+        namesakes = [voice.voice_id for voice in self._voices if voice.name.casefold() == asked.casefold()]
+        if namesakes:
+            _refuse(field, asked, "names more than one voice", namesakes, "use a full id")
         near = registry.nearest_voices(asked, self._model, self._engines)
         language = asked.replace("_", "-").partition("-")[0].casefold()
         same = [voice_id for voice_id in ids if voice_id.casefold().startswith(f"{language}-")]
-        hint = "the voice listing has all"
+        hint = "the voice listing has all; `speechframe models` shows how to add more"
         _refuse(field, asked, "is not a voice of this model", near or same or ids, hint)
 
 
@@ -154,6 +158,8 @@ def _listed(voice: EngineVoice, engine: str) -> Voice:
         engine=engine,
         kind=voice.kind,
         licence=voice.licence,
+        bandwidth_hz=voice.bandwidth_hz,
+        output_terms=voice.output_terms,
         clarity=clarity.of_voice(voice.voice_id) or None,
     )
 
@@ -175,7 +181,7 @@ def _locale(voice: EngineVoice, field: str, asked: str | None) -> str:
     same = [locale for locale in (voice.locale, *supported) if locale.partition("-")[0] == wanted]
     if not same:
         nearest = locales.nearest(asked, supported) or supported
-        _refuse(field, asked, f"is not spoken by {voice.voice_id}", nearest)
+        _refuse(field, asked, f"is not spoken by {voice.voice_id}", nearest, _MODELS)
     return same[0]
 
 
