@@ -74,7 +74,7 @@ def measure(voice_id: str, locale: str, lines: Sequence[str]) -> dict[str, str]:
 
 
 def _measurable(wanted: Sequence[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield voices and locales to measure. Neural voices have all their locales, others only their own."""
+    """Yield voices and locales to measure. Neural voices have all locales with lines, others only their own."""
     locales = {row["locale"] for row in _read(LINES)}
     languages = {language_of(locale) for locale in locales}
     for model in Model:
@@ -83,8 +83,9 @@ def _measurable(wanted: Sequence[str] | None) -> Iterator[tuple[str, str]]:
             if wanted is not None and voice_id not in wanted:
                 continue
             if voice.kind is VoiceKind.NEURAL:
-                yield from ((voice_id, locale) for locale in voice.supported_locales if locale in locales)
-            elif language_of(voice.locale) in languages:
+                others = (locale for locale in voice.supported_locales if locale in locales)
+                yield from ((voice_id, locale) for locale in others if locale != voice.locale)
+            if language_of(voice.locale) in languages:
                 yield voice_id, voice.locale
 
 

@@ -204,6 +204,7 @@ def test_every_verb_is_a_command():
         "cache",
         "listening-test",
         "spec",
+        "models",
         "doctor",
     ]
     assert {declared.command_name(name) for name in VERBS} == {*names[4 : -len(others)]}

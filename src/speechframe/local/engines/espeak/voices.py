@@ -87,8 +87,8 @@ _LICENCE = "GPL-3.0-or-later"
 _OUTPUT_TERMS = "The licence of espeak-ng covers the program, not the audio made with it."
 _BANDWIDTH_HZ = 11_000
 """The rule stands at :attr:`EngineVoice.bandwidth_hz`. The timbres reach 10,300 to 11,000 Hz, most 11,000."""
-_UNCLEAR = MappingProxyType({"pt": "pt-BR-joaquim"})
-"""Languages in which a recogniser hears most of espeak's words wrong, and who is clear there."""
+_UNCLEAR = MappingProxyType({"es": "es-ES-dora", "it": "it-IT-sara", "ja": "ja-JP-kumo", "pt": "pt-BR-alex"})
+"""Languages in which a recogniser hears a third or more of espeak's words wrong, and a clear native voice."""
 
 PLAIN_STYLES = ("Conversational", "Narration")
 """What a voice has in a language that is not its own, and every voice of falcon-2."""
