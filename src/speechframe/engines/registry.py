@@ -276,13 +276,13 @@ def _sorted_out(
             key = _folded(voice.name)
             if model not in voice.models:
                 continue
-            # Voices of one engine may share a name in different locales. Then only the full ids are unique.
-            if taken.get(key, engine) != engine:
+            # Voices of one engine may share a name in different locales. Then only their full ids are unique.
+            if taken.get(key, engine) != engine or _folded(voice.voice_id) in taken:
                 left_out.append(
                     f"voice {voice.voice_id} of {engine} is left out: {taken[key]}{_HAS_THE_NAME}"
                 )
                 continue
-            taken[key] = engine
+            taken[key] = taken[_folded(voice.voice_id)] = engine
             found[voice.voice_id] = CatalogueEntry(voice, engine)
     return MappingProxyType(found), tuple(left_out)
 
