@@ -105,7 +105,9 @@ def _units(text: str, locale: str) -> list[str]:
     if locale == "ja-JP":
         return list("".join(kana for _, _, kana in japanese.readings(text)).replace(" ", ""))
     plain = unicodedata.normalize("NFKC", text).lower().replace("\u2019", "'")
-    return "".join(letter if letter.isalnum() or letter == "'" else " " for letter in plain).split()
+    # Vowel signs of Hindi are marks (M), not letters.
+    kept = (letter.isalnum() or letter == "'" or unicodedata.category(letter)[0] == "M" for letter in plain)
+    return "".join(letter if keep else " " for letter, keep in zip(plain, kept, strict=True)).split()
 
 
 def _differences(expected: Sequence[str], recognised: Sequence[str]) -> int:
