@@ -48,6 +48,7 @@ _LOCAL_PREFIX = "local/"  # how the identity of an embedded local service begins
 _LONGEST_IDENTITY = 200
 _LONGEST_REPEATS_FREE_S = 366 * 86_400.0
 _DEFAULT_LIMITS = (Timeouts(), Bounds())
+_MODELS = "`speechframe models` shows how to add voices"
 _MOST_SHOWN = 5
 _HEALTH_S = 20.0  # a health page may take so long on a busy machine
 
@@ -260,7 +261,7 @@ class VoiceBook:
     ) -> None:
         self.voices = {voice.voice_id: voice for voice in voices}
         listing = "voices()" if model is Model.GEN2 else f'voices("{model.value}")'
-        self._see = f"see {listing}, each model has its own voices"
+        self._see = f"see {listing}, each model has its own voices; {_MODELS}"
         self._ids: dict[str, list[str]] = {}
         for voice_id in self.voices:
             for name in {voice_id.casefold(), _bare(voice_id).casefold()}:
@@ -294,7 +295,9 @@ class VoiceBook:
                 )
                 close = ", ".join((within or nearest(locale, tags) or sorted(tags))[:_MOST_SHOWN])
                 problems.append(
-                    FieldProblem("locale", f"{words} {voice.voice_id}", locale, f"{allowed}: {close}")
+                    FieldProblem(
+                        "locale", f"{words} {voice.voice_id}", locale, f"{allowed}: {close}; {_MODELS}"
+                    )
                 )
         spoken = locale or voice.locale
         details = [d for tag, d in voice.supported_locales.items() if _normal(tag) == _normal(spoken or "")]

@@ -1,4 +1,4 @@
-"""Neural voices in eight locales: Kokoro-82M, one model for every voice and language.
+"""Neural voices in seven languages: Kokoro-82M, one model for every voice and language.
 
 A second of speech takes about a second of one core. A worker that speaks takes
 640 MB, and 200 MB more for a long sentence. The model reads phonemes, which
