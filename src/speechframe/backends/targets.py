@@ -37,10 +37,10 @@ def read_targets(given: Any) -> list[str]:
 
 def refuse_targets(unknown: Iterable[str], known: Sequence[str], words: str) -> None:
     """Raise InvalidRows with one problem for each unknown target. `words` describe the fault."""
-    problems = [
-        problem("targets", words, value=one, allowed=listed([*locales.nearest(one, known), *known]))
-        for one in unknown
-    ]
+    problems = []
+    for one in unknown:
+        allowed = f"{listed([*locales.nearest(one, known), *known])}; see `speechframe models`"
+        problems.append(problem("targets", words, value=one, allowed=allowed))
     if problems:
         raise InvalidRows(problems)
 
