@@ -39,12 +39,10 @@ def read_targets(given: Any) -> list[str]:
 
 def refuse_targets(unknown: Iterable[str], known: Sequence[str], words: str) -> None:
     """Raise InvalidRows if there are unknown targets, with a problem for each. `words` name the fault."""
-    problems = [
-        make_problem(
-            "targets", words, value=one, allowed=format_locales([*locales.find_nearest(one, known), *known])
-        )
-        for one in unknown
-    ]
+    problems = []
+    for one in unknown:
+        allowed = f"{format_locales([*locales.find_nearest(one, known), *known])}; see `speechframe models`"
+        problems.append(make_problem("targets", words, value=one, allowed=allowed))
     if problems:
         raise InvalidRows(problems)
 
