@@ -92,8 +92,9 @@ def _list_measured_voices(wanted: Sequence[str] | None) -> Iterator[tuple[str, s
             if wanted is not None and voice_id not in wanted:
                 continue
             if voice.kind is VoiceKind.NEURAL:
-                yield from ((voice_id, locale) for locale in voice.supported_locales if locale in locales)
-            elif get_language(voice.locale) in languages:
+                others = (locale for locale in voice.supported_locales if locale in locales)
+                yield from ((voice_id, locale) for locale in others if locale != voice.locale)
+            if get_language(voice.locale) in languages:
                 yield voice_id, voice.locale
 
 
@@ -113,7 +114,9 @@ def _split_units(text: str, locale: str) -> list[str]:
     if locale == "ja-JP":
         return list("".join(kana for _, _, kana in japanese.find_readings(text)).replace(" ", ""))
     plain = unicodedata.normalize("NFKC", text).lower().replace("\u2019", "'")
-    return "".join(letter if letter.isalnum() or letter == "'" else " " for letter in plain).split()
+    # Vowel signs of Hindi are marks (M), not letters.
+    kept = (letter.isalnum() or letter == "'" or unicodedata.category(letter)[0] == "M" for letter in plain)
+    return "".join(letter if keep else " " for letter, keep in zip(plain, kept, strict=True)).split()
 
 
 def _count_differences(expected: Sequence[str], recognised: Sequence[str]) -> int:

@@ -211,6 +211,7 @@ def test_every_verb_is_a_command():
         "cache",
         "listening-test",
         "spec",
+        "models",
         "doctor",
     ]
     assert {declared.make_command_name(name) for name in RUN_VERBS} == {*names[4 : -len(others)]}

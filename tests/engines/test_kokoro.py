@@ -20,9 +20,13 @@ from speechframe.local.engines import models
 from speechframe.local.engines.kokoro.model import STYLE_SHAPE
 from speechframe.local.engines.kokoro.phonemes import SYMBOLS, KokoroPhonemiser
 from speechframe.local.engines.kokoro.speaker import KokoroSpeaker
+from speechframe.local.engines.kokoro.voices import list_kokoro_voices
 from speechframe.local.engines.reading import japanese
 from speechframe.local.engines.whisper.recogniser import WhisperRecogniser
-from speechframe.spec.speech import Model, Pronunciation, PronunciationKind
+from speechframe.local.service.http.answers import Refusal
+from speechframe.local.service.speech.catalogue import Catalogue
+from speechframe.spec.locales import get_language
+from speechframe.spec.speech import GenerateRequest, Model, Pronunciation, PronunciationKind
 from speechframe.testing.suites.common import measure_word_error
 
 FIRST_ARTICLE = {
@@ -164,7 +168,57 @@ def test_what_it_cannot_speak_is_refused_in_words(say, how, words):
 
 def test_both_catalogues_have_neural_voices(speaker):
     homes = {model: {v.locale for v in speaker.voices() if model in v.models} for model in Model}
-    assert homes == {Model.GEN2: {"pt-BR", "ja-JP"}, Model.FALCON_2: {"en-US"}}
+    assert homes == {Model.GEN2: set(FIRST_ARTICLE) - {"es-MX"}, Model.FALCON_2: {"en-US"}}
+
+
+NATIVES = {
+    "en-US": {"heart", "bella", "michael", "fenrir"},
+    "en-GB": {"emma", "george"},
+    "es-ES": {"dora", "alex"},
+    "fr-FR": {"siwis"},
+    "hi-IN": {"alpha", "omega"},
+    "it-IT": {"sara", "nicola"},
+    "ja-JP": {"alpha", "kumo"},
+    "pt-BR": {"dora", "alex"},
+}
+
+
+def folder_without_mixtures(package, found=models.Package.folder.fget):
+    return None if package is models.KOKORO_STYLES else found(package)
+
+
+def test_native_voices_need_our_package_alone_and_speak_their_own_language(speaker, monkeypatch):
+    monkeypatch.setattr(models.Package, "folder", property(folder_without_mixtures))
+    found = {voice.voice_id: voice for voice in speaker.voices()}
+    assert set(found) == {f"{locale}-{name}" for locale, names in NATIVES.items() for name in names}
+    for voice in found.values():
+        assert {get_language(tag) for tag in voice.supported_locales} == {get_language(voice.locale)}
+    notice = models.KOKORO_NATIVES.folder / "NOTICE"
+    assert models.KOKORO_NATIVES.sha256["styles.npz"] in notice.read_text()
+
+
+def test_native_voices_come_before_mixtures_and_styles_of_ones_own(speaker, folder):
+    np.savez(folder / "mine.npz", af_heart=np.zeros(STYLE_SHAPE), pm_alex=np.zeros(STYLE_SHAPE))
+    listed = [voice_id for voice_id in ids(speaker) if voice_id.startswith("pt-BR")]
+    assert set(listed[:2]) == {"pt-BR-dora", "pt-BR-alex"}
+    assert listed[2:] == ["pt-BR-joaquim", "pt-BR-helena", "pt-BR-pm-alex"]
+    assert {"en-US-heart", "en-US-af-heart"} <= set(ids(speaker))
+
+
+def test_a_changed_file_of_native_styles_is_not_loaded(tmp_path, monkeypatch):
+    changed = tmp_path / "styles.npz"
+    changed.write_bytes(models.KOKORO_NATIVES.file("styles.npz").read_bytes() + b" ")
+    voice = list_kokoro_voices()["pt-BR-dora"]
+    monkeypatch.setattr(models.Package, "folder", property(lambda _: tmp_path))
+    with pytest.raises(EngineFault, match=r"styles\.npz is not the model file it should be"):
+        voice.mix_vectors()
+
+
+def test_a_name_of_two_voices_is_refused_with_both_ids():
+    catalogue = Catalogue(Model.GEN2, ["kokoro"])
+    with pytest.raises(Refusal, match=r"more than one voice.*Dora.*es-ES-dora, pt-BR-dora; use a full id"):
+        catalogue.resolve_voice(GenerateRequest(text="Oi.", voice_id="Dora"))
+    assert catalogue.resolve_voice(GenerateRequest(text="Oi.", voice_id="pt-br-dora")).locale == "pt-BR"
 
 
 # Styles and weights of one's own

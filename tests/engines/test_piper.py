@@ -225,14 +225,15 @@ def test_equal_takes_are_equal_in_another_process_after_other_texts(say):
 
 @pytest.mark.slow
 def test_copies_under_other_names_are_voices(speaker, voices):
-    voices("en_US-anna-medium", "Uncle_Bert", "en_GB-alba-x_low", "en_US-joe-medium")
-    # espeak has an Alba, and the packaged voice is a Joe: neither would be found by its name alone.
+    voices("en_US-anna-medium", "Uncle_Bert", "en_GB-alba-x_low", "en_US-joe-medium", "fr_FR-siwis-low")
+    # espeak has an Alba, Kokoro a Siwis, and the packaged voice is a Joe: none would be found by its name alone.
     assert ids(speaker) == [
         "en-US-joe",
         "en-US-uncle-bert",
         "en-GB-alba-x-low",
         "en-US-anna",
         "en-US-joe-medium",
+        "fr-FR-siwis-low",
     ]
     said = {
         speaker.speak(Utterance("Hello", voice_id, "en-US", variation=0)).samples.tobytes()

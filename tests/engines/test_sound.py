@@ -60,6 +60,20 @@ def test_the_middle_of_a_voice_is_at_24_lufs(voice_id):
     assert np.median(found) == pytest.approx(-24, abs=1)
 
 
+@pytest.mark.parametrize("voice_id", VOICES[:3])
+def test_a_voice_has_sound_up_to_its_bandwidth_and_none_above(voice_id):
+    """The rule: the highest frequency at which the mean spectrum is at most 60 dB below its maximum."""
+    voices = speaker(NEURAL.get(voice_id, EspeakSpeaker)).voices()
+    power = 0.0
+    for line in LINES[locale_of(voice_id)][::5]:
+        speech = spoken(voice_id, line)
+        frames = np.lib.stride_tricks.sliding_window_view(speech.samples.astype(np.float64), 2048)[::1024]
+        power = power + (np.abs(np.fft.rfft(frames * np.hanning(2048))) ** 2).sum(axis=0)
+    found_hz = np.flatnonzero(power > 1e-6 * power.max()).max() * speech.sample_rate_hz / 2048
+    stated_hz = {voice.voice_id: voice.bandwidth_hz for voice in voices}[voice_id]
+    assert found_hz == pytest.approx(stated_hz, abs=500)
+
+
 def pauses_ms(speech):
     """Start and end of what is 35 dB below the loud parts for 80 ms or more, looked at every millisecond."""
     samples, rate_hz = speech.samples.astype(np.float64), speech.sample_rate_hz

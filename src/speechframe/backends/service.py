@@ -56,6 +56,7 @@ _LOCAL_IDENTITY_PREFIX = "local/"  # beginning of the identity of an embedded lo
 _MAX_IDENTITY_CHARACTERS = 200  # characters; a longer published identity is ignored
 _MAX_REPEATS_FREE_S = 366 * 86_400.0  # a published number of seconds counts only up to this
 _DEFAULT_LIMITS = (Timeouts(), Bounds())
+_MODELS_HINT = "`speechframe models` shows how to add voices"
 _MAX_SHOWN_NAMES = 5  # names that an error lists
 _HEALTH_LIMIT_S = 20.0  # time limit of the health page, in seconds; a busy machine is slow
 
@@ -278,7 +279,7 @@ class VoiceBook:
     ) -> None:
         self.voices = {voice.voice_id: voice for voice in voices}
         listing = "voices()" if model is Model.GEN2 else f'voices("{model.value}")'
-        self._voices_hint = f"see {listing}, each model has its own voices"
+        self._voices_hint = f"see {listing}, each model has its own voices; {_MODELS_HINT}"
         self._ids: dict[str, list[str]] = {}
         for voice_id in self.voices:
             for name in {voice_id.casefold(), _get_bare_name(voice_id).casefold()}:
@@ -313,7 +314,9 @@ class VoiceBook:
                 )
                 close = ", ".join((matching or find_nearest(locale, tags) or sorted(tags))[:_MAX_SHOWN_NAMES])
                 problems.append(
-                    FieldProblem("locale", f"{fault} {voice.voice_id}", locale, f"{allowed}: {close}")
+                    FieldProblem(
+                        "locale", f"{fault} {voice.voice_id}", locale, f"{allowed}: {close}; {_MODELS_HINT}"
+                    )
                 )
         spoken = locale or voice.locale
         details = [

@@ -39,12 +39,10 @@ def read_targets(given: Any) -> list[str]:
 
 def refuse_targets(unknown: Iterable[str], known: Sequence[str], fault: str) -> None:
     """Raise InvalidRows if there are unknown targets, all with the same `fault`."""
-    problems = [
-        make_problem(
-            "targets", fault, value=one, allowed=format_locales([*locales.find_nearest(one, known), *known])
-        )
-        for one in unknown
-    ]
+    problems = []
+    for one in unknown:
+        allowed = f"{format_locales([*locales.find_nearest(one, known), *known])}; see `speechframe models`"
+        problems.append(make_problem("targets", fault, value=one, allowed=allowed))
     if problems:
         raise InvalidRows(problems)
 

@@ -63,6 +63,9 @@ _COMMANDS_AFTER_VERBS: Mapping[str, _Entry] = MappingProxyType(
             "listening",
         ),
         "spec": _Entry("Print the description of the service as tables, JSON Schema or OpenAPI.", "spec"),
+        "models": _Entry(
+            "Show the installed voices, translations and recognisers, and how to add missing ones.", "models"
+        ),
         "doctor": _Entry("Check the installation, and show how to install missing parts.", "doctor"),
     }
 )

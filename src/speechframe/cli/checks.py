@@ -146,7 +146,7 @@ def check_engines(*, needed: bool) -> Iterator[Check]:
             command = installed.make_install_command("local")
             yield Check(_name_group(kind), "none", trouble, "no speech engine is installed", command)
         for name in names:
-            result = _probe(kind.name, name)
+            result = run_probe(kind.name, name)
             if result.get("problem"):
                 state = NOT_NEEDED if _is_optional(result.get("command")) else trouble
                 yield Check(
@@ -196,7 +196,7 @@ def check_voices() -> Iterator[Check]:
         except EngineFault as error:
             # With this setting the service cannot start, so the check fails.
             yield Check("voices", "folder", FAILED, f"{error}. Correct {FOLDERS_VARIABLE}")
-    result = _probe()
+    result = run_probe()
     if "problem" in result:
         yield Check("voices", "catalogues", FAILED, result["problem"])
         return
@@ -207,7 +207,8 @@ def check_voices() -> Iterator[Check]:
         yield Check("voices", model, INFO, finding)
 
 
-def _probe(*arguments: str) -> dict[str, Any]:
+def run_probe(*arguments: str) -> dict[str, Any]:
+    """Return the result of a probe in a process of its own, or its ``problem``."""
     try:
         ended = subprocess.run(  # noqa: S603 - our own module
             [sys.executable, "-P", "-m", _PROBE_MODULE, *arguments],

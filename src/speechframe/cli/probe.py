@@ -1,8 +1,8 @@
 """Try one engine and print the result as JSON: ``python -m speechframe.cli.probe KIND NAME``.
 
-Without arguments, count the voices of each model instead. The command `doctor` runs this module in a separate
-process for two reasons. An engine that crashes or hangs must not stop `doctor`, and `doctor` itself must not
-load libraries under the GPL.
+Without arguments, count the voices of each model instead. With ``--models``, list what each engine has.
+The commands `doctor` and `models` run this module in a separate process for two reasons. An engine that
+crashes or hangs must not stop them, and they must not load libraries under the GPL.
 """
 
 import json
@@ -24,6 +24,8 @@ from speechframe.spec.speech import Model
 
 TRIAL_WORD = "Hello"
 """Text that engines speak or translate."""
+MODELS_OPTION = "--models"
+"""The argument that lists what each engine has."""
 _SILENCE_RATE_HZ = 16_000
 """Sample rate, and number of samples, of the second of silence that recognisers get."""
 
@@ -31,7 +33,10 @@ _SILENCE_RATE_HZ = 16_000
 def main() -> None:
     """Try the engine of the command line, or count voices, and print the result as one line of JSON."""
     logging.getLogger("speechframe").setLevel(logging.ERROR)  # all warnings are in the result
-    found = _try_engine(*sys.argv[1:]) if len(sys.argv) > 1 else _count_voices()
+    if sys.argv[1:] == [MODELS_OPTION]:
+        found = {"engines": [_describe_engine(report) for report in registry.report_engines()]}
+    else:
+        found = _try_engine(*sys.argv[1:]) if len(sys.argv) > 1 else _count_voices()
     sys.stdout.write(json.dumps(found) + "\n")
 
 
@@ -41,6 +46,30 @@ def _count_voices() -> dict[str, Any]:
         voices = [entry.voice for entry in registry.build_catalogue(model).values()]
         found[model.value] = {"voices": len(voices), "locales": len({voice.locale for voice in voices})}
     return found
+
+
+def _describe_engine(report: registry.EngineReport) -> dict[str, Any]:
+    """Return the report on an engine with its voices, pairs, licence and size."""
+    kind = next(kind for kind in kinds.KINDS if kind.name == report.kind)
+    engine = kinds.load_engines(kind).get(report.name)
+    voices = registry.list_voices(report.name, engine)[0] if engine and kind is kinds.SPEAKERS else ()
+    pairs = registry.list_pairs(report.name, engine)[0] if engine and kind is kinds.TRANSLATORS else ()
+    shown = ("voice_id", "locale", "kind", "licence")
+    listed = [{name: getattr(voice, name) for name in shown} for voice in voices]
+    facts = {"voices": listed, "pairs": [[pair.source, pair.target] for pair in pairs]}
+    size_bytes = _sum_file_sizes(engine)
+    return asdict(report) | facts | {"licence": getattr(engine, "licence", None), "size_bytes": size_bytes}
+
+
+def _sum_file_sizes(engine: Any) -> int | None:
+    """Return the size of an engine's files in bytes, or None if the engine lists none."""
+    try:
+        paths = list(engine.files())
+        below = (path.rglob("*") if path.is_dir() else (path,) for path in paths)
+        files = {path for found in below for path in found if path.is_file()}
+        return sum(path.stat().st_size for path in files) if paths else None
+    except Exception:  # noqa: BLE001 - an engine may lack the method, or its files
+        return None
 
 
 def _list_duplicates() -> list[str]:

@@ -146,6 +146,12 @@ class EngineVoice:
     kind, licence
         The way in which the voice is made (neural or formant), and the licence of the engine or model. None
         means unknown.
+    bandwidth_hz
+        The highest frequency at which the mean power spectrum of the voice's own speech is at most 60 dB
+        below its maximum, at the engine's own rate. A higher sample rate adds no sound above it. None means
+        unknown.
+    output_terms
+        What is known about the terms of audio made with the voice, in a sentence or two. None means unknown.
     """
 
     voice_id: str
@@ -157,6 +163,8 @@ class EngineVoice:
     models: frozenset[Model]
     kind: VoiceKind | None = None
     licence: str | None = None
+    bandwidth_hz: int | None = None
+    output_terms: str | None = None
 
     @property
     def name(self) -> str:
@@ -208,7 +216,9 @@ class Speaker(Protocol):
 
     An engine of any kind that finds its voices or models in files may also have a method ``left_out()``,
     which returns a sentence for each file that the engine leaves out. The service logs these sentences when
-    the service starts.
+    the service starts. Two other parts are optional, too: a method ``files()``, which returns the files and
+    folders of the engine and its models, and the text ``licence``. ``speechframe models`` shows the size of
+    the files and the licence.
     """
 
     name: str

@@ -5,6 +5,7 @@ used is left out, and a sentence about it goes to the log or to `doctor`.
 """
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -190,8 +191,11 @@ def _find_voice_problem(entry: Any) -> str | None:
         return f"{quoted_id} has the gender {voice.gender!r:.80}; allowed: {', '.join(Gender)}"
     if not voice.models or not set(voice.models) <= set(Model):
         return f"{quoted_id} must be in one of the catalogues {', '.join(Model)}"
-    if not isinstance(voice.kind, VoiceKind | None) or not _is_text(voice.licence or ""):
-        return f"{quoted_id} has a kind or a licence of another type"
+    texts = voice.licence or "", voice.output_terms or ""
+    if not isinstance(voice.kind, VoiceKind | None) or not all(map(_is_text, texts)):
+        return f"{quoted_id} has a kind, a licence or output terms of another type"
+    if voice.bandwidth_hz is not None and not (type(voice.bandwidth_hz) is int and voice.bandwidth_hz > 0):
+        return f"{quoted_id} has a bandwidth of {voice.bandwidth_hz!r:.80}; allowed: a positive integer in Hz"
     return None
 
 
@@ -287,12 +291,13 @@ def _sort_voices(
             key = _fold_name(voice.name)
             if model not in voice.models:
                 continue
-            if key in taken:
+            # Voices of one engine may share a name in different locales. Then only their full ids are unique.
+            if taken.get(key, engine) != engine or _fold_name(voice.voice_id) in taken:
                 left_out.append(
                     f"voice {voice.voice_id} of {engine} is left out: {taken[key]}{_SAME_NAME_ENDING}"
                 )
                 continue
-            taken[key] = engine
+            taken[key] = taken[_fold_name(voice.voice_id)] = engine
             found[voice.voice_id] = CatalogueEntry(voice, engine)
     return MappingProxyType(found), tuple(left_out)
 
@@ -307,7 +312,7 @@ def load_working(kind: kinds.EngineKind) -> Mapping[str, Any]:
 
 
 def find_voice(name_or_id: str, model: Model, engines: frozenset[str] | None = None) -> CatalogueEntry:
-    """Return a voice by its full id or its name alone, in upper or lower case.
+    """Return a voice by its full id, or by its name if no other voice has it, in upper or lower case.
 
     Parameters
     ----------
@@ -418,9 +423,10 @@ def _add_counts(kind: kinds.EngineKind, engine: Any, report: EngineReport) -> En
 
 @lru_cache(maxsize=16)
 def _index_catalogue(model: Model, engines: frozenset[str] | None) -> Mapping[str, CatalogueEntry]:
-    """Return the voices of a catalogue by folded name and by folded id. An id takes precedence."""
+    """Return the voices of a catalogue by folded id, and by folded name if no other voice has the name."""
     entries = build_catalogue(model, engines).values()
-    return {_fold_name(entry.voice.name): entry for entry in entries} | {
+    counts = Counter(_fold_name(entry.voice.name) for entry in entries)
+    return {name: entry for entry in entries if counts[name := _fold_name(entry.voice.name)] == 1} | {
         _fold_name(entry.voice.voice_id): entry for entry in entries
     }
 

@@ -65,7 +65,8 @@ class WordAligner:
             return cls(find_recogniser())
         except EngineError as error:
             raise SettingsError(
-                f"words='align' needs a speech recogniser {error}. Nothing was sent."
+                f"words='align' needs a speech recogniser {error}. `speechframe models` shows what is "
+                "installed. Nothing was sent."
             ) from None
 
     def align(

@@ -263,6 +263,14 @@ class Voice(CamelModel):
     licence: str | None = Field(
         None, description="Licence of the voice, not of its audio.", json_schema_extra=_VOICE_FACT_EXTRA
     )
+    bandwidth_hz: int | None = Field(
+        None,
+        description="Highest frequency with sound in Hz. A higher sample rate adds no sound above it.",
+        json_schema_extra=_VOICE_FACT_EXTRA,
+    )
+    output_terms: str | None = Field(
+        None, description="Known terms of audio made with the voice.", json_schema_extra=_VOICE_FACT_EXTRA
+    )
     clarity: dict[str, float] | None = Field(
         None,
         description="Share of words (in Japanese, of characters) that a recogniser gets wrong, by locale.",

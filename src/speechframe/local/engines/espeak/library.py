@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -232,6 +233,11 @@ def find_phoneme_ipa(voice: str, spellings: tuple[str, ...]) -> list[str]:
 def find_data_path() -> str:
     """Return the folder of the library's dictionaries and voices."""
     return _find_paths()[1]
+
+
+def find_files() -> tuple[Path, ...]:
+    """Return the library and the folder of its data. Raises EngineFault if espeak-ng is not installed."""
+    return tuple(map(Path, _find_paths()))
 
 
 @lru_cache(maxsize=1)

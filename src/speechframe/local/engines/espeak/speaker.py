@@ -8,6 +8,7 @@ GPL-3 and keeps global state, so the service runs it in worker processes. See
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -64,6 +65,7 @@ class EspeakSpeaker(SentenceSpeaker):
     """
 
     name = "espeak"
+    licence = "GPL-3.0-or-later"
 
     @property
     def version(self) -> str:
@@ -73,6 +75,10 @@ class EspeakSpeaker(SentenceSpeaker):
     def voices(self) -> Sequence[EngineVoice]:
         """Return all voices of both catalogues, gen2 and falcon-2."""
         return list_engine_voices()
+
+    def files(self) -> Sequence[Path]:
+        """Return the library and the folder of its dictionaries and voices."""
+        return espeak_library.find_files()
 
     def speak(self, utterance: Utterance) -> Speech:
         """Return the speech of an utterance at 22050 Hz. Equal utterances give equal bytes.

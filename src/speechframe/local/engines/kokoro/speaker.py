@@ -1,4 +1,4 @@
-"""Speak with the neural voices of Kokoro-82M in eight locales. All voices share one model.
+"""Speak with the neural voices of Kokoro-82M in seven languages. All voices share one model.
 
 One core needs about a second for a second of speech. A worker process needs 640 MB
 of memory, and 200 MB more for a long sentence. The model needs phonemes, which come
@@ -27,6 +27,7 @@ from speechframe.local.engines.kokoro.voices import (
     list_kokoro_voices,
     list_left_out,
 )
+from speechframe.local.engines.models import KOKORO_NATIVES, KOKORO_STYLES
 from speechframe.local.engines.neural.prosody import STYLES
 from speechframe.local.engines.neural.speaker import NeuralSpeaker, NeuralVoice, load_cached
 from speechframe.local.engines.reading import japanese
@@ -56,6 +57,7 @@ class KokoroSpeaker(NeuralSpeaker):
     """
 
     name = "kokoro"
+    licence = "Apache-2.0"
 
     @property
     def version(self) -> str:
@@ -78,6 +80,12 @@ class KokoroSpeaker(NeuralSpeaker):
     def left_out(self) -> Sequence[str]:
         """Return a sentence for each file that :meth:`voices` leaves out."""
         return list_left_out()
+
+    def files(self) -> Sequence[Path]:
+        """Return the files of the weights and of the styles."""
+        own = (style.file for style in list_kokoro_voices().values() if style.file is not None)
+        packaged = (*KOKORO_NATIVES.list_paths(), *KOKORO_STYLES.list_paths())
+        return tuple(dict.fromkeys((*find_weights(), *packaged, *own)))
 
     def _get_voice(self, utterance: Utterance) -> NeuralVoice:
         files = _require_weights()

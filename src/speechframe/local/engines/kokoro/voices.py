@@ -1,8 +1,9 @@
-"""List the Kokoro voices: mixtures of packaged styles, and the styles in the user's folders.
+"""List the Kokoro voices: native styles, mixtures of packaged styles, and styles in the user's folders.
 
 A style is 510 vectors that make a voice of the weights, which all voices share. So
-a voice needs only half a megabyte, and a mixture of styles is also a voice. Each
-voice speaks every locale of the engine.
+a voice needs only half a megabyte, and a mixture of styles is also a voice. Any style
+can speak every locale of the engine. A native voice is offered only in its own
+language, in which it was measured. The others speak all locales.
 """
 
 import math
@@ -24,15 +25,16 @@ from speechframe.engines.faults import read_file_facts
 from speechframe.engines.voice_folders import find_files, list_voice_folders
 from speechframe.errors import EngineFault
 from speechframe.local.engines.kokoro.model import STYLE_SHAPE
-from speechframe.local.engines.models import KOKORO_STYLES, KOKORO_WEIGHTS
+from speechframe.local.engines.models import KOKORO_NATIVES, KOKORO_STYLES, KOKORO_WEIGHTS, Package
 from speechframe.local.engines.neural.onnx_graph import check_whole
 from speechframe.local.engines.neural.prosody import STYLES
 from speechframe.local.engines.reading import japanese
-from speechframe.spec.locales import get_display_name
+from speechframe.spec.locales import get_display_name, get_language
 from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 
 __all__ = [
     "INSTALL_COMMAND",
+    "PACKAGED_NAMES",
     "KokoroStyle",
     "check_weights",
     "find_style_voices",
@@ -53,7 +55,7 @@ Array = NDArray[np.float32]
 _REQUIRED_MODULES = ("onnx", "onnxruntime", "espeakng_loader")
 """Modules that Kokoro needs."""
 _COMMON_LOCALES = ("en-US", "en-GB", "es-ES", "es-MX", "pt-BR", "it-IT", "hi-IN", "ja-JP")
-"""The locales that every voice speaks."""
+"""The locales of mixtures and of the user's styles. A native voice speaks those of its own language."""
 _LETTER_LOCALES = ("en-US", "en-GB", "es-ES", "fr-FR", "hi-IN", "it-IT", "ja-JP", "pt-BR")
 _LOCALES_BY_LETTER = MappingProxyType(dict(zip("abefhijp", _LETTER_LOCALES, strict=True)))
 """First letter of the name of a published style to its locale. Chinese, ``z``, would need other phonemes."""
@@ -63,6 +65,7 @@ _GENDERS_BY_LETTER = MappingProxyType({"f": Gender.FEMALE, "m": Gender.MALE})
 _PUBLIC_NAME = re.compile(r"(?P<language>[a-z])(?P<gender>[fm])_(?P<name>\w+)")
 _STYLE_SUFFIXES = frozenset({".npz", ".bin"})
 _LICENCE = "Apache-2.0"
+_OUTPUT_TERMS = "The weights and styles are Apache-2.0, which sets no terms for audio made with them."
 _WEIGHTS_PATTERN = "kokoro*.onnx"
 _STYLE_BYTES = math.prod(STYLE_SHAPE) * np.dtype(np.float32).itemsize
 """Size of a style in a ``.bin`` file."""
@@ -83,12 +86,16 @@ class KokoroStyle:
     parts
         Name of each mixed style, and its share.
     file
-        The file with the styles. None means the packaged file.
+        The file with the styles. None means the file of `package`.
     model
         The catalogue of the voice.
     lufs
-        Loudness of the voice before levelling in LUFS, the median of lines in five languages. None if it was
-        not measured.
+        Loudness of the voice before levelling in LUFS, the median of lines in five languages, or in its own
+        language if the voice is native. None if it was not measured.
+    package
+        The package with the styles, if `file` is None.
+    bandwidth_hz
+        :attr:`EngineVoice.bandwidth_hz`, for packaged styles only. The mixtures have 11,200 to 11,600 Hz.
     """
 
     locale: str
@@ -99,6 +106,8 @@ class KokoroStyle:
     file: Path | None = None
     model: Model = Model.GEN2
     lufs: float | None = None
+    package: Package = KOKORO_STYLES
+    bandwidth_hz: int = 11_500
 
     @property
     def voice_id(self) -> str:
@@ -108,7 +117,10 @@ class KokoroStyle:
     @property
     def supported_locales(self) -> tuple[str, ...]:
         """The locales of the voice, its own first. Japanese is left out if no readings are installed."""
-        spoken = dict.fromkeys((self.locale, *_COMMON_LOCALES))
+        is_native = self.file is None and self.package is KOKORO_NATIVES
+        own = get_language(self.locale)
+        others = [locale for locale in _COMMON_LOCALES if not is_native or get_language(locale) == own]
+        spoken = dict.fromkeys((self.locale, *others))
         return tuple(locale for locale in spoken if locale != "ja-JP" or japanese.is_installed())
 
     def mix_vectors(self) -> Array:
@@ -119,7 +131,7 @@ class KokoroStyle:
         EngineFault
             The file of the styles is missing or broken, or lacks a style.
         """
-        styles = _read_styles(self.file or KOKORO_STYLES.get_file(next(iter(KOKORO_STYLES.sha256)))).styles
+        styles = _read_styles(self.file or self.package.get_file(next(iter(self.package.sha256)))).styles
         try:
             shares = [share * styles[name] for name, share in self.parts]
         except KeyError as error:
@@ -131,7 +143,45 @@ class KokoroStyle:
 _FEMALE, _MALE = Gender.FEMALE, Gender.MALE
 _FALCON = Model.FALCON_2
 _KUMO, _GON, _TEBUKURO = "jm_kumo", "jf_gongitsune", "jf_tebukuro"
-_PACKAGED_VOICES = (
+_NATIVE_SOUNDS = MappingProxyType(
+    {
+        "af_heart": (-22.4, 12_000),
+        "af_bella": (-22.7, 12_000),
+        "am_michael": (-24.0, 12_000),
+        "am_fenrir": (-19.0, 12_000),
+        "bf_emma": (-19.8, 12_000),
+        "bm_george": (-21.6, 9_900),
+        "ef_dora": (-23.4, 10_300),
+        "em_alex": (-22.8, 10_300),
+        "ff_siwis": (-18.8, 11_700),
+        "hf_alpha": (-15.9, 11_600),
+        "hm_omega": (-16.5, 11_500),
+        "if_sara": (-14.1, 10_800),
+        "im_nicola": (-19.4, 10_400),
+        "jf_alpha": (-20.0, 11_600),
+        "jm_kumo": (-20.3, 11_500),
+        "pf_dora": (-23.5, 10_400),
+        "pm_alex": (-23.1, 10_300),
+    }
+)
+"""Published style in our own package to its loudness in LUFS and its bandwidth in Hz."""
+
+
+def _make_native_voice(style: str, lufs: float, bandwidth_hz: int) -> KokoroStyle:
+    return KokoroStyle(
+        _LOCALES_BY_LETTER[style[0]],
+        style.partition("_")[2],
+        _GENDERS_BY_LETTER[style[1]],
+        "",
+        ((style, 1.0),),
+        lufs=lufs,
+        package=KOKORO_NATIVES,
+        bandwidth_hz=bandwidth_hz,
+    )
+
+
+_NATIVE_VOICES = tuple(_make_native_voice(style, *sound) for style, sound in _NATIVE_SOUNDS.items())
+_MIXED_VOICES = (
     KokoroStyle("pt-BR", "joaquim", _MALE, "calm", ((_KUMO, 1.0),), lufs=-20.3),
     KokoroStyle("pt-BR", "helena", _FEMALE, "clear", ((_KUMO, 0.5), (_GON, 0.5)), lufs=-20.2),
     KokoroStyle("ja-JP", "chihiro", _FEMALE, "young", ((_GON, 1.0),), lufs=-20.5),
@@ -141,6 +191,9 @@ _PACKAGED_VOICES = (
     KokoroStyle("en-US", "june", _FEMALE, "soft", ((_GON, 0.6), (_TEBUKURO, 0.4)), model=_FALCON, lufs=-20.9),
 )
 """Voices from the packaged Japanese styles. Speech with these shares had the fewest recognition errors."""
+
+PACKAGED_NAMES = frozenset(style.name for style in (*_NATIVE_VOICES, *_MIXED_VOICES))
+"""Names that Piper's voices never have, so that their names are the same with and without Kokoro."""
 
 
 def is_installed() -> bool:
@@ -225,8 +278,8 @@ def find_style_voices(folders: Iterable[Path]) -> tuple[tuple[KokoroStyle, ...],
 
 
 def list_kokoro_voices() -> dict[str, KokoroStyle]:
-    """Return the usable voices by full id, the packaged voices first."""
-    packaged = _PACKAGED_VOICES if KOKORO_STYLES.problem is None else ()
+    """Return the usable voices by full id: native voices, then mixtures, then those of the user's folders."""
+    packaged = [style for style in (*_NATIVE_VOICES, *_MIXED_VOICES) if style.package.problem is None]
     spoken = (style for style in packaged if style.locale in style.supported_locales)
     return {style.voice_id: style for style in (*spoken, *find_style_voices(list_voice_folders())[0])}
 
@@ -243,7 +296,7 @@ def list_left_out() -> tuple[str, ...]:
     folders = list_voice_folders()
     styles, of_styles = find_style_voices(folders)
     _, of_weights = find_weights_in(folders)
-    packages = [KOKORO_STYLES, *KOKORO_WEIGHTS]
+    packages = [KOKORO_NATIVES, KOKORO_STYLES, *KOKORO_WEIGHTS]
     broken = [package.problem for package in packages if package.folder is not None and package.problem]
     unused = []
     if styles and not is_installed():
@@ -370,14 +423,17 @@ def _build_entry(style: KokoroStyle) -> EngineVoice:
         for locale in style.supported_locales
     }
     sounds = f", {style.sounds}," if style.sounds else ""
+    others = " and others" if len(details) > 1 else ""
     return EngineVoice(
         voice_id=style.voice_id,
         display_name=style.name.replace("-", " ").title(),
-        description=f"A neural {who}{sounds} for {get_display_name(style.locale)} and others (Kokoro).",
+        description=f"A neural {who}{sounds} for {get_display_name(style.locale)}{others} (Kokoro).",
         gender=style.gender,
         locale=style.locale,
         supported_locales=MappingProxyType(details),
         models=frozenset({style.model}),
         kind=VoiceKind.NEURAL,
         licence=_LICENCE if style.file is None else None,
+        output_terms=_OUTPUT_TERMS if style.file is None else None,
+        bandwidth_hz=style.bandwidth_hz if style.file is None else None,
     )

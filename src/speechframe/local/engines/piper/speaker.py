@@ -48,6 +48,7 @@ class PiperSpeaker(NeuralSpeaker):
     """
 
     name = "piper"
+    licence = "GPL-3.0-or-later; each voice has its own"
 
     @property
     def version(self) -> str:
@@ -65,6 +66,10 @@ class PiperSpeaker(NeuralSpeaker):
     def left_out(self) -> Sequence[str]:
         """Return a sentence for each file that :meth:`voices` leaves out."""
         return list_left_out()
+
+    def files(self) -> Sequence[Path]:
+        """Return the files of every voice."""
+        return tuple(path for file in list_piper_voices().values() for path in (file.model, file.settings))
 
     def _get_voice(self, utterance: Utterance) -> NeuralVoice:
         file, style = _find_voice(utterance)

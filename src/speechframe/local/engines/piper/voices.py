@@ -20,7 +20,7 @@ from speechframe.engines.faults import read_file_facts
 from speechframe.engines.voice_folders import find_files, list_voice_folders
 from speechframe.errors import EngineFault
 from speechframe.local.engines.espeak.voices import list_espeak_voices
-from speechframe.local.engines.kokoro.voices import is_weights
+from speechframe.local.engines.kokoro.voices import PACKAGED_NAMES, is_weights
 from speechframe.local.engines.models import JOE_VOICE, Package
 from speechframe.local.engines.neural.onnx_graph import check_whole
 from speechframe.local.engines.neural.prosody import STYLES
@@ -41,6 +41,14 @@ __all__ = [
 
 INSTALL_COMMAND = "pip install 'speechframe[neural]'"
 """The command for error messages that installs Piper."""
+
+_JOE_LICENCE = "CC0-1.0"
+_JOE_OUTPUT_TERMS = (
+    "By its model card, the recordings of the voice are CC0, and the model was fine-tuned from Piper's voice "
+    "lessac. The card states no terms for lessac, or for the audio."
+)
+_JOE_BANDWIDTH_HZ = 11_000
+""":attr:`EngineVoice.bandwidth_hz` of the voice joe."""
 
 _REQUIRED_MODULES = ("piper", "onnx")
 """Modules that Piper voices need."""
@@ -91,7 +99,7 @@ def is_installed() -> bool:
 def list_piper_voices() -> dict[str, PiperFile]:
     """Return the usable voices by full id, the packaged voice first."""
     named: dict[str, PiperFile] = {}
-    taken = {voice.name.casefold() for voice in list_espeak_voices().values()}
+    taken = {voice.name.casefold() for voice in list_espeak_voices().values()} | PACKAGED_NAMES
     for file in (*_find_packaged(), *find_folder_voices(list_voice_folders())[0]):
         name = next(name for name in _propose_names(file) if name.casefold() not in taken)
         taken.add(name.casefold())
@@ -264,4 +272,7 @@ def _build_entry(voice: PiperFile) -> EngineVoice:
         supported_locales=MappingProxyType({voice.locale: details}),
         models=frozenset({Model.GEN2}),
         kind=VoiceKind.NEURAL,
+        licence=_JOE_LICENCE if voice.package is JOE_VOICE else None,
+        output_terms=_JOE_OUTPUT_TERMS if voice.package is JOE_VOICE else None,
+        bandwidth_hz=_JOE_BANDWIDTH_HZ if voice.package is JOE_VOICE else None,
     )

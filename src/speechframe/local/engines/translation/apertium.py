@@ -48,6 +48,7 @@ class ApertiumTranslator:
     """
 
     name = "apertium"
+    licence = "GPL"
 
     @property
     def version(self) -> str:

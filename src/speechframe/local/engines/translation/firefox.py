@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from speechframe.engines.base import Quality, TranslationPair
@@ -43,6 +44,7 @@ class FirefoxTranslator:
     """
 
     name = "firefox"
+    licence = "MPL-2.0"
 
     def __init__(self) -> None:
         self._loaded: OrderedDict[tuple[str, str], _LoadedModel] = OrderedDict()
@@ -85,6 +87,10 @@ class FirefoxTranslator:
     def left_out(self) -> Sequence[str]:
         """Return a sentence for each model or folder that :meth:`pairs` leaves out."""
         return list_left_out()
+
+    def files(self) -> Sequence[Path]:
+        """Return the files of every model."""
+        return tuple(path for model in find_models() for path in model.files)
 
     def translate(self, texts: Sequence[str], pair: TranslationPair) -> list[str]:
         """Return the translations in order. A text without a readable letter is returned unchanged.

@@ -58,7 +58,7 @@ class UnknownPair(EngineError):
         more = f" and {len(supported) - _SHOWN_PAIRS} more" if len(supported) > _SHOWN_PAIRS else ""
         super().__init__(
             f"there is no translation {f'from {source} ' if source else ''}to {target}; "
-            f"supported: {shown}{more}"
+            f"supported: {shown}{more}; see `speechframe models {locales.get_language(target)}`"
         )
 
 

@@ -68,12 +68,19 @@ class WhisperRecogniser:
     """
 
     name = "whisper"
+    licence = "MIT"
 
     @property
     def version(self) -> str:
         """Version of faster-whisper, :data:`REVISION` and model. Raises EngineFault if one is missing."""
         _refuse_missing()
         return f"{version('faster-whisper')}+{REVISION} {_get_model_name()}"
+
+    def files(self) -> Sequence[Path]:
+        """Return the folder of the user's model or the packaged files; none for a model of the hub."""
+        if own := _find_own_model():
+            return (Path(own),) if Path(own).is_dir() else ()
+        return tuple(path for package in WHISPER_BASE for path in package.list_paths())
 
     def recognise(
         self, recording: Recording, *, language: str | None = None, words: bool = False

@@ -1,5 +1,6 @@
 """The locales from and into which this service can dub, and the voices that speak them."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -75,7 +76,7 @@ class Languages:
             raise Refusal(
                 HttpErrorCode.UNAVAILABLE,
                 "dubbing needs a speech recogniser, a translation engine and a media decoder, and not all of "
-                "them are installed here: pip install 'speechframe[dub]'",
+                "them are installed here: pip install 'speechframe[dub]'; see `speechframe models`",
             )
 
     def check_targets(self, wanted: Sequence[str]) -> tuple[str, ...]:
@@ -115,12 +116,11 @@ class Languages:
 
     @cached_property
     def _ids(self) -> Mapping[str, str]:
-        """Full id of each voice, by the id and by the name, both in lower case."""
-        found: dict[str, str] = {}
-        for voice_id, voice in self.voices.items():
-            for name in (voice_id, voice.name):
-                found.setdefault(name.casefold(), voice_id)
-        return found
+        """Full id of each voice, by the id, and by the name if no other voice has it, both in lower case."""
+        counts = Counter(voice.name.casefold() for voice in self.voices.values())
+        ids = {voice_id.casefold(): voice_id for voice_id in self.voices}
+        named = ((voice.name.casefold(), voice_id) for voice_id, voice in self.voices.items())
+        return {name: voice_id for name, voice_id in named if counts[name] == 1} | ids
 
 
 def _refuse(name: str, wanted: str, problem: str, known: Iterable[str]) -> None:

@@ -24,6 +24,7 @@ _MAX_COMPARED_CHARACTERS = 200
 """Characters of an unknown name that are compared with each voice. A longer name would take too much time."""
 _DEFAULT_LOCALE = "en-US"
 """Locale of the default voice, if a voice has this locale."""
+_MODELS_HINT = "`speechframe models` shows the voices of each language"
 
 _LISTING_ADAPTER = TypeAdapter(list[Voice])
 
@@ -115,10 +116,13 @@ class Catalogue:
     def _refuse_voice(self, field: str, asked: str) -> NoReturn:
         asked = asked[:_MAX_COMPARED_CHARACTERS]
         ids = [voice.voice_id for voice in self._voices]
+        namesakes = [voice.voice_id for voice in self._voices if voice.name.casefold() == asked.casefold()]
+        if namesakes:
+            _refuse(field, asked, "names more than one voice", namesakes, "use a full id")
         near = registry.find_similar_voices(asked, self._model, self._engines)
         language = asked.replace("_", "-").partition("-")[0].casefold()
         same = [voice_id for voice_id in ids if voice_id.casefold().startswith(f"{language}-")]
-        hint = "the voice listing has all"
+        hint = "the voice listing has all; `speechframe models` shows how to add more"
         _refuse(field, asked, "is not a voice of this model", near or same or ids, hint)
 
 
@@ -161,6 +165,8 @@ def _describe_voice(voice: EngineVoice, engine: str) -> Voice:
         engine=engine,
         kind=voice.kind,
         licence=voice.licence,
+        bandwidth_hz=voice.bandwidth_hz,
+        output_terms=voice.output_terms,
         clarity=clarity.find_error_rates(voice.voice_id) or None,
     )
 
@@ -182,7 +188,7 @@ def _resolve_locale(voice: EngineVoice, field: str, asked: str | None) -> str:
     same = [locale for locale in (voice.locale, *supported) if locale.partition("-")[0] == wanted]
     if not same:
         nearest = locales.find_nearest(asked, supported) or supported
-        _refuse(field, asked, f"is not spoken by {voice.voice_id}", nearest)
+        _refuse(field, asked, f"is not spoken by {voice.voice_id}", nearest, _MODELS_HINT)
     return same[0]
 
 
