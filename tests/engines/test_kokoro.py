@@ -207,7 +207,7 @@ def test_native_voices_come_before_mixtures_and_styles_of_ones_own(speaker, fold
 
 def test_a_changed_file_of_native_styles_is_not_loaded(tmp_path, monkeypatch):
     changed = tmp_path / "styles.npz"
-    changed.write_bytes(models.KOKORO_NATIVES.file("styles.npz").read_bytes() + b" ")
+    changed.write_bytes(models.KOKORO_NATIVES.get_file("styles.npz").read_bytes() + b" ")
     voice = list_kokoro_voices()["pt-BR-dora"]
     monkeypatch.setattr(models.Package, "folder", property(lambda _: tmp_path))
     with pytest.raises(EngineFault, match=r"styles\.npz is not the model file it should be"):
