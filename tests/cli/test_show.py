@@ -1,5 +1,7 @@
 """Tables line up, whatever is in them."""
 
+import pytest
+
 from speechframe.cli import show
 
 
@@ -20,3 +22,17 @@ def test_problems_are_shown_in_words_of_the_command_line():
     assert said.splitlines()[0].split() == ["ROW", "FIELD", "PROBLEM", "VALUE", "ALLOWED"]
     assert said.endswith("... and 28 more")
     assert not show.format_problems(problems[:1], 1).startswith("ROW")
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (1023, "1,023 B"),
+        (1023.7, "1.0 KB"),
+        (2**20 - 60, "1,023.9 KB"),
+        (2**20 - 1, "1.0 MB"),
+        (2**30 - 1, "1.0 GB"),
+    ],
+)
+def test_a_size_just_below_a_step_has_the_unit_of_the_step(size, words):
+    assert show.format_size(size) == words

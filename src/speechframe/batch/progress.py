@@ -474,4 +474,4 @@ def describe_money(amount: float, currency: str | None) -> str:
 
 def describe_duration(seconds: float) -> str:
     """Return a duration as text, such as ``3.2 s`` or ``1.5 min``."""
-    return f"{seconds:,.1f} s" if seconds < _MINUTE_S else f"{seconds / _MINUTE_S:,.1f} min"
+    return f"{seconds:,.1f} s" if round(seconds, 1) < _MINUTE_S else f"{seconds / _MINUTE_S:,.1f} min"

@@ -112,9 +112,10 @@ def format_size(number: float) -> str:
     """
     if number == float("inf"):
         return "no limit"
-    for unit in ("B", "KB", "MB"):
-        if number < _UNIT_STEP:
-            return f"{number:,.0f} B" if unit == "B" else f"{number:,.1f} {unit}"
+    for unit, decimals in (("B", 0), ("KB", 1), ("MB", 1)):
+        # Compare the rounded number, so that the text never shows 1,024.0 of a unit.
+        if round(number, decimals) < _UNIT_STEP:
+            return f"{number:,.{decimals}f} {unit}"
         number /= _UNIT_STEP
     return f"{number:,.1f} GB"
 
