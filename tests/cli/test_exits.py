@@ -63,6 +63,10 @@ def test_1_invalid_rows_that_were_left_out_have_no_audio_either(here, tmp_path):
     assert said.code == exits.ROWS_FAILED
     assert "1 done, 1 invalid" in said.out
     assert re.search(r"^2 +invalid +text is missing", said.out, flags=re.MULTILINE)
+    words = "correct these rows in the table, then continue with: speechframe resume run --table TABLE\n"
+    assert said.out.endswith(f"\n{words}")
+    (tmp_path / "odd.csv").write_text("id,text\n1,Good morning.\n2,Good night.\n")
+    assert here("resume", "run", "--table", "odd.csv").code == exits.OK
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,14 @@ import sys
 import termios
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from speechframe import open_run
-from speechframe.cli import exits
+from speechframe.batch.options import Options
+from speechframe.batch.progress import Progress
+from speechframe.cli import exits, runs
 from speechframe.testing import FaultyService
 
 MANY = 2000
@@ -152,16 +155,30 @@ def test_resume_names_the_service_that_was_chosen(here, service, table, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("rules", "budget", "advised"),
+    ("rules", "budget", "first", "advised"),
     [
-        ("max_credits_per_run = 20\n", "15", ""),
-        ("max_credits_per_run = 26\n", "15", " --max-credits 26"),
-        ('budgets = "other.toml"\n', "15", ""),
-        ("max_credits_per_month = 15\n", "20", ""),
+        (
+            "max_credits_per_run = 20\n",
+            "15",
+            "raise max_credits_per_run (set in {}), then ",
+            " --max-credits 26",
+        ),
+        (
+            "max_credits_per_run = 15\n",
+            "15",
+            "raise max_credits_per_run (set in {}), then ",
+            " --max-credits 26",
+        ),
+        ("max_credits_per_run = 15\n", None, "raise max_credits_per_run (set in {}), then ", ""),
+        ("max_credits_per_run = 26\n", "15", "", " --max-credits 26"),
+        ('budgets = "other.toml"\n', "15", "", ""),
+        ('budgets = "other.toml"\n', None, "once all allows more, ", ""),
+        ("max_credits_per_month = 15\n", "20", "", ""),
+        ("max_credits_per_month = 15\n", None, "once max_credits_per_month allows more, ", ""),
     ],
 )
 def test_a_higher_budget_is_advised_only_where_it_helps(
-    here, table, tmp_path, monkeypatch, rules, budget, advised
+    here, table, tmp_path, monkeypatch, rules, budget, first, advised
 ):
     monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path / "ledger"))
     (tmp_path / "speechframe.toml").write_text(rules)
@@ -169,7 +186,8 @@ def test_a_higher_budget_is_advised_only_where_it_helps(
     own = [] if budget is None else ["--max-credits", budget]
     said = here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run", *own)
     assert said.code == exits.LIMIT_REACHED
-    assert re.search(r"continue with: speechframe (.*)", said.out).group(1) == f"resume run{advised}"
+    first = first.format(tmp_path / "speechframe.toml")
+    assert said.out.endswith(f"\n{first}continue with: speechframe resume run{advised}\n")
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from speechframe.batch.live import Run
     from speechframe.batch.progress import Progress
+    from speechframe.errors import BudgetExceeded
+    from speechframe.settings.spending import SpendingRules
 
 _STOPPING_MESSAGE = b"\nstopping: calls in flight finish first; Ctrl-C again cancels them\n"
 _MAX_SHOWN_FAILURES = 5
@@ -125,7 +127,7 @@ def report(run: "Run", options: argparse.Namespace) -> int:
             show.write_line(words)
     if code != exits.OK:
         _show_failures(run)
-        show.write_line(f"continue with: {make_resume_command(run, options)}")
+        show.write_line(_make_hint(run, options, counts))
     if suspect := counts.get("suspect"):
         # Suspect rows (with answers that a check doubts) do not stop a run, so no other message names them.
         words = f"{suspect:,} suspect; the column error_message gives the reason"
@@ -159,26 +161,59 @@ def _join_resume_command(run: "Run", more: str, options: argparse.Namespace) -> 
     return f"speechframe resume {shlex.quote(run.short_path)}{more}{selection.repeat_options(options)}"
 
 
-def _suggest_budget(run: "Run", options: argparse.Namespace) -> str:
-    """Return the option ``--max-credits`` with a limit that lets the next call through.
+def _make_hint(run: "Run", options: argparse.Namespace, counts: Mapping[str, int]) -> str:
+    """Return the command that makes the missing rows, after the step that must come first."""
+    from speechframe.store.schema import CHARGED_UNKNOWN, FAILED, INVALID, PENDING
 
-    Return an empty text if the budget of the run did not stop it, or if another limit may stop it next.
+    if counts.get(INVALID) and not any(counts.get(name) for name in (PENDING, FAILED, CHARGED_UNKNOWN)):
+        command = _join_resume_command(run, " --table TABLE", options)
+        return f"correct these rows in the table, then continue with: {command}"
+    first = _describe_first_step(run, options)
+    return f"{first}continue with: {make_resume_command(run, options)}"
+
+
+def _describe_first_step(run: "Run", options: argparse.Namespace) -> str:
+    """Return the step before a resume of a run that a limit of the settings stopped, or an empty text."""
+    from speechframe.errors import BudgetExceeded
+
+    by = run.stopped_by
+    if not isinstance(by, BudgetExceeded):
+        return ""
+    rules = _read_rules(options)
+    highest = rules.max_credits_per_run
+    if highest is not None and (by.limit == "max_credits_per_run" or _exceeds(by, highest)):
+        where = f" (set in {rules.run_rule_from})" if rules.run_rule_from else ""
+        return f"raise max_credits_per_run{where}, then "
+    return "" if by.limit == "run" else f"once {by.limit} allows more, "
+
+
+def _exceeds(by: "BudgetExceeded", highest: float) -> bool:
+    return by.limit == "run" and by.spent_credits + by.needed_credits > highest
+
+
+def _read_rules(options: argparse.Namespace) -> "SpendingRules":
+    from speechframe import settings
+    from speechframe.settings.spending import read_spending_rules
+
+    return read_spending_rules(settings.read_settings(profile=options.profile))
+
+
+def _suggest_budget(run: "Run", options: argparse.Namespace) -> str:
+    """Return the option ``--max-credits`` with a limit that lets the rest of the run through.
+
+    Return an empty text if no budget of the run's own stopped it, or if another budget may stop it next.
     """
     from speechframe.errors import BudgetExceeded
 
     by = run.stopped_by
-    if not isinstance(by, BudgetExceeded) or by.limit != "run":
+    if not isinstance(by, BudgetExceeded):
         return ""
-    from speechframe import settings
-    from speechframe.settings.spending import read_spending_rules
-
-    needed = by.spent_credits + by.needed_credits
-    rules = read_spending_rules(settings.read_settings(profile=options.profile))
-    most = rules.max_credits_per_run
+    rules = _read_rules(options)
     is_one_of_many = rules.max_credits_per_month is not None or rules.budgets
-    if is_one_of_many or (most is not None and needed > most):
+    is_own = by.limit == "run" or (by.limit == "max_credits_per_run" and run.manifest.max_credits is not None)
+    if is_one_of_many or not is_own:
         return ""
-    return f" --max-credits {needed:.15g}"
+    return f" --max-credits {by.spent_credits + by.needed_credits:.15g}"
 
 
 def _describe_identity(run: "Run") -> dict[str, Any]:
