@@ -115,6 +115,24 @@ def test_a_file_is_read_as_it_is_told(here, tmp_path):
     assert "2 rows" in said.out
 
 
+def test_answers_from_the_cache_are_not_counted_as_calls(here, table):
+    words = ["generate", table, "--text", "line", "--voice", "nora", "--cache", "cache", "--run-dir"]
+    assert "\n2 calls in " in here(*words, "one").out
+    said = here(*words, "two")
+    assert "2 cached, 0 calls" in said.err
+    assert "\n0 calls and 2 answers from the cache in " in said.out
+    assert json.loads(here(*words, "three", "--json").out)["calls"] == 0
+
+
+def test_no_line_of_a_summary_begins_with_the_mark_between_its_parts():
+    run = SimpleNamespace(
+        status="finished", stopped_because=None, operation="transcribe", service="here", short_path="a"
+    )
+    facts = {"rows": 3, "credits": 0.0}
+    lines = list(runs._make_lines(run, Progress("clip", 3, Options(progress=False), ""), facts, {"done": 3}))
+    assert lines[1] == "0 credits in all on here"
+
+
 def test_a_dry_run_sends_nothing_and_says_how_to_start(here, table, tmp_path):
     said = here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run", "--dry-run")
     assert said.code == exits.OK

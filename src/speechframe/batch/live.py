@@ -233,7 +233,7 @@ class Run(StoredRun):
         if self.estimate is not None and self.progress is None:
             lines.append(f"planned: {self.estimate.line()}")
         if (p := self.progress) is not None and p.total:
-            lines.append(f"{format_count(p.ended, p.unit)} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
+            lines.append(f"{p.describe_answers()} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
             if p.balance is not None:
                 lines.append(describe_balance(p.balance))
         return replace_unprintable(

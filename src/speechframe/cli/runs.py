@@ -113,7 +113,7 @@ def report(run: "Run", options: argparse.Namespace) -> int:
     code = exits.find_run_code(run.stopped_because, counts)
     if options.json:
         speed = {
-            "calls": progress.ended, "seconds": round(progress.seconds, 3), "balance": progress.balance,
+            "calls": progress.calls, "seconds": round(progress.seconds, 3), "balance": progress.balance,
             "warnings": progress.warned.total(),
         }  # fmt: skip
         show.print_json({**_describe_identity(run), **facts, **speed, "exit_code": code})
@@ -236,9 +236,9 @@ def _make_lines(
     rows = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
     yield f"{run.operation}: {run.status}{because}; {format_count(facts['rows'], 'row')}: {rows or 'none'}"
     spent = show.format_count(facts["credits"], "credit")
-    yield f"{describe_results(facts)}; {spent} in all on {run.service}"
+    yield "; ".join(filter(None, (describe_results(facts), f"{spent} in all on {run.service}")))
     left = "" if progress.balance is None else f"; {describe_balance(progress.balance)}"
-    yield f"{format_count(progress.ended, progress.unit)} in {progress.seconds:,.1f} s{left}"
+    yield f"{progress.describe_answers()} in {progress.seconds:,.1f} s{left}"
     yield f"run folder: {run.short_path}"
 
 
