@@ -69,6 +69,13 @@ def test_1_invalid_rows_that_were_left_out_have_no_audio_either(here, tmp_path):
     assert here("resume", "run", "--table", "odd.csv").code == exits.OK
 
 
+@pytest.mark.parametrize("words", [["--port", "99999"], ["--workers", "-1"], ["--host", "0.0.0.0"]])
+def test_2_an_option_of_serve_is_wrong(here, words):
+    said = here("serve", *words)
+    assert said.code == exits.WRONG_USAGE
+    assert said.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "words",
     [
