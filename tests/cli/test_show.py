@@ -10,6 +10,12 @@ def test_columns_line_up_with_wide_characters_and_marks():
     assert lines == ["A     B", "你好  1", "e\u0301a", "abcd  1, 2"]
 
 
+def test_a_missing_value_is_an_empty_cell():
+    assert show.format_table(["kind", "n"], [[None, 1], [float("nan"), 2]]).splitlines() == [
+        "KIND  N", "      1", "      2",
+    ]  # fmt: skip
+
+
 def test_problems_are_shown_in_words_of_the_command_line():
     problems = [
         {"row": None, "row_id": None, "field": "voice", "problem": "is not a voice", "value": "who", "allowed": 'did you mean col("who")?'},

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import os
 import shutil
 import sys
@@ -58,7 +59,7 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: i
     head
         Names of the columns.
     rows
-        Values of each row. None becomes an empty cell. Line breaks become spaces.
+        Values of each row. None and NaN become empty cells. Line breaks become spaces.
     width
         Width of a line in columns of the terminal. The last column is shortened to fit, but not to less than
         8 columns. With None (default) nothing is shortened.
@@ -85,7 +86,9 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: i
 def _format_cell(value: Any) -> str:
     if isinstance(value, (list, tuple)) or hasattr(value, "tolist"):
         return ", ".join(map(str, value))
-    return "" if value is None else " ".join(str(value).split())
+    # pandas has NaN for a missing text.
+    is_missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return "" if is_missing else " ".join(str(value).split())
 
 
 def _count_columns(words: str) -> int:
