@@ -32,7 +32,7 @@ _RUN_FILES_PATTERN = re.compile(
     rf"|{CLIPS_FOLDER}/[0-9a-f]{{64}}(\.\w+)?|{DUBS_FOLDER}/[^/]+|reviews\.(parquet|lock)|([\w/]+/)?\.[^/]+\.tmp"
 )
 RESTORE_ADVICE = "restore it from a copy of the folder"
-RESUME_ADVICE = "nothing is lost, and resume(run) continues the run"
+RESUME_ADVICE = "nothing is lost, and a resume continues the run"
 """Ends of :attr:`Problem.words`. The command ``speechframe runs verify`` prints each advice once."""
 _ROWS_AT_ONCE = 64  # number of rows in memory at a time, because audio may be large
 
