@@ -69,6 +69,19 @@ def test_1_invalid_rows_that_were_left_out_have_no_audio_either(here, tmp_path):
     assert here("resume", "run", "--table", "odd.csv").code == exits.OK
 
 
+@pytest.mark.parametrize(
+    "words", [["--voic", "nora"], ["--voic=nora"], ["--voice", "nora", "--fromat", "WAV"]]
+)
+def test_2_a_misspelt_option_is_told_with_the_nearest(here, table, words):
+    said = here("generate", table, *words)
+    assert said.code == exits.WRONG_USAGE
+    nearest = (
+        "--fromat: did you mean '--format'?" if "--fromat" in words else "--voic: did you mean '--voice'?"
+    )
+    assert said.err.endswith(f"; {nearest}\n")
+    assert here("runs", "ls", "--jsn").err.endswith("; --jsn: did you mean '--json'?\n")
+
+
 @pytest.mark.parametrize("words", [["--port", "99999"], ["--workers", "-1"], ["--host", "0.0.0.0"]])
 def test_2_an_option_of_serve_is_wrong(here, words):
     said = here("serve", *words)
