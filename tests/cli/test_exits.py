@@ -82,6 +82,22 @@ def test_2_a_misspelt_option_is_told_with_the_nearest(here, table, words):
     assert here("runs", "ls", "--jsn").err.endswith("; --jsn: did you mean '--json'?\n")
 
 
+def test_messages_name_options_instead_of_python_arguments(here, table, tmp_path):
+    words = ["generate", table, "--text", "line", "--voice", "nora"]
+    assert (
+        "--model gen2, or another voice; see speechframe voices --model falcon-2,"
+        in here(*words, "--model", "falcon-2").err
+    )
+    (tmp_path / "speechframe.toml").write_text('max_credits_per_run = 10\nrequire_tags = ["team"]\n')
+    assert "Give --tag team=..." in here(*words).err
+    said = here(*words, "--tag", "team=a", "--max-credits", "12")
+    assert "--max-credits 12 is above max_credits_per_run=10" in said.err
+    assert "Give a smaller --max-credits" in said.err
+    assert "--max-attempts 0" in here(*words, "--max-attempts", "0").err
+    said = here(*words, "--tag", "team=a", "--max-credits", "5", "--no-progress")
+    assert "with a higher --max-credits" in said.out
+
+
 @pytest.mark.parametrize("words", [["--port", "99999"], ["--workers", "-1"], ["--host", "0.0.0.0"]])
 def test_2_an_option_of_serve_is_wrong(here, words):
     said = here("serve", *words)

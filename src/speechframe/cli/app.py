@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, cast
 from speechframe._version import __version__
 from speechframe.cli import declared, exits, show
 from speechframe.cli.actions import Parser
+from speechframe.cli.docstrings import replace_arguments
 from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.network.descriptors import raise_descriptor_limit
 from speechframe.processes.allocator import tune_allocator
@@ -197,12 +198,13 @@ def _run_command(argv: list[str]) -> int:
 def _print_error(error: SpeechframeError, options: argparse.Namespace) -> None:
     if options.debug:
         traceback.print_exc()
+    names = options.parser.list_options()
     if isinstance(error, InvalidRows):
         count = show.format_count(error.total, "problem")
         show.write_note(f"speechframe {options.command}: {count}; nothing was sent")
-        show.write_note(show.format_problems(error.problems, error.total))
+        show.write_note(show.format_problems(error.problems, error.total, names))
     else:
-        show.write_note(f"speechframe {options.command}: {error}")
+        show.write_note(f"speechframe {options.command}: {replace_arguments(str(error), names)}")
     for words in getattr(error, "__notes__", ()):
         show.write_note(words)
     if getattr(options, "json", False):

@@ -12,6 +12,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from speechframe.cli import exits, selection, show
+from speechframe.cli.actions import Parser
+from speechframe.cli.docstrings import replace_arguments
 from speechframe.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of the summary")
 
 
-def check_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -> None:
+def check_run_options(parser: Parser, given: dict[str, Any]) -> None:
     """Check the run options in `given` before a service starts. An invalid value is a usage error.
 
     For a dry run, add ``progress=False`` to `given` if `progress` is not set.
@@ -49,7 +51,7 @@ def check_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) ->
         chosen: Any = {name: value for name, value in given.items() if name in OPTION_NAMES}
         Options.from_given(**chosen)
     except SettingsError as error:
-        parser.error(str(error))
+        parser.error(replace_arguments(str(error), parser.list_options()))
 
 
 def parse_existing_path(words: str) -> Path:
@@ -124,7 +126,7 @@ def report(run: "Run", options: argparse.Namespace) -> int:
         # With progress, the warnings were already printed.
         warned = describe_warnings(progress.warned, progress.examples)
         for words in filter(None, (run.stopped_by, warned)):
-            show.write_line(words)
+            show.write_line(replace_arguments(str(words), options.parser.list_options()))
     if code != exits.OK:
         _show_failures(run)
         show.write_line(_make_hint(run, options, counts))
@@ -146,7 +148,8 @@ def _report_plan(run: "Run", options: argparse.Namespace) -> int:
         return exits.OK
     show.write_line(f"{estimate.line()}: nothing was sent")
     if run.problems:
-        show.write_line(show.format_problems(run.problems, len(run.problems)))
+        names = options.parser.list_options()
+        show.write_line(show.format_problems(run.problems, len(run.problems), names))
     show.write_line(f"run folder: {run.short_path}")
     show.write_line(f"start it with: {make_resume_command(run, options)}")
     return exits.OK

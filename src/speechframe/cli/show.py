@@ -8,12 +8,12 @@ import os
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from speechframe.cli.docstrings import replace_columns
+from speechframe.cli.docstrings import replace_arguments, replace_columns
 from speechframe.writing.words import escape_unprintable, replace_unprintable
 from speechframe.writing.words import format_count as format_count  # noqa: PLC0414 - the commands use it from here
 
@@ -144,10 +144,11 @@ def get_terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def format_problems(problems: Sequence[Mapping[str, Any]], total: int) -> str:
+def format_problems(problems: Sequence[Mapping[str, Any]], total: int, options: Collection[str] = ()) -> str:
     """Return the first problems of invalid rows as a table. It names options instead of Python arguments.
 
-    `total` is the number of all problems, of which `problems` may contain only the first.
+    `total` is the number of all problems, of which `problems` may contain only the first. `options` are the
+    names of the command's options.
     """
     has_rows = any(p.get("row_id") is not None for p in problems)
     head = [*(["row"] if has_rows else []), "field", "problem", "value", "allowed"]
@@ -155,9 +156,9 @@ def format_problems(problems: Sequence[Mapping[str, Any]], total: int) -> str:
         [
             *([p.get("row_id")] if has_rows else []),
             p.get("field"),
-            _as_options(p, "problem"),
+            _as_options(p, "problem", options),
             _shorten_value(p.get("value")),
-            _as_options(p, "allowed"),
+            _as_options(p, "allowed", options),
         ]
         for p in problems[:_MAX_SHOWN_PROBLEMS]
     ]
@@ -165,8 +166,9 @@ def format_problems(problems: Sequence[Mapping[str, Any]], total: int) -> str:
     return format_table(head, rows) + more
 
 
-def _as_options(problem: Mapping[str, Any], name: str) -> str:
-    return replace_columns(str(problem.get(name) or ""), str(problem.get("field") or ""))
+def _as_options(problem: Mapping[str, Any], name: str, options: Collection[str]) -> str:
+    words = replace_columns(str(problem.get(name) or ""), str(problem.get("field") or ""))
+    return replace_arguments(words, options)
 
 
 def _shorten_value(value: Any) -> str:
