@@ -392,8 +392,8 @@ class BudgetExceeded(_UserError):
     max_credits, spent_credits, needed_credits
         The limit, the amount spent or reserved, and the price of the remaining calls. All are in credits.
     limit
-        Name of the limit: ``run`` (``max_credits``), or a budget shared by many runs, such as
-        ``max_credits_per_month``.
+        Name of the limit: ``run`` (``max_credits``), ``max_credits_per_run``, or a budget shared by many
+        runs, such as ``max_credits_per_month``.
     """
 
     def __init__(

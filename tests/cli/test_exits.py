@@ -63,6 +63,46 @@ def test_1_invalid_rows_that_were_left_out_have_no_audio_either(here, tmp_path):
     assert said.code == exits.ROWS_FAILED
     assert "1 done, 1 invalid" in said.out
     assert re.search(r"^2 +invalid +text is missing", said.out, flags=re.MULTILINE)
+    words = "correct these rows in the table, then continue with: speechframe resume run --table TABLE\n"
+    assert said.out.endswith(f"\n{words}")
+    (tmp_path / "odd.csv").write_text("id,text\n1,Good morning.\n2,Good night.\n")
+    assert here("resume", "run", "--table", "odd.csv").code == exits.OK
+
+
+@pytest.mark.parametrize(
+    "words", [["--voic", "nora"], ["--voic=nora"], ["--voice", "nora", "--fromat", "WAV"]]
+)
+def test_2_a_misspelt_option_is_told_with_the_nearest(here, table, words):
+    said = here("generate", table, *words)
+    assert said.code == exits.WRONG_USAGE
+    nearest = (
+        "--fromat: did you mean '--format'?" if "--fromat" in words else "--voic: did you mean '--voice'?"
+    )
+    assert said.err.endswith(f"; {nearest}\n")
+    assert here("runs", "ls", "--jsn").err.endswith("; --jsn: did you mean '--json'?\n")
+
+
+def test_messages_name_options_instead_of_python_arguments(here, table, tmp_path):
+    words = ["generate", table, "--text", "line", "--voice", "nora"]
+    assert (
+        "--model gen2, or another voice; see speechframe voices --model falcon-2,"
+        in here(*words, "--model", "falcon-2").err
+    )
+    (tmp_path / "speechframe.toml").write_text('max_credits_per_run = 10\nrequire_tags = ["team"]\n')
+    assert "Give --tag team=..." in here(*words).err
+    said = here(*words, "--tag", "team=a", "--max-credits", "12")
+    assert "--max-credits 12 is above max_credits_per_run=10" in said.err
+    assert "Give a smaller --max-credits" in said.err
+    assert "--max-attempts 0" in here(*words, "--max-attempts", "0").err
+    said = here(*words, "--tag", "team=a", "--max-credits", "5", "--no-progress")
+    assert "with a higher --max-credits" in said.out
+
+
+@pytest.mark.parametrize("words", [["--port", "99999"], ["--workers", "-1"], ["--host", "0.0.0.0"]])
+def test_2_an_option_of_serve_is_wrong(here, words):
+    said = here("serve", *words)
+    assert said.code == exits.WRONG_USAGE
+    assert said.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import speechframe as spf
@@ -231,6 +233,28 @@ def test_verify_reads_everything_and_names_what_is_wrong(cli, here, made, nobody
     assert f"parts/{part.name}" in lines[3]
     found = json.loads(here("runs", "verify", damaged, "--json").out)
     assert (found["ok"], found["exit_code"], len(found["runs"][str(damaged)])) == (False, 1, 1)
+
+
+def test_verify_gives_each_advice_once(here, made):
+    damaged = made()
+    part = next((damaged / "parts").glob("*.parquet"))
+    records = pq.read_table(part)
+    place, audio = records.schema.get_field_index("audio"), records.column("audio")
+    changed = pa.chunked_array([[{**clip, "bytes": b"x"} for clip in audio.to_pylist()]], audio.type)
+    pq.write_table(records.set_column(place, records.schema.field(place), changed), part)
+    (damaged / "log").mkdir(exist_ok=True)
+    for number in (90, 91):
+        (damaged / "log" / f"{number:06d}.jsonl").touch()
+    lines = here("runs", "verify", damaged).out.splitlines()
+    assert lines[0] == f"{damaged}: 4 problems"
+    assert [line.rpartition("  ")[2] for line in lines[2:6]] == [
+        *["the audio has changed, because its sha256 differs"] * 2,
+        *["is the journal of a run that was interrupted"] * 2,
+    ]
+    assert lines[6:] == [
+        "restore these files from a copy of the folder",
+        f"the journal lost nothing; continue the run with: speechframe resume {damaged}",
+    ]
 
 
 def test_verify_takes_the_addresses_a_run_can_lie_at(here, made, service):

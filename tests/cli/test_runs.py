@@ -12,11 +12,14 @@ import sys
 import termios
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from speechframe import open_run
-from speechframe.cli import exits
+from speechframe.batch.options import Options
+from speechframe.batch.progress import Progress
+from speechframe.cli import exits, runs
 from speechframe.testing import FaultyService
 
 MANY = 2000
@@ -112,6 +115,24 @@ def test_a_file_is_read_as_it_is_told(here, tmp_path):
     assert "2 rows" in said.out
 
 
+def test_answers_from_the_cache_are_not_counted_as_calls(here, table):
+    words = ["generate", table, "--text", "line", "--voice", "nora", "--cache", "cache", "--run-dir"]
+    assert "\n2 calls in " in here(*words, "one").out
+    said = here(*words, "two")
+    assert "2 cached, 0 calls" in said.err
+    assert "\n0 calls and 2 answers from the cache in " in said.out
+    assert json.loads(here(*words, "three", "--json").out)["calls"] == 0
+
+
+def test_no_line_of_a_summary_begins_with_the_mark_between_its_parts():
+    run = SimpleNamespace(
+        status="finished", stopped_because=None, operation="transcribe", service="here", short_path="a"
+    )
+    facts = {"rows": 3, "credits": 0.0}
+    lines = list(runs._make_lines(run, Progress("clip", 3, Options(progress=False), ""), facts, {"done": 3}))
+    assert lines[1] == "0 credits in all on here"
+
+
 def test_a_dry_run_sends_nothing_and_says_how_to_start(here, table, tmp_path):
     said = here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run", "--dry-run")
     assert said.code == exits.OK
@@ -152,16 +173,30 @@ def test_resume_names_the_service_that_was_chosen(here, service, table, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("rules", "budget", "advised"),
+    ("rules", "budget", "first", "advised"),
     [
-        ("max_credits_per_run = 20\n", "15", ""),
-        ("max_credits_per_run = 26\n", "15", " --max-credits 26"),
-        ('budgets = "other.toml"\n', "15", ""),
-        ("max_credits_per_month = 15\n", "20", ""),
+        (
+            "max_credits_per_run = 20\n",
+            "15",
+            "raise max_credits_per_run (set in {}), then ",
+            " --max-credits 26",
+        ),
+        (
+            "max_credits_per_run = 15\n",
+            "15",
+            "raise max_credits_per_run (set in {}), then ",
+            " --max-credits 26",
+        ),
+        ("max_credits_per_run = 15\n", None, "raise max_credits_per_run (set in {}), then ", ""),
+        ("max_credits_per_run = 26\n", "15", "", " --max-credits 26"),
+        ('budgets = "other.toml"\n', "15", "", ""),
+        ('budgets = "other.toml"\n', None, "once all allows more, ", ""),
+        ("max_credits_per_month = 15\n", "20", "", ""),
+        ("max_credits_per_month = 15\n", None, "once max_credits_per_month allows more, ", ""),
     ],
 )
 def test_a_higher_budget_is_advised_only_where_it_helps(
-    here, table, tmp_path, monkeypatch, rules, budget, advised
+    here, table, tmp_path, monkeypatch, rules, budget, first, advised
 ):
     monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path / "ledger"))
     (tmp_path / "speechframe.toml").write_text(rules)
@@ -169,7 +204,8 @@ def test_a_higher_budget_is_advised_only_where_it_helps(
     own = [] if budget is None else ["--max-credits", budget]
     said = here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run", *own)
     assert said.code == exits.LIMIT_REACHED
-    assert re.search(r"continue with: speechframe (.*)", said.out).group(1) == f"resume run{advised}"
+    first = first.format(tmp_path / "speechframe.toml")
+    assert said.out.endswith(f"\n{first}continue with: speechframe resume run{advised}\n")
 
 
 @pytest.fixture

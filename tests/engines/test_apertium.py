@@ -54,19 +54,19 @@ def rules(tmp_path, monkeypatch):
     command.write_text(f"#!{sys.executable}\n{textwrap.dedent(FAKE)}")
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{command.parent}{os.pathsep}{os.environ['PATH']}")
-    apertium._list_modes.cache_clear()
+    apertium._read_modes.cache_clear()
     apertium._find_version.cache_clear()
     yield ApertiumTranslator()
-    apertium._list_modes.cache_clear()
+    apertium._read_modes.cache_clear()
     apertium._find_version.cache_clear()
 
 
 @pytest.fixture
 def no_rules(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    apertium._list_modes.cache_clear()
+    apertium._read_modes.cache_clear()
     yield ApertiumTranslator()
-    apertium._list_modes.cache_clear()
+    apertium._read_modes.cache_clear()
 
 
 def test_the_modes_on_the_machine_are_pairs_and_variants_are_not(rules):
@@ -84,6 +84,15 @@ def test_without_the_command_there_is_no_pair_and_it_says_what_to_do(no_rules):
     assert no_rules.pairs() == ()
     with pytest.raises(EngineError, match="apt install"):
         _ = no_rules.version
+
+
+def test_a_list_that_could_not_be_read_is_read_again(rules, tmp_path):
+    command = tmp_path / "bin" / "apertium"
+    works = command.read_text()
+    command.write_text("#!/bin/sh\nexit 1\n")
+    assert rules.pairs() == ()
+    command.write_text(works)
+    assert EN_ES in rules.pairs()
 
 
 @pytest.mark.parametrize(

@@ -261,6 +261,23 @@ def test_portions_are_the_text_and_never_too_long(text, most):
     assert all(len(portion) <= most for portion in found)
 
 
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("It costs 3.14 or so", "3.14"),
+        ("We read a.b.c now", "a.b.c"),
+        ("Hello dear {{ user name }} of ours", "{{ user name }}"),
+        ('So <a title="One. Two">this</a> is', '<a title="One. Two">'),
+        ("今日は{user_first name}さん", "{user_first name}"),
+    ],
+)
+def test_no_portion_ends_inside_a_number_or_a_placeholder(text, whole):
+    for most in range(len(whole) + 1, len(text) + 1):
+        found = split_portions(text, most)
+        assert "".join(found) == text
+        assert any(whole in portion for portion in found), (most, found)
+
+
 @given(st.lists(st.sampled_from([*"abc XY12.,\n😀ü<>/€ł", "PZ0", "<b>", "</b>"]), max_size=80).map("".join))
 def test_a_model_gets_only_what_it_can_read_and_all_else_stays_in_order(text):
     alphabet = Alphabet(LETTERS)

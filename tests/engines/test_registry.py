@@ -35,6 +35,9 @@ class BrokenSpeaker:
     def __init__(self):
         raise RuntimeError("model file not found")
 
+class OtherEspeak(ToneSpeaker):
+    name = "espeak"
+
 class HalfSpeaker:
     name = "half"
 
@@ -46,6 +49,7 @@ ENTRY_POINTS = """
 [speechframe.speakers]
 absent = no_such_package:Speaker
 broken = tone_plug_in:BrokenSpeaker
+espeak = tone_plug_in:OtherEspeak
 half = tone_plug_in:HalfSpeaker
 listless = tone_plug_in:ListlessSpeaker
 tone = tone_plug_in:ToneSpeaker
@@ -62,7 +66,8 @@ def with_plug_ins(tmp_path):
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
 
     def run(code):
-        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+        paths = filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(code)],
             env=environment,
@@ -94,6 +99,7 @@ def test_a_plug_in_joins_and_broken_ones_are_left_out_and_named(with_plug_ins):
     assert {"espeak", "tone"} <= set(told[0].split())
     assert not {"absent", "broken", "half", "listless"} & set(told[0].split())
     assert told[1:3] == ["en-US-hum tone", "espeak"]
+    assert "'espeak' (tone_plug_in:OtherEspeak) is left out: speechframe.local.engines.espeak" in log
     assert "'absent' (no_such_package:Speaker) cannot be used: ModuleNotFoundError" in log
     assert "'broken' (tone_plug_in:BrokenSpeaker) cannot be used: RuntimeError: model file not found" in log
     assert "'half' (tone_plug_in:HalfSpeaker) is not a Speaker" in log

@@ -143,9 +143,7 @@ def test_bad_rows_get_another_take_or_the_advice_that_it_would_be_identical(repl
     takes, faults = with_faults
     run, backend = replay(takes)
     found = spf.quality(run, progress=False)
-    assert found.loc[list(faults), "advice"].unique().tolist() == [
-        "resume(run, redo=[row_id]) makes another take"
-    ]
+    assert found.loc[list(faults), "advice"].unique().tolist() == ["make another take: resume with redo"]
     bad = list(found.index[found["grade"] == "bad"])
     again = spf.quality(spf.resume(run, redo=bad, backend=backend, progress=False), progress=False)
     assert set(again["grade"]) == {"good"}

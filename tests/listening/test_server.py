@@ -306,6 +306,33 @@ def test_beyond_this_machine_only_when_asked_and_it_says_so(tmp_path, caplog):
     assert "without encryption" in caplog.text
 
 
+def test_the_links_of_an_ipv6_address_lead_to_the_page(tmp_path):
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    test = made(tmp_path / "test")
+    for host in ("::1", "::"):
+        with serve_test(test, host=host, listeners=1) as served:
+            assert ask(links(served)[0])[0] == 200
+
+
+def test_a_server_that_fails_to_start_closes_its_socket(tmp_path, monkeypatch):
+    test, sockets = made(tmp_path / "test"), []
+    create_server = socket.create_server
+
+    def create(*args, **options):
+        sockets.append(create_server(*args, **options))
+        return sockets[-1]
+
+    async def fail(runner):
+        raise OSError("no")
+
+    monkeypatch.setattr("speechframe.listening.server.socket.create_server", create)
+    monkeypatch.setattr("aiohttp.web.AppRunner.setup", fail)
+    with pytest.raises(OSError, match="no"):
+        serve_test(test, listeners=1)
+    assert [one.fileno() for one in sockets] == [-1]
+
+
 def test_a_test_can_be_given_by_its_folder_or_by_what_shows_it(tmp_path):
     test = made(tmp_path / "test")
     for given in (test, test.folder, str(test.folder), SimpleNamespace(test=test)):

@@ -58,6 +58,7 @@ def test_every_variable_sets_its_field(monkeypatch, tmp_path):
     assert set(values) == set(FIELD_BY_VARIABLE)
     for name, value in values.items():
         monkeypatch.setenv(name, value)
+    (tmp_path / "speechframe.toml").write_text("[profiles.team]\n")
     found = resolve_settings()
     assert (found.regions, found.profile, found.service) == (("global",), "team", tmp_path)
     assert found.identity() == "team"
@@ -65,6 +66,18 @@ def test_every_variable_sets_its_field(monkeypatch, tmp_path):
     assert found.cache == Path.home() / "calls"
     assert found.dub_api_key.get_secret_value().endswith("of dubbing")
     assert KEY not in repr(found)
+
+
+def test_a_profile_that_no_file_has_is_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEECHFRAME_PROFILE", "nope")
+    path = tmp_path / "speechframe.toml"
+    for content, state in ((None, "does not exist"), ("cache_max_gb = 5\n", "has no profiles")):
+        if content is not None:
+            path.write_text(content)
+        with pytest.raises(spf.SettingsError) as caught:
+            resolve_settings()
+        assert f"there is no profile 'nope', because {path} {state}" in str(caught.value)
+    assert read_spending_rules(Settings(profile="own")).budgets == (), "a name given as service="
 
 
 def test_profiles_of_the_file(tmp_path):
@@ -157,7 +170,8 @@ def test_a_broken_file_is_named(tmp_path):
         resolve_settings()
 
 
-def test_configure_takes_settings_and_run_options_and_nothing_else():
+def test_configure_takes_settings_and_run_options_and_nothing_else(tmp_path):
+    (tmp_path / "speechframe.toml").write_text("[profiles.team]\n")
     spf.configure(max_concurrency=3, profile="team")
     assert resolve_settings().profile == "team"
     with pytest.raises(spf.SettingsError):
@@ -175,6 +189,7 @@ def test_configure_takes_settings_and_run_options_and_nothing_else():
     ],
 )
 def test_what_configure_refuses_changes_nothing(values, tmp_path):
+    (tmp_path / "speechframe.toml").write_text("[profiles.team]\n")
     spf.configure(max_credits=3, profile="team")
     with pytest.raises(spf.SettingsError):
         spf.configure(**values)

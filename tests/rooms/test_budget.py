@@ -108,6 +108,18 @@ def test_what_stopped_a_run_names_the_limit_and_the_way_out(tmp_path):
     assert "with a higher max_credits_per_month" in run.summary()
 
 
+def test_what_the_house_rule_for_one_run_stopped_names_the_setting_and_its_place(tmp_path):
+    spf.configure(max_credits_per_run=2)
+    for own in (None, 2):
+        run = make(tmp_path / f"run {own}", ["a", "b", "c", "d"], max_credits=own)
+        assert (run.stats["done"], run.stopped_by.limit) == (2, "max_credits_per_run")
+        assert "max_credits_per_run=2: 2 spent" in run.summary()
+        assert "raise max_credits_per_run (set in configure()), then resume the run" in run.summary()
+    run = make(tmp_path / "own", ["a", "b", "c", "d"], max_credits=1)
+    assert (run.stats["done"], run.stopped_by.limit) == (1, "run")
+    assert "resume the run with a higher max_credits." in run.summary()
+
+
 def test_a_count_that_is_moved_away_under_a_run_stops_it_and_is_made_anew(tmp_path):
     class Moves(Scripted):
         async def send(self, request, attempt):

@@ -42,11 +42,18 @@ def test_it_says_the_row_at_which_the_budget_ends_and_the_money(tmp_path, monkey
         "EUR",
         "2026-01-01",
     )
-    assert "before row 3" in estimate.line()
+    assert "3 credits, " in estimate.line()
+    assert "more than the 2 that its budget leaves, with row 3 as the first beyond it" in estimate.line()
+    assert "it would stop" not in estimate.line(), "a shorter row may still be sent"
     assert "4.50 EUR by the price of 2026-01-01" in estimate.line()
     run = make(tmp_path / "run", TABLE, max_credits=3)
     assert run.progress.to_dict()["money"] == "4.50 EUR"
     assert run.progress.to_dict()["budget"] == 3
+
+
+def test_the_credits_and_the_balance_are_one_phrase():
+    estimate = spf.Estimate(rows=1, unique=1, finished=0, invalid=0, calls=1, credits=44, balance=10_000_000)
+    assert ", 44 credits of the 10,000,000 left (0.00044 %)" in estimate.line()
 
 
 def test_the_time_at_the_cap_follows_from_what_calls_took_before(tmp_path, monkeypatch):

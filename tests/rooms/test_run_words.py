@@ -37,7 +37,7 @@ def test_a_run_whose_process_died_is_stopped_and_one_that_is_locked_is_running(t
     run, killed = spf.open_run(live.path), spf.open_run(tmp_path / "killed")
     assert (run.status, run.stopped_because) == ("running", None)
     assert (killed.status, killed.stopped_because) == ("stopped", "interrupted")
-    assert killed.summary().splitlines()[-1] == "resume(run) goes on where it stopped"
+    assert killed.summary().splitlines()[-1] == "resume(run, backend=...) goes on where it stopped"
     live.stop(drain=False)
     live.wait()
     assert (run.status, run.stopped_because) == ("stopped", "stopped")
@@ -45,8 +45,9 @@ def test_a_run_whose_process_died_is_stopped_and_one_that_is_locked_is_running(t
 
 def test_what_is_to_be_done_goes_by_what_became_of_the_rows(tmp_path):
     for text, words in (
-        ("unknown", 'resume(run, on_unknown="retry")'),
-        ("failed", "resume(run) tries them again"),
+        ("unknown", 'resume(run, on_unknown="retry", backend=...)'),
+        ("failed", "resume(run, backend=...) tries them again"),
+        ("suspect", 'resume(run, redo="suspect", backend=...) makes another take'),
     ):
         assert words in make(tmp_path / text, ["line", text]).summary().splitlines()[-1]
 

@@ -317,6 +317,24 @@ async def test_what_is_packed_is_unpacked_and_bounded_by_what_comes_out(site, ge
     assert "cannot be read" in await refused(get(site.url + "junk"))
 
 
+async def test_all_members_of_a_gzip_file_are_read_and_count_towards_the_limit(site, get):
+    def answer(name, body):
+        site.answer(name, body, **{"Content-Encoding": "gzip"})
+
+    answer("two", gzip.compress(CONTENT) + gzip.compress(b"end"))
+    assert await get(site.url + "two") == CONTENT + b"end"
+    answer("padded", gzip.compress(CONTENT) + bytes(512))
+    assert await get(site.url + "padded") == CONTENT, "gzip allows zeros at the end"
+    answer("many", gzip.compress(b"") * 5 + gzip.compress(CONTENT))
+    assert await get(site.url + "many") == CONTENT
+    answer("large", gzip.compress(bytes(MIB)) + gzip.compress(b"1"))
+    assert "too large" in await refused(get(site.url + "large"))
+    answer("cut", gzip.compress(CONTENT) + gzip.compress(CONTENT)[:-9])
+    assert "cut off" in await refused(get(site.url + "cut"))
+    answer("junk", gzip.compress(CONTENT) + b"junk")
+    assert "cannot be read" in await refused(get(site.url + "junk"))
+
+
 async def test_another_packing_is_refused(site, get):
     site.answer("a", b"junk", **{"Content-Encoding": "br"})
     assert "compressed in another way than gzip or deflate" in await refused(get(site.url + "a"))

@@ -179,6 +179,7 @@ def test_a_port_in_use_is_one_clear_line_and_an_exit_code(plugins, tmp_path, too
 def test_a_wrong_option_is_exit_code_2(tools):
     assert tools.run_service("--port", "many").returncode == 2
     assert tools.run_service("--body-timeout-s", "0").returncode == 2
+    assert tools.run_service("--port", "99999").returncode == 2
 
 
 @pytest.mark.sampled(1)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 import speechframe as spf
+from speechframe.testing import FaultyService
 
 
 def dataset(frame: pd.DataFrame) -> pd.DataFrame:
@@ -46,6 +47,12 @@ def line() -> float:
     voices: pd.DataFrame = spf.voices(locale="de-DE")
     print(voices)
     return clip.audio_seconds
+
+
+def odd() -> None:
+    """Make a faulty service."""
+    with FaultyService(odd={"Hello": {"wordDurations": "[]"}}) as service:
+        print(service.url)
 
 
 def heard(tokens: list[str]) -> float:

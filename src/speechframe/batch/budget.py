@@ -94,9 +94,10 @@ class Budget:
 
     A price is reserved before each call and settled after the call. Spending never exceeds `limit`, which
     includes `spent_before`. Nor does it exceed any budget that is shared with other runs. A row counts
-    towards a shared budget if its tags match. Methods raise StoreError if the file of a shared budget is
-    unusable. The caller must then send nothing. `alert` is called once for each threshold that a budget
-    reaches.
+    towards a shared budget if its tags match. `limit_rule` is the name of the setting that sets `limit`, and
+    the place where it was set. It is None if the run's own ``max_credits`` sets the limit. Methods raise
+    StoreError if the file of a shared budget is unusable. The caller must then send nothing. `alert` is
+    called once for each threshold that a budget reaches.
     """
 
     def __init__(
@@ -106,10 +107,12 @@ class Budget:
         allowances: Sequence[Allowance] = (),
         *,
         tags: Mapping[str, Any] = MappingProxyType({}),
+        limit_rule: tuple[str, str] | None = None,
     ) -> None:
         self.spent, self.reserved = spent_before, 0
         self.alert: Callable[[Alert], None] = lambda _: None
         self._limit, self._allowances, self._tags = limit, allowances, tags
+        self._limit_rule = limit_rule
         self._refused_by: Allowance | None = None
         self._alerted: set[tuple[str, object, float]] = set()
 
@@ -177,9 +180,15 @@ class Budget:
         """
         name, limit, spent, by = "max_credits", self._limit or 0, self.spent + self.reserved, ""
         advice = "resume the run with a higher max_credits"
+        limit_name = "run"
+        if self._limit_rule is not None:
+            name = limit_name = self._limit_rule[0]
+            where = f" (set in {self._limit_rule[1]})" if self._limit_rule[1] else ""
+            advice = f"raise {name}{where}, then resume the run"
         if (refused_by := self._refused_by) is not None:
             rule = refused_by.rule
             name, limit, period = rule.name, rule.millicredits, refused_by.period
+            limit_name = name
             spent = refused_by.allotments.sum_allotments(refused_by.id, period) - refused_by.free
             whose = "all runs of this key" if rule.account else "all runs that it counts"
             by = f" by {whose} since {period} (UTC)" if rule.period != "total" else f" by {whose}"
@@ -191,7 +200,7 @@ class Budget:
             f"aside{by}, {convert_to_credits(max(0, limit - spent)):,.15g} left, and the rest of the run "
             f"costs {format_count(convert_to_credits(price), 'credit')}. Everything that was made is kept; "
             f"{advice}.",
-            limit="run" if refused_by is None else name,
+            limit=limit_name,
             max_credits=convert_to_credits(limit),
             spent_credits=convert_to_credits(spent),
             needed_credits=convert_to_credits(price),
@@ -210,11 +219,12 @@ def open_budget(
     rules: Sequence[BudgetRule],
     ledger: Folder,
     tags: Mapping[str, str],
+    limit_rule: tuple[str, str] | None = None,
 ) -> tuple[Budget, Callable[[], None] | None]:
     """Return a run's budget, and a function that reads the spending of other machines from the ledger.
 
     The ledger is a folder with the attempts of all runs and their cost. `rules` are the budgets that many
-    runs share. The function is None if the ledger is a local folder.
+    runs share. `limit_rule` is as for :class:`Budget`. The function is None if the ledger is a local folder.
 
     Processes of one machine share a budget file, so together they never exceed a limit. Spending that is not
     in this file is read from the ledger at the start. A remote ledger is read again each time this run has
@@ -242,5 +252,5 @@ def open_budget(
         for (period, _), spent in sum_spending(one.rule, attempts).items():
             by_period[period] += spent
         allotments.correct_allotments(one.id, by_period)
-    budget = Budget(limit, sum_millicredits(attempts), allowances, tags=tags)
+    budget = Budget(limit, sum_millicredits(attempts), allowances, tags=tags, limit_rule=limit_rule)
     return budget, update_budget if is_remote else None

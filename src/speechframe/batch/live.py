@@ -17,6 +17,7 @@ from speechframe.batch.progress import (
 )
 from speechframe.errors import SpeechframeError
 from speechframe.processes.loop import run_sync
+from speechframe.settings.spending import OPERATIONS
 from speechframe.store.folder import Folder
 from speechframe.store.reader import StoredRun, find_warning_kind
 from speechframe.store.schema import CHARGED_UNKNOWN, FAILED, PENDING, STATUSES, SUSPECT, StopReason
@@ -215,7 +216,13 @@ class Run(StoredRun):
 
     @property
     def _how_to_go_on(self) -> str:
-        return self.manifest.stopped_words or "resume(run) goes on where it stopped"
+        return self.manifest.stopped_words or f"{self._write_resume()} goes on where it stopped"
+
+    def _write_resume(self, *arguments: str) -> str:
+        """Return the call that resumes this run, as Python code for a message."""
+        # Only the caller has the backend of a run that `run()` made.
+        own = () if self.operation in OPERATIONS else ("backend=...",)
+        return f"resume({', '.join(('run', *arguments, *own))})"
 
     def summary(self) -> str:
         """Return a summary of the run for people, as a text of a few lines."""
@@ -233,7 +240,7 @@ class Run(StoredRun):
         if self.estimate is not None and self.progress is None:
             lines.append(f"planned: {self.estimate.line()}")
         if (p := self.progress) is not None and p.total:
-            lines.append(f"{format_count(p.ended, p.unit)} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
+            lines.append(f"{p.describe_answers()} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
             if p.balance is not None:
                 lines.append(describe_balance(p.balance))
         return replace_unprintable(
@@ -243,14 +250,15 @@ class Run(StoredRun):
     def _give_advice(self, s: Mapping[str, Any]) -> Iterator[str]:
         """Yield advice for a run with these :attr:`stats`."""
         if s[FAILED]:
-            yield "run.failed shows these rows; resume(run) tries them again"
+            yield f"run.failed shows these rows; {self._write_resume()} tries them again"
         elif s.get(CHARGED_UNKNOWN):
-            again = 'resume(run, on_unknown="retry") sends them again, and they may be billed twice'
-            yield f"run.failed shows these rows; {again}"
+            again = self._write_resume('on_unknown="retry"')
+            yield f"run.failed shows these rows; {again} sends them again, and they may be billed twice"
         elif s[PENDING]:
             yield self._how_to_go_on
         if s.get(SUSPECT):
-            takes = '; resume(run, redo="suspect") makes another take' if "audio_seconds" in s else ""
+            again = self._write_resume('redo="suspect"')
+            takes = f"; {again} makes another take" if "audio_seconds" in s else ""
             yield f"error_message says what is suspect{takes}"
 
     def _describe_warnings(self) -> str:

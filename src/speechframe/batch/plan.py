@@ -228,6 +228,7 @@ class Estimate:
         """Return the estimate as one line of text, which a run shows at its start."""
         left = self.budget or 0.0
         share = f" ({100 * self.balance_share:,.3g} %)" if self.balance_share else ""
+        of_balance = "" if self.balance is None else f" of the {self.balance:,} left{share}"
         in_money = describe_money(self.money or 0.0, self.currency)
         identical = (
             f"{format_count(self.identical_retakes, 'row')} cannot vary: retake_identical, not billed again"
@@ -245,11 +246,10 @@ class Estimate:
             (True, format_count(self.calls, self.unit)),
             (self.paid, f"{self.paid:,} of them paid before"),
             (self.amount and self.calls, self.amount or ""),
-            (True, format_count(self.credits, "credit")),
+            (True, format_count(self.credits, "credit") + of_balance),
             (self.money, f"{in_money} by the price of {self.price_from}"),
-            (self.balance is not None, f"of {self.balance or 0:,} left{share}"),
-            (passes_budget, f"more than the {left:,.10g} that its budget leaves: it would stop there"),
-            (passes_budget and self.ends_at, f"before row {self.ends_at}"),
+            (passes_budget, f"more than the {left:,.10g} that its budget leaves"),
+            (passes_budget and self.ends_at, f"with row {self.ends_at} as the first beyond it"),
             (self.concurrency and self.calls, f"{self.concurrency} at a time"),
             (
                 self.seconds and self.seconds >= _SHORTEST_SHOWN_S,

@@ -168,6 +168,16 @@ class Progress:
         return self.done + self.cached + self.suspect + self.failed + self.unknown
 
     @property
+    def calls(self) -> int:
+        """Number of ended calls without those that the cache answered."""
+        return self.ended - self.cached
+
+    def describe_answers(self) -> str:
+        """Return the numbers of ended calls and of answers from the cache as text."""
+        cached = f" and {format_count(self.cached, 'answer')} from the cache" if self.cached else ""
+        return f"{format_count(self.calls, self.unit)}{cached}"
+
+    @property
     def seconds(self) -> float:
         """Seconds since the first call was allowed to start."""
         return (self.finished or time.monotonic()) - self.started
@@ -477,4 +487,4 @@ def describe_money(amount: float, currency: str | None) -> str:
 
 def describe_duration(seconds: float) -> str:
     """Return a duration as text, such as ``3.2 s`` or ``1.5 min``."""
-    return f"{seconds:,.1f} s" if seconds < _MINUTE_S else f"{seconds / _MINUTE_S:,.1f} min"
+    return f"{seconds:,.1f} s" if round(seconds, 1) < _MINUTE_S else f"{seconds / _MINUTE_S:,.1f} min"

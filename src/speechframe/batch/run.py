@@ -316,7 +316,8 @@ def _plan_run(
     update_budget: Callable[[], None] | None = None
     over_runs = rules.find_shared_budgets(manifest.service, opened.key_fingerprint)
     if limit is not None or over_runs:
-        budget, update_budget = open_budget(folder, manifest.run_id, limit, over_runs, past, tags)
+        rule = rules.find_run_rule(options.max_credits)
+        budget, update_budget = open_budget(folder, manifest.run_id, limit, over_runs, past, tags, rule)
         stack.push_async_callback(asyncio.to_thread, budget.close)
     if is_stopped():
         raise asyncio.CancelledError

@@ -12,7 +12,9 @@ from typing import NamedTuple, Protocol, cast
 
 from speechframe._version import __version__
 from speechframe.cli import declared, exits, show
-from speechframe.errors import InvalidRows, SpeechframeError, suggest_name
+from speechframe.cli.actions import Parser
+from speechframe.cli.docstrings import replace_arguments
+from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.network.descriptors import raise_descriptor_limit
 from speechframe.processes.allocator import tune_allocator
 from speechframe.verbs import RUN_VERBS
@@ -85,9 +87,9 @@ def list_commands() -> dict[str, _Entry]:
     return {**_COMMANDS_BEFORE_VERBS, **verbs, **_COMMANDS_AFTER_VERBS}
 
 
-def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+def make_parser(argv: Sequence[str]) -> Parser:
     """Return the parser for `argv`. Only the command that `argv` names gets its options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="speechframe",
         description=_DESCRIPTION,
         epilog=f"{exits.make_epilog()}\n\nspeechframe COMMAND --help shows more.",
@@ -183,11 +185,7 @@ def _run_command(argv: list[str]) -> int:
         command_parser: argparse.ArgumentParser = getattr(options, "parser", parser)
         # Mask wrapped arguments, such as the key of "--apikey KEY".
         shown = " ".join(word if type(word) is str else "***" for word in unknown)
-        known = [name for action in command_parser._actions for name in action.option_strings]  # noqa: SLF001 - argparse has no public list of options
-        misspelt = [word.partition("=")[0] for word in unknown if type(word) is str and word.startswith("--")]
-        guesses = "".join(suggest_name(name, known) for name in misspelt)
-        message = f"unrecognized arguments: {shown}; allowed: see {command_parser.prog} --help; {guesses}"
-        command_parser.error(message.rstrip("; "))
+        command_parser.error(f"unrecognized arguments: {shown}; allowed: see {command_parser.prog} --help")
     if options.command is None:
         parser.print_help(sys.stderr)
         return exits.WRONG_USAGE
@@ -203,12 +201,13 @@ def _run_command(argv: list[str]) -> int:
 def _print_error(error: SpeechframeError, options: argparse.Namespace) -> None:
     if options.debug:
         traceback.print_exc()
+    names = options.parser.list_options()
     if isinstance(error, InvalidRows):
         count = show.format_count(error.total, "problem")
         show.write_note(f"speechframe {options.command}: {count}; nothing was sent")
-        show.write_note(show.format_problems(error.problems, error.total))
+        show.write_note(show.format_problems(error.problems, error.total, names))
     else:
-        show.write_note(f"speechframe {options.command}: {error}")
+        show.write_note(f"speechframe {options.command}: {replace_arguments(str(error), names)}")
     for note in getattr(error, "__notes__", ()):
         show.write_note(note)
     if getattr(options, "json", False):

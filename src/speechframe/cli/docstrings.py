@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 _SECTION_RULE = re.compile(r"^-{3,}$")
@@ -14,6 +14,14 @@ _COLUMN_PATTERN = re.compile(r"""(?:\w+=)?col\(["'](\w+)["']\)""")
 """A column in a docstring or message, such as ``voice=col("speaker")``."""
 _COLUMNS_PART_PATTERN = re.compile(r"; --[\w-]+-col .*$", re.DOTALL)
 """The end of a help text from its first mention of an option for columns."""
+# An argument in a message, such as model="falcon-2" or tags={"team": ...}. A value may be missing.
+_ARGUMENT_PATTERN = re.compile(
+    r"""(?<![\w/.=-])([a-z_]+)="""
+    r"""(?:\{"(\w+)": ([^{}]*)\}|"([^"]*)"|'([^']*)'|([^\s,;:()\[\]{}]+)|(?=[\s,;:]|$))"""
+)
+_PARAMETER_PATTERN = re.compile(r"(?<![\w/.=-])[a-z]+(?:_[a-z]+)+(?![\w/=(])")
+"""A name with an underscore in a message, such as ``max_credits``."""
+_VOICES_PATTERN = re.compile(r"""\bvoices\((?:"([\w-]+)")?\)""")
 _RETURN_PREFIX_PATTERN = re.compile(r"^Return an? \S+ with ")
 
 
@@ -95,6 +103,42 @@ def replace_columns(text: str, parameter: str) -> str:
     'did you mean --voice-col speaker?'
     """
     return _COLUMN_PATTERN.sub(rf"{make_option_name(parameter)}-col \1", text)
+
+
+def replace_arguments(message: str, options: Collection[str]) -> str:
+    """Replace Python arguments in a message with the options of a command. Other words do not change.
+
+    `options` are the names of the command's options.
+
+    Examples
+    --------
+    >>> options = {"--model", "--max-credits", "--tag"}
+    >>> replace_arguments('max_credits=9 is too small; raise max_credits', options)
+    '--max-credits 9 is too small; raise --max-credits'
+    >>> replace_arguments('model="falcon-2"; see voices("falcon-2")', options)
+    '--model falcon-2; see speechframe voices --model falcon-2'
+    >>> replace_arguments('Give tags={"team": ...}', options)
+    'Give --tag team=...'
+    """
+
+    def replace_argument(match: re.Match[str]) -> str:
+        name, key, value = match[1], match[2], next((group for group in match.groups()[2:] if group), "")
+        option = make_option_name(name)
+        if key:
+            option = option.removesuffix("s")
+            value = f"{key}={value.strip(chr(34))}"
+        if option not in options:
+            return match[0]
+        return {"True": option, "False": f"--no-{option[2:]}"}.get(value, f"{option} {value}".rstrip())
+
+    def replace_name(match: re.Match[str]) -> str:
+        option = make_option_name(match[0])
+        return option if option in options else match[0]
+
+    message = _VOICES_PATTERN.sub(
+        lambda match: "speechframe voices" + (f" --model {match[1]}" if match[1] else ""), message
+    )
+    return _PARAMETER_PATTERN.sub(replace_name, _ARGUMENT_PATTERN.sub(replace_argument, message))
 
 
 def remove_columns_part(text: str) -> str:

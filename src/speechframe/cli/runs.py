@@ -12,6 +12,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from speechframe.cli import exits, selection, show
+from speechframe.cli.actions import Parser
+from speechframe.cli.docstrings import replace_arguments
 from speechframe.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
     from speechframe.batch.live import Run
     from speechframe.batch.progress import Progress
+    from speechframe.errors import BudgetExceeded
+    from speechframe.settings.spending import SpendingRules
 
 _STOPPING_MESSAGE = b"\nstopping: calls in flight finish first; Ctrl-C again cancels them\n"
 _MAX_SHOWN_FAILURES = 5
@@ -33,7 +37,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of the summary")
 
 
-def prepare_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -> None:
+def prepare_run_options(parser: Parser, given: dict[str, Any]) -> None:
     """Check the run options in `given`, and set those that a command sets. An invalid value is a usage error.
 
     Call this before a service starts. For a dry run, the function adds ``progress=False`` to `given` if
@@ -48,7 +52,7 @@ def prepare_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) 
         chosen: Any = {name: value for name, value in given.items() if name in OPTION_NAMES}
         Options.from_given(**chosen)
     except SettingsError as error:
-        parser.error(str(error))
+        parser.error(replace_arguments(str(error), parser.list_options()))
 
 
 def parse_existing_path(text: str) -> Path:
@@ -112,7 +116,7 @@ def report(run: "Run", options: argparse.Namespace) -> int:
     code = exits.find_run_code(run.stopped_because, counts)
     if options.json:
         speed = {
-            "calls": progress.ended, "seconds": round(progress.seconds, 3), "balance": progress.balance,
+            "calls": progress.calls, "seconds": round(progress.seconds, 3), "balance": progress.balance,
             "warnings": progress.warned.total(),
         }  # fmt: skip
         show.print_json({**_describe_identity(run), **facts, **speed, "exit_code": code})
@@ -123,10 +127,10 @@ def report(run: "Run", options: argparse.Namespace) -> int:
         # With progress, the warnings were already printed.
         warned = describe_warnings(progress.warned, progress.examples)
         for message in filter(None, (run.stopped_by, warned)):
-            show.write_line(message)
+            show.write_line(replace_arguments(str(message), options.parser.list_options()))
     if code != exits.OK:
         _show_failures(run)
-        show.write_line(f"continue with: {make_resume_command(run, options)}")
+        show.write_line(_make_hint(run, options, counts))
     if suspect := counts.get("suspect"):
         # Suspect rows (with answers that a check doubts) do not stop a run, so no other message names them.
         message = f"{suspect:,} suspect; the column error_message gives the reason"
@@ -145,7 +149,8 @@ def _report_plan(run: "Run", options: argparse.Namespace) -> int:
         return exits.OK
     show.write_line(f"{estimate.line()}: nothing was sent")
     if run.problems:
-        show.write_line(show.format_problems(run.problems, len(run.problems)))
+        names = options.parser.list_options()
+        show.write_line(show.format_problems(run.problems, len(run.problems), names))
     show.write_line(f"run folder: {run.short_path}")
     show.write_line(f"start it with: {make_resume_command(run, options)}")
     return exits.OK
@@ -162,26 +167,59 @@ def _join_resume_command(run: "Run", extra_options: str, options: argparse.Names
     )
 
 
-def _suggest_budget(run: "Run", options: argparse.Namespace) -> str:
-    """Return the option ``--max-credits`` with a limit that lets the next call through.
+def _make_hint(run: "Run", options: argparse.Namespace, counts: Mapping[str, int]) -> str:
+    """Return the command that makes the missing rows, after the step that must come first."""
+    from speechframe.store.schema import CHARGED_UNKNOWN, FAILED, INVALID, PENDING
 
-    Return an empty text if the budget of the run did not stop it, or if another limit may stop it next.
+    if counts.get(INVALID) and not any(counts.get(name) for name in (PENDING, FAILED, CHARGED_UNKNOWN)):
+        command = _join_resume_command(run, " --table TABLE", options)
+        return f"correct these rows in the table, then continue with: {command}"
+    first = _describe_first_step(run, options)
+    return f"{first}continue with: {make_resume_command(run, options)}"
+
+
+def _describe_first_step(run: "Run", options: argparse.Namespace) -> str:
+    """Return the step before a resume of a run that a limit of the settings stopped, or an empty text."""
+    from speechframe.errors import BudgetExceeded
+
+    by = run.stopped_by
+    if not isinstance(by, BudgetExceeded):
+        return ""
+    rules = _read_rules(options)
+    highest = rules.max_credits_per_run
+    if highest is not None and (by.limit == "max_credits_per_run" or _exceeds(by, highest)):
+        where = f" (set in {rules.run_rule_from})" if rules.run_rule_from else ""
+        return f"raise max_credits_per_run{where}, then "
+    return "" if by.limit == "run" else f"once {by.limit} allows more, "
+
+
+def _exceeds(by: "BudgetExceeded", highest: float) -> bool:
+    return by.limit == "run" and by.spent_credits + by.needed_credits > highest
+
+
+def _read_rules(options: argparse.Namespace) -> "SpendingRules":
+    from speechframe import settings
+    from speechframe.settings.spending import read_spending_rules
+
+    return read_spending_rules(settings.read_settings(profile=options.profile))
+
+
+def _suggest_budget(run: "Run", options: argparse.Namespace) -> str:
+    """Return the option ``--max-credits`` with a limit that lets the rest of the run through.
+
+    Return an empty text if no budget of the run's own stopped it, or if another budget may stop it next.
     """
     from speechframe.errors import BudgetExceeded
 
     by = run.stopped_by
-    if not isinstance(by, BudgetExceeded) or by.limit != "run":
+    if not isinstance(by, BudgetExceeded):
         return ""
-    from speechframe import settings
-    from speechframe.settings.spending import read_spending_rules
-
-    needed = by.spent_credits + by.needed_credits
-    rules = read_spending_rules(settings.read_settings(profile=options.profile))
-    most = rules.max_credits_per_run
+    rules = _read_rules(options)
     is_one_of_many = rules.max_credits_per_month is not None or rules.budgets
-    if is_one_of_many or (most is not None and needed > most):
+    is_own = by.limit == "run" or (by.limit == "max_credits_per_run" and run.manifest.max_credits is not None)
+    if is_one_of_many or not is_own:
         return ""
-    return f" --max-credits {needed:.15g}"
+    return f" --max-credits {by.spent_credits + by.needed_credits:.15g}"
 
 
 def _describe_identity(run: "Run") -> dict[str, Any]:
@@ -204,9 +242,9 @@ def _make_summary_lines(
     rows = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
     yield f"{run.operation}: {run.status}{because}; {format_count(facts['rows'], 'row')}: {rows or 'none'}"
     spent = show.format_count(facts["credits"], "credit")
-    yield f"{describe_results(facts)}; {spent} in all on {run.service}"
+    yield "; ".join(filter(None, (describe_results(facts), f"{spent} in all on {run.service}")))
     left = "" if progress.balance is None else f"; {describe_balance(progress.balance)}"
-    yield f"{format_count(progress.ended, progress.unit)} in {progress.seconds:,.1f} s{left}"
+    yield f"{progress.describe_answers()} in {progress.seconds:,.1f} s{left}"
     yield f"run folder: {run.short_path}"
 
 

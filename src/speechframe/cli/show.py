@@ -3,16 +3,17 @@
 import contextlib
 import io
 import json
+import math
 import os
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from speechframe.cli.docstrings import replace_columns
+from speechframe.cli.docstrings import replace_arguments, replace_columns
 from speechframe.writing.words import escape_unprintable, replace_unprintable
 from speechframe.writing.words import format_count as format_count  # noqa: PLC0414 - the commands use it from here
 
@@ -58,7 +59,7 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: i
     head
         Names of the columns.
     rows
-        Values of each row. None becomes an empty cell. Line breaks become spaces.
+        Values of each row. None and NaN become empty cells. Line breaks become spaces.
     width
         Width of a line in columns of the terminal. The last column is shortened to fit, but not to less than
         8 columns. With None (default) nothing is shortened.
@@ -85,7 +86,9 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: i
 def _format_cell(value: Any) -> str:
     if isinstance(value, (list, tuple)) or hasattr(value, "tolist"):
         return ", ".join(map(str, value))
-    return "" if value is None else " ".join(str(value).split())
+    # pandas has NaN for a missing text.
+    is_missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return "" if is_missing else " ".join(str(value).split())
 
 
 def _count_columns(text: str) -> int:
@@ -112,9 +115,10 @@ def format_size(number: float) -> str:
     """
     if number == float("inf"):
         return "no limit"
-    for unit in ("B", "KB", "MB"):
-        if number < _UNIT_STEP:
-            return f"{number:,.0f} B" if unit == "B" else f"{number:,.1f} {unit}"
+    for unit, decimals in (("B", 0), ("KB", 1), ("MB", 1)):
+        # Compare the rounded number, so that the text never shows 1,024.0 of a unit.
+        if round(number, decimals) < _UNIT_STEP:
+            return f"{number:,.{decimals}f} {unit}"
         number /= _UNIT_STEP
     return f"{number:,.1f} GB"
 
@@ -140,10 +144,11 @@ def get_terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def format_problems(problems: Sequence[Mapping[str, Any]], total: int) -> str:
+def format_problems(problems: Sequence[Mapping[str, Any]], total: int, options: Collection[str] = ()) -> str:
     """Return the first problems of invalid rows as a table. It names options instead of Python arguments.
 
-    `total` is the number of all problems, of which `problems` may contain only the first.
+    `total` is the number of all problems, of which `problems` may contain only the first. `options` are the
+    names of the command's options.
     """
     has_rows = any(p.get("row_id") is not None for p in problems)
     head = [*(["row"] if has_rows else []), "field", "problem", "value", "allowed"]
@@ -151,9 +156,9 @@ def format_problems(problems: Sequence[Mapping[str, Any]], total: int) -> str:
         [
             *([p.get("row_id")] if has_rows else []),
             p.get("field"),
-            _as_options(p, "problem"),
+            _as_options(p, "problem", options),
             _shorten_value(p.get("value")),
-            _as_options(p, "allowed"),
+            _as_options(p, "allowed", options),
         ]
         for p in problems[:_MAX_SHOWN_PROBLEMS]
     ]
@@ -161,8 +166,9 @@ def format_problems(problems: Sequence[Mapping[str, Any]], total: int) -> str:
     return format_table(head, rows) + more
 
 
-def _as_options(problem: Mapping[str, Any], name: str) -> str:
-    return replace_columns(str(problem.get(name) or ""), str(problem.get("field") or ""))
+def _as_options(problem: Mapping[str, Any], name: str, options: Collection[str]) -> str:
+    words = replace_columns(str(problem.get(name) or ""), str(problem.get("field") or ""))
+    return replace_arguments(words, options)
 
 
 def _shorten_value(value: Any) -> str:

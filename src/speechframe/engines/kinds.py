@@ -33,7 +33,7 @@ __all__ = [
 
 
 # Among entry points of the same name, one whose value begins with this text is preferred.
-_PREFERRED_PREFIX = "speechframe.engines."
+_PREFERRED_PREFIX = "speechframe.local.engines."
 
 
 @dataclass(frozen=True, slots=True)

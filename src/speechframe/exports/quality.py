@@ -281,14 +281,14 @@ def _add_word_errors(frame: "pd.DataFrame", transcripts: Any, runs: Sequence[Sto
 
 def _advise(grade: str, status: str, varies: object) -> str:
     if status not in FINISHED_STATUSES:
-        return "resume(run) makes the row, unless it is invalid"
+        return "make the row: resume, unless it is invalid"
     if grade == GOOD:
         return ""
     if grade != BAD:
         return "listen to the clip"
     if status in {DONE, CACHED} and not varies:
         return "another take would be identical: use another voice or another text"
-    return "resume(run, redo=[row_id]) makes another take"
+    return "make another take: resume with redo"
 
 
 def describe_quality(measured: "pd.DataFrame") -> tuple[str, ...]:

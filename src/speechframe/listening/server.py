@@ -168,24 +168,18 @@ class ServedTest:
         runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=_CLOSING_TIMEOUT_S, handle_signals=False
         )
-        host, port = self._address
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.create_server(self._address, family=family)
-        except OSError as error:
-            raise SettingsError(
-                f"a listening test cannot be served at {host} port {port}: {error.strerror}; "
-                "choose another port, or 0 for a free one"
-            ) from error
-        self.url = f"http://{_find_reachable_host(host)}:{listener.getsockname()[1]}"
-        self._open.enter_context(collapse_repeats("asyncio", log.name))
-        self._open.push_async_callback(runner.cleanup)
-        await runner.setup()
-        assert runner.server is not None  # noqa: S101 - setup makes it
-        connections = Connections(
-            runner.server, refusal=_refuse_connection, header_timeout_s=_HEADER_TIMEOUT_S, log=log
-        )
-        self._open.callback((await connections.listen(listener)).close)
+        async with contextlib.AsyncExitStack() as stack:
+            listener = stack.enter_context(_open_listener(*self._address))
+            self.url = f"http://{_find_reachable_host(self._address[0])}:{listener.getsockname()[1]}"
+            stack.enter_context(collapse_repeats("asyncio", log.name))
+            stack.push_async_callback(runner.cleanup)
+            await runner.setup()
+            assert runner.server is not None  # noqa: S101 - setup makes it
+            connections = Connections(
+                runner.server, refusal=_refuse_connection, header_timeout_s=_HEADER_TIMEOUT_S, log=log
+            )
+            stack.callback((await connections.listen(listener)).close)
+            self._open = stack.pop_all()
         self._runner = runner
 
     @web.middleware
@@ -361,6 +355,19 @@ def _make_refusal(status: int) -> web.Response:
     return web.Response(status=status, text=f"{status}\n", headers={hdrs.CONNECTION: "close"})
 
 
+def _open_listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With "::", accept IPv4, too, because many networks have no IPv6.
+    takes_both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    try:
+        return socket.create_server((host, port), family=family, dualstack_ipv6=takes_both)
+    except OSError as error:
+        raise SettingsError(
+            f"a listening test cannot be served at {host} port {port}: {error.strerror}; "
+            "choose another port, or 0 for a free one"
+        ) from error
+
+
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -375,12 +382,23 @@ def _find_reachable_host(host: str) -> str:
     except ValueError:
         return host
     if address.is_unspecified:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                # Connecting a UDP socket only looks up the route and sends nothing.
-                # The address is reserved for documentation.
-                probe.connect(("192.0.2.1", 9))
-                address = ipaddress.ip_address(probe.getsockname()[0])
-            except OSError:
-                return socket.gethostname()
+        # The addresses are reserved for documentation.
+        own = None
+        if address.version == 6:  # noqa: PLR2004 - of the protocol
+            own = _find_own_address(socket.AF_INET6, "2001:db8::1")
+        own = own or _find_own_address(socket.AF_INET, "192.0.2.1")
+        if own is None:
+            return socket.gethostname()
+        address = ipaddress.ip_address(own)
     return f"[{address}]" if address.version == 6 else str(address)  # noqa: PLR2004 - of the protocol
+
+
+def _find_own_address(family: socket.AddressFamily, other: str) -> str | None:
+    """Return the address of this machine on the route to `other`, or None without a route."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # Connecting a UDP socket only looks up the route and sends nothing.
+            probe.connect((other, 9))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None

@@ -361,10 +361,9 @@ def _merge_places(
     content, profiles = _read_file()
     profile = given.get("profile") or _configured.get("profile") or os.environ.get("SPEECHFRAME_PROFILE")
     of_profile = profiles.get(profile, {}) if isinstance(profile, str) else {}
-    # If the file has no profiles, a profile is only the name of the service in run folders.
-    if isinstance(profile, str) and profiles and profile not in profiles and not is_any_profile:
-        raise SettingsError(f"{SETTINGS_FILE} has no profile {profile!r}; it has {', '.join(profiles)}")
     path = Path(SETTINGS_FILE).resolve()
+    if isinstance(profile, str) and profile not in profiles and not is_any_profile:
+        raise SettingsError(_describe_unknown_profile(profile, profiles, path))
     variables = [(variable, name) for variable, name in FIELD_BY_VARIABLE.items() if os.environ.get(variable)]
     places: list[tuple[str, Mapping[str, Any]]] = [
         (str(path), content),
@@ -385,6 +384,16 @@ def _merge_places(
         return TypeAdapter(Settings).validate_python(values), set_in
     except ValidationError as error:
         raise _make_settings_error(error, set_in) from None
+
+
+def _describe_unknown_profile(profile: str, profiles: Mapping[Any, Any], path: Path) -> str:
+    if profiles:
+        return f"{SETTINGS_FILE} has no profile {profile!r}; it has {', '.join(map(str, profiles))}"
+    state = "has no profiles" if path.exists() else "does not exist"
+    return (
+        f"there is no profile {profile!r}, because {path} {state}. Write a table [profiles.{profile}] into "
+        "this file, or set no profile."
+    )
 
 
 def _hide_in_table(table: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ PRICES_FILE = "prices.toml"
 Period = Literal["day", "week", "month", "year", "total"]
 DEFAULT_ALERTS = (0.8, 1.0)
 """Shares of a limit at which an alert is sent, by default."""
-_RESERVED_NAMES = ("run", "max_credits", "max_credits_per_month")
+_RESERVED_NAMES = ("run", "max_credits", "max_credits_per_run", "max_credits_per_month")
 """Names that a budget must not have, because errors and alerts use them for other limits."""
 OPERATIONS = ("generate", "translate", "change_voice", "dub", "transcribe")
 """Operations of the public functions of speechframe. A user's own backend may have another operation."""
@@ -200,6 +200,16 @@ class SpendingRules:
                 "Give a smaller max_credits, or have that setting raised."
             )
         return max_credits
+
+    def find_run_rule(self, max_credits: float | None) -> tuple[str, str] | None:
+        """Return name and place of the setting that limits a run that was started with `max_credits`.
+
+        Return None if only `max_credits` limits the run, because the setting allows more.
+        """
+        highest = self.max_credits_per_run
+        if highest is None or (max_credits is not None and max_credits < highest):
+            return None
+        return "max_credits_per_run", self.run_rule_from
 
 
 def read_spending_rules(service: Settings) -> SpendingRules:

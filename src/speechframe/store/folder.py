@@ -206,16 +206,17 @@ def convert_os_errors(folder: Folder | Path, action: str) -> Iterator[None]:
         ) from error
 
 
+DAMAGE_ADVICE = ": restore it from a copy; `speechframe runs verify` lists all damage"
+"""End of the message of an error by :func:`convert_read_errors`."""
+
+
 @contextmanager
 def convert_read_errors(folder: Folder, name: str) -> Iterator[None]:
     """Convert the error of a damaged or missing file of a run to a StoreError that names the file."""
     try:
         yield
     except (OSError, pa.ArrowException, LookupError, ValueError) as error:
-        raise StoreError(
-            f"{folder.path}/{name} cannot be read ({error}): restore it from a copy; "
-            "`speechframe runs verify` lists all damage"
-        ) from error
+        raise StoreError(f"{folder.path}/{name} cannot be read ({error}){DAMAGE_ADVICE}") from error
 
 
 def parse_holder(content: bytes) -> dict[str, Any]:

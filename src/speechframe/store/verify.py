@@ -31,7 +31,9 @@ _RUN_FILES_PATTERN = re.compile(
     rf"({'|'.join(_TABLE_FOLDERS)})/\d+\.parquet|{journal.LOG_FOLDER}/\d+\.(jsonl|bytes)"
     rf"|{CLIPS_FOLDER}/[0-9a-f]{{64}}(\.\w+)?|{DUBS_FOLDER}/[^/]+|reviews\.(parquet|lock)|([\w/]+/)?\.[^/]+\.tmp"
 )
-_RESTORE_ADVICE = "restore it from a copy of the folder"
+RESTORE_ADVICE = "restore it from a copy of the folder"
+RESUME_ADVICE = "nothing is lost, and a resume continues the run"
+"""Ends of :attr:`Problem.words`. The command ``speechframe runs verify`` prints each advice once."""
 _ROWS_AT_ONCE = 64  # number of rows in memory at a time, because audio may be large
 
 
@@ -66,7 +68,7 @@ def _find_problems(folder: Folder) -> Iterator[Problem]:
         for name in files:
             if (number := int(name.partition(".")[0])) not in {*live, *cut}:
                 lost = parts.format_file_name(parts.ATTEMPTS_FOLDER, number)
-                yield Problem(lost, None, f"is missing, so {kind}/{name} does not count: {_RESTORE_ADVICE}")
+                yield Problem(lost, None, f"is missing, so {kind}/{name} does not count: {RESTORE_ADVICE}")
     word_files = [f"{WORDS_FOLDER}/{name}" for name in folder.list_names(WORDS_FOLDER)]
     rows = {entry.file: entry.rows for entry in manifest.tables}
     for name in [
@@ -78,9 +80,9 @@ def _find_problems(folder: Folder) -> Iterator[Problem]:
     for path in sorted((folder.path / CLIPS_FOLDER).glob("[!.]*")) if folder.work == folder.path else ():
         name = f"{CLIPS_FOLDER}/{path.name}"
         if hashlib.sha256(folder.read(name)).hexdigest() != path.name.partition(".")[0]:
-            changed = f"is not the clip that was handed in: {_RESTORE_ADVICE}, or hand the table in again"
+            changed = f"is not the clip that was handed in: {RESTORE_ADVICE}, or hand the table in again"
             yield Problem(name, None, changed)
-    waits = "is the journal of a run that was interrupted: nothing is lost, and resume(run) continues the run"
+    waits = f"is the journal of a run that was interrupted: {RESUME_ADVICE}"
     for number in [] if live and folder.is_locked else live:
         yield Problem(f"{journal.LOG_FOLDER}/{number:06d}.jsonl", None, waits)
 
@@ -112,7 +114,7 @@ def _check_segment(folder: Folder, number: int, columns: list[str]) -> Iterator[
         }
         file_name = parts.format_file_name(kind, number)
         if wanted and not folder.exists(file_name):
-            lost = f"is missing, with the records of {format_count(len(wanted), 'call')}: {_RESTORE_ADVICE}"
+            lost = f"is missing, with the records of {format_count(len(wanted), 'call')}: {RESTORE_ADVICE}"
             yield Problem(file_name, None, lost)
         elif wanted:
             yield from _check_file(folder, file_name, _check_records(folder, file_name, wanted, columns))
@@ -127,10 +129,10 @@ def _check_records(folder: Folder, name: str, wanted: set[str], columns: list[st
                 content, sha256 = audio and audio["bytes"], batch.column("sha256")[row].as_py()
                 if content is not None and hashlib.sha256(content).hexdigest() != sha256:
                     yield Problem(
-                        name, key, f"the audio has changed, because its sha256 differs: {_RESTORE_ADVICE}"
+                        name, key, f"the audio has changed, because its sha256 differs: {RESTORE_ADVICE}"
                     )
     for key in sorted(wanted):
-        yield Problem(name, key, f"its record is missing: {_RESTORE_ADVICE}")
+        yield Problem(name, key, f"its record is missing: {RESTORE_ADVICE}")
 
 
 def _check_table(folder: Folder, name: str, rows: int | None) -> Iterator[Problem]:
@@ -147,10 +149,10 @@ def _check_table(folder: Folder, name: str, rows: int | None) -> Iterator[Proble
                 wrong += int((pack_keys(batch.column(BASE_KEY).drop_null()) == b"").sum())
     if rows is not None and count != rows:
         yield Problem(
-            name, None, f"has {format_count(count, 'row')}, but {rows:,} in run.json: {_RESTORE_ADVICE}"
+            name, None, f"has {format_count(count, 'row')}, but {rows:,} in run.json: {RESTORE_ADVICE}"
         )
     if wrong:
-        yield Problem(name, None, f"has {format_count(wrong, 'row')} with an invalid key: {_RESTORE_ADVICE}")
+        yield Problem(name, None, f"has {format_count(wrong, 'row')} with an invalid key: {RESTORE_ADVICE}")
 
 
 # -- remove a run ------------------------------------------------------------------

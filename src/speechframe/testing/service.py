@@ -81,7 +81,7 @@ class FaultyService(Running):
     odd
         Changes to the good answers of a text: JSON for a field (``{"wordDurations": "[]"}``), or a whole body
         for a Content-Type (``{"text/html": "<p>Hello"}``). In a translation, a field changes only in the
-        entry of the text. Set this parameter with :meth:`set`.
+        entry of the text.
     retry_after
         Form of Retry-After in 429 and 503: whole ``"seconds"``, a decimal number (``"float"``), a ``"date"``,
         no header (None), or a mixture of these (``"mixed"``).
@@ -147,6 +147,7 @@ class FaultyService(Running):
         quota: int | None = None,
         faults: Mapping[str, float] | None = None,
         scripts: Mapping[str, Sequence[str]] | None = None,
+        odd: Mapping[str, Mapping[str, str]] | None = None,
         retry_after: Form = "seconds",
         retry_after_s: float = 1.0,
         audio_bytes: int | None = None,
@@ -168,7 +169,7 @@ class FaultyService(Running):
             raise SettingsError(f"data={data!r}; allowed: a folder")
         self._knobs = Knobs.from_values({
             "seed": seed, "latency": latency, "cap": cap, "cap_plan": cap_plan, "rate": rate,
-            "burst": burst, "quota": quota, "faults": faults, "scripts": scripts,
+            "burst": burst, "quota": quota, "faults": faults, "scripts": scripts, "odd": odd,
             "retry_after": retry_after, "retry_after_s": retry_after_s, "audio_bytes": audio_bytes,
             "regions": regions, "down_regions": down_regions, "publish_cap": publish_cap,
             "limits_page": limits_page, "idempotent": idempotent, "billed_times": billed_times,

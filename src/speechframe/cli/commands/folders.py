@@ -1,6 +1,7 @@
 """The command ``speechframe runs``, which lists, verifies and removes run folders."""
 
 import argparse
+import shlex
 import sys
 import time
 from dataclasses import asdict
@@ -12,7 +13,7 @@ from speechframe.cli.actions import add_action, add_actions
 from speechframe.errors import NotARun, SpeechframeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from speechframe.cli.run_facts import RunFacts
     from speechframe.store.folder import Folder
@@ -145,9 +146,30 @@ def _verify(options: argparse.Namespace) -> int:
         count = show.format_count(len(faults), "problem", "problems") if faults else "whole"
         show.write_line(f"{path}: {count}")
         if faults:
-            rows = [[problem.file, problem.request_key, problem.words] for problem in faults]
+            rows = [[problem.file, problem.request_key, _remove_advice(problem)] for problem in faults]
             show.write_line(show.format_table(["file", "request_key", "problem"], rows))
+            for advice in _list_advice(path, faults):
+                show.write_line(advice)
     return code
+
+
+def _remove_advice(problem: "Problem") -> str:
+    from speechframe.store.folder import DAMAGE_ADVICE
+    from speechframe.store.verify import RESTORE_ADVICE, RESUME_ADVICE
+
+    words = problem.words.removesuffix(DAMAGE_ADVICE)
+    return words.removesuffix(f": {RESTORE_ADVICE}").removesuffix(f": {RESUME_ADVICE}")
+
+
+def _list_advice(path: str, faults: "Sequence[Problem]") -> "Iterator[str]":
+    """Yield each advice on the problems of a run once, in words of the command line."""
+    from speechframe.store.folder import DAMAGE_ADVICE
+    from speechframe.store.verify import RESTORE_ADVICE, RESUME_ADVICE
+
+    if any(problem.words.endswith((RESTORE_ADVICE, DAMAGE_ADVICE)) for problem in faults):
+        yield "restore these files from a copy of the folder"
+    if any(problem.words.endswith(RESUME_ADVICE) for problem in faults):
+        yield f"the journal lost nothing; continue the run with: speechframe resume {shlex.quote(path)}"
 
 
 def _find_problems(folder: str) -> "tuple[str, list[Problem]]":

@@ -13,4 +13,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the service until a signal ends it. Return the exit code."""
-    return exits.SERVICE_UNUSABLE if serve.run(options) == serve.EXIT_FAILED else exits.OK
+    codes = {serve.EXIT_FAILED: exits.SERVICE_UNUSABLE, serve.EXIT_WRONG_USAGE: exits.WRONG_USAGE}
+    return codes.get(serve.run(options), exits.OK)

@@ -34,7 +34,9 @@ log = logging.getLogger("speechframe.service")
 DEFAULT_PORT = 8099
 """Port of the service if no option selects one."""
 EXIT_FAILED = 1
-"""Exit code if the service cannot start. A wrong option exits with 2, as argparse does."""
+"""Exit code if the service cannot start."""
+EXIT_WRONG_USAGE = 2
+"""Exit code for a wrong option, as in argparse."""
 
 _STDIN_NAME = "-"
 """Value of ``--keys-file`` that selects standard input."""
@@ -175,7 +177,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until a signal stops the service. Return 0, or 1 if the service could not start.
+    """Serve until a signal stops the service. Return the exit code.
+
+    The code is 0, 1 if the service could not start, or 2 if an option is wrong.
 
     Parameters
     ----------
@@ -185,16 +189,19 @@ def run(options: argparse.Namespace) -> int:
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
     # Only this user may read the service's files, even in a folder that others can read.
     os.umask(0o077)
+    code = EXIT_WRONG_USAGE
     try:
+        config = build_config(options)
+        code = EXIT_FAILED
         _check_extra()
         folders.set_voice_folders(options.voices)
         folders.set_translation_folders(options.translation_models)
-        return asyncio.run(_serve(build_config(options), options))
+        return asyncio.run(_serve(config, options))
     except SettingsError as error:
         if options.json:
             _print_line(json.dumps({"error": str(error)}))
         sys.stderr.write(f"speechframe serve: {error}\n")
-        return EXIT_FAILED
+        return code
 
 
 def _print_line(line: str) -> None:

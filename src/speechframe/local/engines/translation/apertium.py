@@ -160,16 +160,20 @@ def _decode_stream(stream: str) -> str:
     )
 
 
-@lru_cache(maxsize=1)
 def _list_modes() -> dict[TranslationPair, str]:
-    """Return each pair with its mode, the name for the command. The list is read once in a process."""
+    """Return each pair with its mode, the name for the command. Empty if the command fails."""
     if shutil.which(_COMMAND) is None:
         return {}
     try:
-        lines = _run_apertium([_COMMAND, "-l"], "", _LIST_TIMEOUT_S).split()
+        return _read_modes()
     except EngineFault:
         return {}
-    return dict(_parse_modes(lines))
+
+
+@lru_cache(maxsize=1)
+def _read_modes() -> dict[TranslationPair, str]:
+    """Read the list of modes once in a process. A failure raises EngineFault and is not cached."""
+    return dict(_parse_modes(_run_apertium([_COMMAND, "-l"], "", _LIST_TIMEOUT_S).split()))
 
 
 def _parse_modes(lines: Sequence[str]) -> Iterator[tuple[TranslationPair, str]]:

@@ -53,7 +53,8 @@ def has_letters(text: str) -> bool:
 def split_portions(text: str, most: int = PORTION_CHARACTERS) -> list[str]:
     """Cut a text into portions of at most `most` characters. Joined, the portions are the whole text.
 
-    The text is cut after a line or a sentence if possible, otherwise before whitespace, otherwise anywhere.
+    The text is cut after a line or a sentence if possible, otherwise before whitespace, otherwise anywhere. A
+    placeholder, tag or other code is only cut if it does not fit into a portion.
 
     Examples
     --------
@@ -62,15 +63,27 @@ def split_portions(text: str, most: int = PORTION_CHARACTERS) -> list[str]:
     """
     found = []
     start = 0
+    is_in_code = _mark_code(text) if len(text) > most else b""
     while len(text) - start > most:
         end = start + most
-        ends = [match.end() for match in _CUT_PATTERN.finditer(text, start + 1, end)]
-        cut = ends[-1] if ends else next((i for i in range(end, start, -1) if text[i].isspace()), end)
+        # Search one character further, because the end of the range would count as the end of the text.
+        ends = [match.end() for match in _CUT_PATTERN.finditer(text, start + 1, end + 1)]
+        places = [place for place in range(end, start, -1) if not is_in_code[place]]
+        cut = next((place for place in reversed(ends) if place <= end and not is_in_code[place]), None)
+        cut = cut or next((place for place in places if text[place].isspace()), places[0] if places else end)
         found.append(text[start:cut])
         start = cut
     if start < len(text) or not found:
         found.append(text[start:])
     return found
+
+
+def _mark_code(text: str) -> bytearray:
+    """Return 1 for each place of a text that is inside a piece of code, else 0."""
+    marks = bytearray(len(text))
+    for start, end in find_code(text):
+        marks[start + 1 : end] = b"\1" * (end - start - 1)
+    return marks
 
 
 def translate_protected(text: str, alphabet: Alphabet, translate: Callable[[str], str]) -> str:

@@ -123,21 +123,37 @@ async def _read_unpacked(answer: aiohttp.ClientResponse, pace: UploadPace) -> As
         async for data in _read_pieces(answer, pace):
             yield data
     elif encoding in {"gzip", "x-gzip", "deflate"}:
-        unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
+        unpacker = _Unpacker()
         async for data in _read_pieces(answer, pace):
-            for block in _decompress_blocks(unpacker, data):
+            for block in unpacker.decompress(data):
                 yield block
-        yield unpacker.flush()
-        if not unpacker.eof:
+        if not unpacker.is_at_end:
             _refuse("its content is compressed and cut off")
     else:
         _refuse("its content is compressed in another way than gzip or deflate")
 
 
-def _decompress_blocks(unpacker: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
-    while data and not unpacker.eof:
-        yield unpacker.decompress(data, _BLOCK_BYTES)
-        data = unpacker.unconsumed_tail
+class _Unpacker:
+    """Decompress gzip or zlib data in pieces. A gzip file may have several members and end with zeros."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(_GZIP_OR_ZLIB)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the data so far ends with the end of a member."""
+        return self._member.eof
+
+    def decompress(self, data: bytes) -> Iterator[bytes]:
+        """Yield the decompressed data in blocks. Raise zlib.error if the data is damaged."""
+        while data:
+            if self._member.eof:
+                data = data.lstrip(b"\0")
+                if not data:
+                    return
+                self._member = zlib.decompressobj(_GZIP_OR_ZLIB)
+            yield self._member.decompress(data, _BLOCK_BYTES)
+            data = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
 
 
 async def _read_pieces(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIterator[bytes]:
