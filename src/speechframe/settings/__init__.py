@@ -362,7 +362,10 @@ def _merge_places(
     profile = given.get("profile") or _configured.get("profile") or os.environ.get("SPEECHFRAME_PROFILE")
     of_profile = profiles.get(profile, {}) if isinstance(profile, str) else {}
     path = Path(SETTINGS_FILE).resolve()
-    if isinstance(profile, str) and profile not in profiles and not is_any_profile:
+    has_address = bool({**_configured, **given}.get("base_url") or os.environ.get("SPEECHFRAME_BASE_URL"))
+    # If the address comes from elsewhere and no file has profiles, the profile is only a name for the service.
+    is_name = is_any_profile or (has_address and not profiles)
+    if isinstance(profile, str) and profile not in profiles and not is_name:
         raise SettingsError(_describe_unknown_profile(profile, profiles, path))
     variables = [(variable, name) for variable, name in FIELD_BY_VARIABLE.items() if os.environ.get(variable)]
     places: list[tuple[str, Mapping[str, Any]]] = [
