@@ -363,7 +363,7 @@ def _merge_places(
     of_profile = profiles.get(profile, {}) if isinstance(profile, str) else {}
     path = Path(SETTINGS_FILE).resolve()
     has_address = bool({**_configured, **given}.get("base_url") or os.environ.get("SPEECHFRAME_BASE_URL"))
-    # If the address comes from elsewhere and no file has profiles, the profile is only a name for the service.
+    # If the address comes from elsewhere and no file has profiles, the profile is only a name.
     is_name = is_any_profile or (has_address and not profiles)
     if isinstance(profile, str) and profile not in profiles and not is_name:
         raise SettingsError(_describe_unknown_profile(profile, profiles, path))
