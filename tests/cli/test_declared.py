@@ -189,11 +189,13 @@ def test_the_table_of_verbs_names_their_functions_and_backends():
     # Settings of budgets and prices name the same operations.
     assert tuple(RUN_VERBS) == OPERATIONS
     for name, verb in RUN_VERBS.items():
-        read, backend = declared.load_verb_signature(name), verb.backend()
+        read, backend = declared.load_verb_stub(name), verb.backend()
         assert (read.__name__, backend.operation) == (name, name)
         parameters = declared.read_parameters(read)
         assert parameters == declared.read_parameters(getattr(aio, name))
-        assert {parameter.name for parameter in parameters if parameter.is_data} == backend.data_arguments
+        assert {
+            parameter.name for parameter in parameters if parameter.names_column
+        } == backend.data_arguments
 
 
 def test_every_verb_is_a_command():
@@ -263,8 +265,8 @@ def test_words_become_values_of_the_declared_type(tmp_path):
     ):
         assert parsed("--needed", "x", *words) == {"needed": "x", **expected}
     found = {p.name: p for p in declared.read_parameters(odd)}
-    assert (found["line"].is_data, found["line"].takes_column) == (True, False)
-    assert (found["count"].is_data, found["count"].takes_column) == (False, True)
+    assert (found["line"].names_column, found["line"].takes_column) == (True, False)
+    assert (found["count"].names_column, found["count"].takes_column) == (False, True)
 
 
 @pytest.mark.parametrize(

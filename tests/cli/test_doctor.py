@@ -302,10 +302,10 @@ def test_extras_are_read_from_the_metadata(metadata):
     )  # fmt: skip
     found = installed.list_extras()
     assert [str(p).split()[0] for p in found["a"]] == ["numpy"]
-    assert all(p.is_there for p in found["a"])
+    assert all(p.is_usable for p in found["a"])
     assert str(found["b"][0]) == "no-such-package-here is missing"
     assert str(found["b"][1]).endswith("is older than 999.1")
-    assert not any(p.is_there for p in found["b"])
+    assert not any(p.is_usable for p in found["b"])
     assert [p.name for p in found["every"]] == ["numpy", "no-such-package-here", "pandas"]
 
 
@@ -347,4 +347,4 @@ def test_the_command_is_one_that_the_installer_understands():
     ],
 )
 def test_versions_are_compared_by_figures(found, at_least, fits):
-    assert installed.RequiredPackage("x", at_least, found).is_there == fits
+    assert installed.RequiredPackage("x", at_least, found).is_usable == fits

@@ -78,7 +78,7 @@ async def test_a_wait_ends_with_the_job_and_not_with_a_word_that_nobody_knows(od
     assert [one.status for one in told] == words
     assert (status, status.credits_used) == (told[-1], None)
     odd.script(answers[0], path=STATUS)
-    with pytest.raises(TimedOut, match=r"job a/b is QUEUED after 0\.1 s, and still runs at the service"):
+    with pytest.raises(TimedOut, match=r"job a/b is QUEUED, and timeout_s=0\.1 leaves no time"):
         await client.dubbing.wait("a/b", timeout_s=0.1)
 
 
@@ -92,7 +92,7 @@ async def test_a_file_is_fetched_whole_or_not_at_all(odd, client, tmp_path):
     for url, words in (
         ("/gone", "answered 404"),
         (f"{odd.other_url}/files/dub.mp4", "not the service's own host"),
-        ("file:///etc/passwd", "neither http nor https"),
+        ("file:///etc/passwd", "is not http or https"),
     ):
         with pytest.raises(BadAnswer, match=words):
             await client.dubbing.fetch(url, tmp_path / "other")

@@ -22,7 +22,7 @@ def by_url(odd):
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("file:///etc/passwd", "neither http nor https"),
+        ("file:///etc/passwd", "is not http or https"),
         ("http://127.0.0.2:{port}/x.wav", "plain http"),
         ("http://cdn.example.com/x.wav", "plain http"),
         ("https://169.254.169.254/latest/", "private network"),

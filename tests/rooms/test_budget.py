@@ -193,7 +193,7 @@ def test_a_call_counts_in_the_budgets_that_its_tags_match(tmp_path, monkeypatch)
     ]
     ads = make(tmp_path / "ads", list("ijkl"), tags={"team": "ads"})
     assert (ads.stats["done"], ads.stopped_by.limit) == (2, "ads")
-    assert "ads=6: 6 spent or set aside by all runs that it counts since" in ads.summary()
+    assert "ads=6: 6 spent or set aside by all runs that this budget counts since" in ads.summary()
     assert "budgets.toml, budget 1" in ads.summary()
     assert make(tmp_path / "others", list("mnop")).stats["done"] == 4
 

@@ -203,7 +203,7 @@ class JobBackend(ServiceBackend):
             if project is None
             else JobCreateWithProjectRequest(project_id=project, **fields)
         )
-        return await dubbing.create_checked(form, upload, key=key, once=True)
+        return await dubbing.create_job_from_request(form, upload, idempotency_key=key, once=True)
 
     async def _provide_review_project(
         self, request: Request, dub: Dub, targets: list[str], source_locale: str | None

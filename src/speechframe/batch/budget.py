@@ -21,9 +21,11 @@ from speechframe.writing.words import format_count
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Notice that a budget has reached one of its alert thresholds.
+    """A message that the spending of a budget has reached one of its alert thresholds.
 
-    `budget` is ``max_credits``, or the name of a budget shared by many runs. `share` is the threshold.
+    `budget` is ``max_credits``, or the name of a budget shared by many runs. `share` is the threshold, as a
+    share of `limit_credits`. `spent_credits` includes the prices of calls under way and, in a shared budget,
+    the amounts that are allotted to other runs.
     """
 
     budget: str
@@ -53,7 +55,7 @@ class Allowance:
 
     @property
     def used(self) -> int:
-        """Amount that all runs have spent or reserved in this period, as last read from the allotments."""
+        """Amount allotted to all runs in this period when last read, less the free amount of this run."""
         return self._total - self.free
 
     def allot(self, price: int) -> bool:
@@ -92,12 +94,14 @@ class Allowance:
 class Budget:
     """The limits on a run's spending, in thousandths of a credit.
 
-    A price is reserved before each call and settled after the call. Spending never exceeds `limit`, which
-    includes `spent_before`. Nor does it exceed any budget that is shared with other runs. A row counts
-    towards a shared budget if its tags match. `limit_rule` is the name of the setting that sets `limit`, and
-    the place where it was set. It is None if the run's own ``max_credits`` sets the limit. Methods raise
-    StoreError if the file of a shared budget is unusable. The caller must then send nothing. `alert` is
-    called once for each threshold that a budget reaches.
+    A price is reserved before each call and settled after the call. A call is refused if its price would
+    bring the spending above `limit`, which includes `spent_before`, or above a hard budget that is shared
+    with other runs. Together with other machines a hard budget may still be exceeded (:func:`open_budget`).
+    A soft budget refuses no call, and only sends alerts. A row counts towards a shared budget if its tags
+    match. `limit_rule` is the name of the setting that sets `limit`, and the place where it was set. It is
+    None if the run's own ``max_credits`` sets the limit. Methods raise StoreError if the file of a shared
+    budget is unusable. The caller must then send nothing. `alert` is called once for each threshold that a
+    budget reaches.
     """
 
     def __init__(
@@ -128,7 +132,7 @@ class Budget:
             return False
         shares: list[tuple[Allowance, int]] = []
         for allowance in self._allowances:
-            share = self._sum_counted_rows(allowance, request, None)
+            share = self._sum_counted_amounts(allowance, request, None)
             if share and not allowance.allot(share):
                 self._refused_by = allowance
                 return False
@@ -145,10 +149,12 @@ class Budget:
         self.reserved -= reserved
         self.spent += sum(costs)
         for allowance in self._allowances:
-            share = self._sum_counted_rows(allowance, request, None) if reserved else 0
-            allowance.settle(share, self._sum_counted_rows(allowance, request, costs))
+            share = self._sum_counted_amounts(allowance, request, None) if reserved else 0
+            allowance.settle(share, self._sum_counted_amounts(allowance, request, costs))
 
-    def _sum_counted_rows(self, allowance: Allowance, request: Request, costs: Sequence[int] | None) -> int:
+    def _sum_counted_amounts(
+        self, allowance: Allowance, request: Request, costs: Sequence[int] | None
+    ) -> int:
         """Return the part of a call that counts towards a budget.
 
         The part is a sum over all rows with matching tags. It adds `costs` if given, otherwise prices.
@@ -190,7 +196,7 @@ class Budget:
             name, limit, period = rule.name, rule.millicredits, refused_by.period
             limit_name = name
             spent = refused_by.allotments.sum_allotments(refused_by.id, period) - refused_by.free
-            whose = "all runs of this key" if rule.account else "all runs that it counts"
+            whose = "all runs of this key" if rule.account else "all runs that this budget counts"
             by = f" by {whose} since {period} (UTC)" if rule.period != "total" else f" by {whose}"
             where = f" ({rule.set_in})" if rule.set_in else ""
             later = "" if rule.period == "total" else f"next {rule.period}, or "
@@ -213,7 +219,7 @@ class Budget:
 
 
 def open_budget(
-    folder: Folder,
+    run_folder: Folder,
     run_id: str,
     limit: int | None,
     rules: Sequence[BudgetRule],
@@ -226,13 +232,14 @@ def open_budget(
     The ledger is a folder with the attempts of all runs and their cost. `rules` are the budgets that many
     runs share. `limit_rule` is as for :class:`Budget`. The function is None if the ledger is a local folder.
 
-    Processes of one machine share a budget file, so together they never exceed a limit. Spending that is not
-    in this file is read from the ledger at the start. A remote ledger is read again each time this run has
-    written a part (one Parquet file of results). So a limit can be exceeded only together with other
-    machines. The excess is at most their spending between two parts of this run, plus the amount allotted to
-    this run (:data:`~speechframe.store.budgets.REST_DIVISOR`).
+    Processes of one machine share a budget file, so together they never exceed a hard budget. Spending that
+    is not in this file is read from the ledger at the start. A remote ledger is read again each time this run
+    has written a part (one Parquet file of results). So a hard budget can be exceeded only together with
+    other machines. The excess is at most their spending between two parts of this run, plus the amount that
+    this run is allotted at a time. This amount is what is left of the budget, divided by
+    :data:`~speechframe.store.budgets.REST_DIVISOR`, or the price of a call if that is more.
     """
-    attempts = read_all_attempts(folder, BUDGET_COLUMNS)
+    attempts = read_all_attempts(run_folder, BUDGET_COLUMNS)
     is_remote = ledger.work != ledger.path
     allotments_folder = find_default_ledger_folder() if is_remote else ledger.path
     allotments = Allotments(allotments_folder, run_id)

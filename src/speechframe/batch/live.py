@@ -25,7 +25,7 @@ from speechframe.writing.words import format_count, replace_unprintable
 
 RUNNING, STOPPED = "running", "stopped"
 
-_OPTIONS_OF_ONE_CALL = frozenset(
+_OPTIONS_NOT_REPEATED = frozenset(
     {"run_dir", "id", "sep", "quoting", "take", "tags", "max_credits", "progress", "wait", "dry_run"}
 )
 """Run options to leave out of :attr:`Run.last_options`. They apply only to one call of a verb (such as
@@ -104,18 +104,22 @@ class Run(StoredRun):
 
     @property
     def progress(self) -> Progress | None:
-        """Counters of the last run in this process, or None."""
+        """Counters of this run, if this process made or resumed it, else None."""
         return self._live.progress if self._live is not None else None
 
     @property
     def last_options(self) -> dict[str, Any]:
-        """Run options of the last call in this process, for use with :func:`resume`. Empty without a call."""
+        """Options of the last call that made or resumed this run in this process, for :func:`resume`.
+
+        Options that apply only to one call or that the folder stores are left out. The result is empty if
+        this process neither made nor resumed the run.
+        """
         if self._live is None:
             return {}
         return {
             name: value
             for name, value in vars(self._live.options).items()
-            if name not in _OPTIONS_OF_ONE_CALL
+            if name not in _OPTIONS_NOT_REPEATED
         }
 
     def take_state_of(self, other: "Run") -> None:
@@ -183,7 +187,8 @@ class Run(StoredRun):
             If the caller is in the event loop that makes the run, because the wait would block this loop. Use
             ``await run`` instead.
         SpeechframeError
-            The error that ended the run, with ``on_error="raise"`` or if its folder failed.
+            The error that ended the run: the error of a call (only with ``on_error="raise"``), or another
+            error, such as a full disk.
         KeyboardInterrupt, SystemExit
             After Ctrl-C or SIGTERM, once the run has stopped. Calls in flight finish first. A second Ctrl-C
             cancels them. After SIGTERM they are cancelled after 8 s.
@@ -226,15 +231,17 @@ class Run(StoredRun):
 
     def summary(self) -> str:
         """Return a summary of the run for people, as a text of a few lines."""
-        s = self.stats
-        states = ", ".join(f"{s[name]:,} {name.replace('_', ' ')}" for name in STATUSES if s.get(name))
+        stats = self.stats
+        states = ", ".join(
+            f"{stats[name]:,} {name.replace('_', ' ')}" for name in STATUSES if stats.get(name)
+        )
         because = f" ({self.stopped_because})" if self.stopped_because else ""
-        made = [format_count(s["rows"], "row") + f": {states or 'none'}", describe_results(s)]
-        spent = format_count(s["credits"], "credit")
+        made = [format_count(stats["rows"], "row") + f": {states or 'none'}", describe_results(stats)]
+        spent = format_count(stats["credits"], "credit")
         lines = [
             f"{self.operation} run {self.short_path}: {self.status}{because}",
             "; ".join(filter(None, made)),
-            f"{spent} in {format_count(s['attempts'], 'attempt')} on {self.service}",
+            f"{spent} in {format_count(stats['attempts'], 'attempt')} on {self.service}",
             self.manifest.remark or "",
         ]
         if self.estimate is not None and self.progress is None:
@@ -244,21 +251,21 @@ class Run(StoredRun):
             if p.balance is not None:
                 lines.append(describe_balance(p.balance))
         return replace_unprintable(
-            "\n".join(filter(None, [*lines, self._describe_warnings(), *self._give_advice(s)]))
+            "\n".join(filter(None, [*lines, self._describe_warnings(), *self._give_advice(stats)]))
         )
 
-    def _give_advice(self, s: Mapping[str, Any]) -> Iterator[str]:
+    def _give_advice(self, stats: Mapping[str, Any]) -> Iterator[str]:
         """Yield advice for a run with these :attr:`stats`."""
-        if s[FAILED]:
+        if stats[FAILED]:
             yield f"run.failed shows these rows; {self._write_resume()} tries them again"
-        elif s.get(CHARGED_UNKNOWN):
+        elif stats.get(CHARGED_UNKNOWN):
             again = self._write_resume('on_unknown="retry"')
             yield f"run.failed shows these rows; {again} sends them again, and they may be billed twice"
-        elif s[PENDING]:
+        elif stats[PENDING]:
             yield self._how_to_go_on
-        if s.get(SUSPECT):
+        if stats.get(SUSPECT):
             again = self._write_resume('redo="suspect"')
-            takes = f"; {again} makes another take" if "audio_seconds" in s else ""
+            takes = f"; {again} makes another take" if "audio_seconds" in stats else ""
             yield f"error_message says what is suspect{takes}"
 
     def _describe_warnings(self) -> str:

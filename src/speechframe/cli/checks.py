@@ -94,7 +94,7 @@ def check_extras() -> Iterator[Check]:
         yield Check("extras", "speechframe", FAILED, fault, f"{sys.executable} -m pip install -e '.[local]'")
         return
     for name, packages in found.items():
-        missing = [package for package in packages if not package.is_there]
+        missing = [package for package in packages if not package.is_usable]
         if missing:
             finding = ", ".join(map(str, missing))
             yield Check("extras", name, NOT_NEEDED, finding, installed.make_install_command(name))

@@ -31,8 +31,8 @@ NOT_OFFERED = frozenset({"wait", "service", "on_alert"})
 
 _OWN_HELP: Mapping[str, str] = MappingProxyType(
     {
-        "cache": "Folder of answers that runs share. A call whose answer is in it is free. Default: "
-        "SPEECHFRAME_CACHE, or cache in speechframe.toml. Both apply to every run.",
+        "cache": "Folder of answers that runs share. A call whose answer is in it is free. Default: the "
+        "folder for every run, if SPEECHFRAME_CACHE or cache in speechframe.toml names one.",
         "progress": "Show a progress bar (default). Without a terminal, print a line now and then.",
         "tags": "Label of every attempt in the ledger, such as team=ads.",
     }
@@ -62,7 +62,7 @@ class Parameter:
         The help text, usually the description of the parameter in the docstring.
     required
         Whether the parameter lacks a default.
-    is_data
+    names_column
         Whether the value is the name of a column of the table.
     takes_column
         Whether the value may be a constant or a column.
@@ -78,14 +78,14 @@ class Parameter:
     kind: type
     help: str = ""
     required: bool = False
-    is_data: bool = False
+    names_column: bool = False
     takes_column: bool = False
     choices: tuple[str, ...] = ()
     is_path: bool = False
     can_be_off: bool = False
 
 
-def load_verb_signature(name: str) -> Callable[..., Any]:
+def load_verb_stub(name: str) -> Callable[..., Any]:
     """Return a function with the docstring and the named parameters of a verb, but without its body.
 
     The source file is parsed, not imported, because the import would load Arrow and the web client.
@@ -144,9 +144,9 @@ def read_run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
 
 
 def _make_parameter(name: str, annotation: Any, help_text: str, *, default: Any) -> Parameter:
-    is_data = default == name
+    names_column = default == name
     members = [m for m in _split_union(annotation) if m is not NoneType]
-    takes_column = Column in members and not is_data
+    takes_column = Column in members and not names_column
     plain = [m for m in members if m is not Column and m is not Any]
     kinds = [_find_kind(m) for m in plain]
     if not kinds and default is not None and default is not inspect.Parameter.empty:
@@ -156,7 +156,7 @@ def _make_parameter(name: str, annotation: Any, help_text: str, *, default: Any)
         kind=kinds[0] if kinds else str,
         help=help_text,
         required=default is inspect.Parameter.empty,
-        is_data=is_data,
+        names_column=names_column,
         takes_column=takes_column,
         choices=tuple(c for m in plain if typing.get_origin(m) is typing.Literal for c in typing.get_args(m)),
         is_path=any(typing.get_origin(m) is PathLike or m is Path for m in plain),
@@ -241,7 +241,7 @@ def _make_argument_settings(parameter: Parameter) -> dict[str, Any]:
         return {"type": parse_json_object, "metavar": "JSON|@FILE"}
     if parameter.choices:
         return {"choices": parameter.choices}
-    if parameter.is_data or parameter.name == "id":
+    if parameter.names_column or parameter.name == "id":
         return {"metavar": "COLUMN"}
     metavar = "PATH" if parameter.is_path else _METAVARS.get(parameter.kind, parameter.name.upper())
     return {"type": parameter.kind, "metavar": metavar}
@@ -286,7 +286,7 @@ def make_required_usage(parameters: Sequence[Parameter]) -> str:
                 usage += f"{name.removesuffix('s')} {parameter.name.removesuffix('s').upper()} "
                 continue
             column = f"{name}-col COLUMN"
-            constant = f"{name} {'COLUMN' if parameter.is_data else parameter.name.upper()}"
+            constant = f"{name} {'COLUMN' if parameter.names_column else parameter.name.upper()}"
             usage += f"({constant} | {column}) " if parameter.takes_column else f"{constant} "
     return usage
 

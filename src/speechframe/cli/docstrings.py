@@ -142,7 +142,9 @@ def replace_arguments(message: str, options: Collection[str]) -> str:
 
 
 def remove_columns_part(text: str) -> str:
-    """Remove the part of a help text that concerns columns, for a command that takes no table.
+    """Remove the end of a help text, from its first mention of an option for columns.
+
+    Used for a command that takes no table.
 
     Examples
     --------

@@ -31,7 +31,7 @@ class RequiredPackage:
         Name of the package.
     at_least
         The lowest version that works. Empty if any version works.
-    found
+    installed_version
         The installed version. None if the package is not installed.
     """
 
@@ -40,7 +40,7 @@ class RequiredPackage:
     installed_version: str | None
 
     @property
-    def is_there(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether the package is installed in a version that works."""
         return self.installed_version is not None and _parse_version(
             self.installed_version
@@ -51,7 +51,7 @@ class RequiredPackage:
         if self.installed_version is None:
             return f"{self.name} is missing"
         return f"{self.name} {self.installed_version}" + (
-            "" if self.is_there else f" is older than {self.at_least}"
+            "" if self.is_usable else f" is older than {self.at_least}"
         )
 
 

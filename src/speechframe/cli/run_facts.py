@@ -37,9 +37,9 @@ class RunFacts:
         The verb that made the run, such as ``generate``, and the identity of the service.
     rows, done
         Number of rows of the run's table, and number of rows with an answer.
-    clips
-        Number of distinct answers (clips or translations), because equal rows share an answer. Answers to
-        rows of earlier tables of this run count, too.
+    distinct_answers
+        Number of distinct answers (clips or translations). An answer that equal rows share counts once.
+        Answers to rows that only an earlier table of this run had count, too.
     has_audio
         True if the answers are audio, False if they are translations.
     audio_seconds
@@ -57,7 +57,7 @@ class RunFacts:
     service: str | None = None
     rows: int | None = None
     done: int | None = None
-    clips: int | None = None
+    distinct_answers: int | None = None
     has_audio: bool | None = None
     audio_seconds: float | None = None
     credits: float | None = None
@@ -86,7 +86,7 @@ def read_facts(folder: Path) -> RunFacts:
     NotARun
         If the folder is not a run.
     RunMismatch
-        If another version of speechframe made the run.
+        If another version of speechframe wrote the run, in another layout.
     """
     size, changed_at = _measure_size_and_time(folder)
     try:
@@ -114,7 +114,7 @@ def _read_run(folder: Path) -> dict[str, Any]:
     return {
         "status": run.status, "operation": run.operation, "service": run.service, "rows": stats["rows"],
         "done": sum(stats.get(status, 0) for status in FINISHED_STATUSES),
-        "clips": sum(calls[status] for status in FINISHED_STATUSES), "has_audio": has_audio,
+        "distinct_answers": sum(calls[status] for status in FINISHED_STATUSES), "has_audio": has_audio,
         "audio_seconds": round(seconds, 3), "credits": stats["credits"],
     }  # fmt: skip
 

@@ -53,24 +53,25 @@ _NUMERIC_HOST = re.compile(rf"{_NUMBER_PATTERN}(?:\.{_NUMBER_PATTERN}){{0,3}}")
 
 
 @dataclass(frozen=True, slots=True)
-class _AudioAddress:
+class _DownloadSource:
     """An address in an answer from the URL `base`, with the limits of its download.
 
-    `service` contains the service's own addresses, and `subject` is the word for the file in messages.
+    `service_addresses` contains the service's own addresses, and `subject` is the word for the file in
+    messages.
     """
 
     exchange: Exchange
-    service: Collection[str]
+    service_addresses: Collection[str]
     address: str
     base: URL
     subject: str = "audio"
-    head_s: float = math.inf  # longest wait in seconds for the beginning of an answer
+    answer_start_timeout_s: float = math.inf  # longest wait in seconds for the beginning of an answer
     waits_s: tuple[float, ...] = WAITS_S  # wait in seconds before each attempt
 
 
 async def fetch_audio(
     exchange: Exchange,
-    service: Collection[str],
+    service_addresses: Collection[str],
     address: str,
     base: URL,
     *,
@@ -80,35 +81,36 @@ async def fetch_audio(
 ) -> bytes:
     """Return the bytes at an address in an answer from the URL `base`, or raise BadAnswer with the reason.
 
-    `service` contains the service's own addresses. A lost connection, a truncated body, a 5xx, a 408 and a
-    429 lead to another attempt within `timeout_s`, because downloads are free and the call is paid.
+    `service_addresses` contains the service's own addresses. `admit` is awaited with a number of bytes before
+    these bytes are read into memory. A lost connection, a truncated body, a 5xx, a 408 and a 429 lead to
+    another attempt within `timeout_s`, because downloads are free and the call is paid.
     """
 
     async def get_body(reply: HttpReply) -> bytes:
         return reply.body
 
-    source = _AudioAddress(exchange, service, address, base)
+    source = _DownloadSource(exchange, service_addresses, address, base)
     return await _request_with_retries(source, get_body, timeout_s, max_bytes=max_bytes, admit=admit)
 
 
 async def save_file(
     exchange: Exchange,
-    service: Collection[str],
+    service_addresses: Collection[str],
     address: str,
     base: URL,
     path: Path,
     *,
     timeout_s: float,
     window_s: float,
-    slowest_bytes_s: float,
+    min_bytes_per_s: float,
     max_bytes: int,
 ) -> None:
-    """Download from an address, as :func:`fetch_audio` does, into a file that is complete or absent.
+    """Download from an address into a file, with the attempts of :func:`fetch_audio`.
 
-    The file is written piece by piece, and synced to the disk at the end. The whole download may take
-    `timeout_s`. In each `window_s`, the mean speed must be at least `slowest_bytes_s`. A slower download
-    fails and is tried again. Errors are those of :func:`fetch_audio`, and OSError if the file cannot be
-    written.
+    A file at `path` is replaced only by a complete one. The new file is written piece by piece, and synced to
+    the disk at the end. The whole download may take `timeout_s`. In each `window_s`, the mean speed must be
+    at least `min_bytes_per_s`. A slower download fails and is tried again. Errors are those of
+    :func:`fetch_audio`, and OSError if the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.tmp")
 
@@ -121,8 +123,8 @@ async def save_file(
                 size += len(piece)
                 window_bytes += len(piece)
                 if (now_s := time.monotonic()) >= window_ends_s:
-                    if window_bytes < slowest_bytes_s * window_s:
-                        speed = f"less than {slowest_bytes_s / KIB:,.3g} KB/s came over {window_s:g} s"
+                    if window_bytes < min_bytes_per_s * window_s:
+                        speed = f"less than {min_bytes_per_s / KIB:,.3g} KB/s came over {window_s:g} s"
                         raise ConnectionFailed(speed, sent=True)
                     window_bytes, window_ends_s = 0, now_s + window_s
                 if size > max_bytes:
@@ -131,7 +133,7 @@ async def save_file(
         await asyncio.to_thread(sync_to_disk, temporary)
 
     try:
-        source = _AudioAddress(exchange, service, address, base, "file", window_s, _FILE_WAITS_S)
+        source = _DownloadSource(exchange, service_addresses, address, base, "file", window_s, _FILE_WAITS_S)
         await _request_with_retries(source, write, timeout_s, max_bytes=None)
         temporary.replace(path)
         await asyncio.to_thread(sync_to_disk, path.parent)
@@ -140,7 +142,7 @@ async def save_file(
 
 
 async def _request_with_retries(
-    source: _AudioAddress,
+    source: _DownloadSource,
     read_reply: Callable[[HttpReply], Awaitable[T]],
     timeout_s: float,
     **exchange_options: Any,
@@ -155,7 +157,7 @@ async def _request_with_retries(
                 "GET",
                 url,
                 headers=_REQUEST_HEADERS,
-                timeout_s=max(0.001, min(source.head_s, deadline_s - time.monotonic())),
+                timeout_s=max(0.001, min(source.answer_start_timeout_s, deadline_s - time.monotonic())),
                 max_error_bytes=_MAX_ERROR_BYTES,
                 **exchange_options,
             )
@@ -192,7 +194,7 @@ async def _request_with_retries(
     raise BadAnswer(f"the {source.subject} could not be fetched: {problem}{expired}")
 
 
-def _resolve_url(address: str, base: URL, source: _AudioAddress) -> URL:
+def _resolve_url(address: str, base: URL, source: _DownloadSource) -> URL:
     """Return the absolute URL of an address, or raise BadAnswer if the URL is forbidden.
 
     The spelling stays unchanged, because the URL may contain a signature of its spelling.
@@ -204,7 +206,7 @@ def _resolve_url(address: str, base: URL, source: _AudioAddress) -> URL:
         # Letters outside ASCII must be encoded, so a signature cannot cover their spelling.
         url = URL(stripped, encoded=stripped.isascii())
         url = url if url.scheme else base.join(url)
-        problem = _find_fault(url, source.service)
+        problem = _find_fault(url, source.service_addresses)
     except ValueError:
         problem = " is not a URL"
     if problem:
@@ -212,11 +214,11 @@ def _resolve_url(address: str, base: URL, source: _AudioAddress) -> URL:
     return url
 
 
-def _find_fault(url: URL, service: Collection[str]) -> str | None:
+def _find_fault(url: URL, service_addresses: Collection[str]) -> str | None:
     """Return the reason why a URL is forbidden, as the end of a sentence, or None for an allowed URL."""
     host = _get_host(url)
     if url.scheme not in {"http", "https"} or not 0 < len(host) <= _MAX_HOST_CHARACTERS:
-        return " is neither http nor https at a host"
+        return f" is not http or https with a host of 1 to {_MAX_HOST_CHARACTERS} characters"
     if url.user is not None or url.password is not None:
         return f" at {host} contains a user name"
     try:
@@ -225,7 +227,9 @@ def _find_fault(url: URL, service: Collection[str]) -> str | None:
         if _NUMERIC_HOST.fullmatch(host):
             return f" {host} is a number, not a host"
         is_inside = host == "localhost" or host.endswith(".localhost")
-    own_hosts = {_get_host(each) for each in map(URL, service) if url.scheme in {"https", each.scheme}}
+    own_hosts = {
+        _get_host(each) for each in map(URL, service_addresses) if url.scheme in {"https", each.scheme}
+    }
     if host not in (own_hosts if own_hosts.isdisjoint(_LOOPBACK_HOSTS) else own_hosts | _LOOPBACK_HOSTS):
         if url.scheme == "http":
             return f" is at {host} behind plain http, and that is not the service's own host"

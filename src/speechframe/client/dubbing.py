@@ -46,11 +46,12 @@ Media = bytes | str | PathLike[str]
 """A media file, given by its bytes, its path, or an http(s) URL from which the service fetches the file."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S, WAIT_GROWTH = 0.5, 15.0, 1.3
-"""Waits between requests for a job's status. Each wait is random between half of a bound and the bound.
+"""Upper bounds of the waits between requests for a job's status.
 
-The values are the first bound and the last bound in seconds, and the factor between two bounds.
+The values are the first and the largest upper bound in seconds, and the factor by which the bound grows. Each
+wait is random, and at least half as long as its upper bound.
 """
-AWAY_PATIENCE = Patience(attempts=1_000_000, patience_s=900.0, repeat_unknown=True)
+JOB_WAIT_PATIENCE = Patience(attempts=1_000_000, patience_s=900.0, repeat_unknown=True)
 """Limits of retries during the wait for a job. The service may be away for 15 minutes, to restart."""
 
 
@@ -78,7 +79,8 @@ class Dubbing:
     caller
         The client.
     request_timeout_s
-        Time limit of each request and its answer in seconds. None (default) selects the client's own limit.
+        Time limit in seconds of each request with its answer, and of each whole download by :meth:`fetch`.
+        None (default) selects the client's own limits, and sets no limit on a whole download.
 
     Examples
     --------
@@ -107,12 +109,14 @@ class Dubbing:
         media
             A path, a URL, or the bytes of a file. The file of a path is read piece by piece while it is sent.
         target_locales
-            Locales in any spelling.
+            Codes of locales, such as ``pt-BR``. Upper and lower case do not matter, nor whether the separator
+            is ``-`` or ``_``.
         **fields
             Any other field of :class:`speechframe.spec.dubbing.JobCreateRequest`: ``source_locale``,
-            ``priority``, ``webhook_url``, ``webhook_secret``, ``file_name``. Our own service also accepts
-            ``script``, ``script_locale``, ``cast``, ``original_gain_db`` and ``max_credits``. Calls with the
-            same `idempotency_key` create one job, if the service supports the header ``Idempotency-Key``.
+            ``priority``, ``webhook_url``, ``webhook_secret``, ``file_name``. Speechframe's own service also
+            accepts ``script``, ``script_locale``, ``cast``, ``original_gain_db`` and ``max_credits``. Calls
+            with the same `idempotency_key` create one job, if the service supports the header
+            ``Idempotency-Key``.
         """
         fields = {"target_locales": _as_locale_list(target_locales), **hide_secret(fields)}
         return await self._check_and_create(JobCreateRequest, media, **fields)
@@ -200,14 +204,15 @@ class Dubbing:
         job_id
             The job.
         timeout_s
-            Seconds after which TimedOut is raised, while the job goes on. None (default) sets no limit.
+            Number of seconds after which the status is not requested again. TimedOut is raised as soon as the
+            next request would be later than this, and the job goes on. None (default) sets no limit.
         on_status
             A function that is called with each status, including the last.
         """
         bound_s, began_s = FIRST_WAIT_S, time.monotonic()
         while True:
             status = await self._ask(
-                partial(decode_model, DubJobStatus), "job_status", job_id, patience=AWAY_PATIENCE
+                partial(decode_model, DubJobStatus), "job_status", job_id, patience=JOB_WAIT_PATIENCE
             )
             if on_status is not None:
                 on_status(status)
@@ -216,14 +221,15 @@ class Dubbing:
             wait_s = random.uniform(bound_s / 2, bound_s)  # noqa: S311 - spreads callers, keeps no secret
             if timeout_s is not None and time.monotonic() + wait_s > began_s + timeout_s:
                 message = (
-                    f"job {job_id} is {status.status} after {timeout_s:g} s, and still runs at the service"
+                    f"job {job_id} is {status.status}, and timeout_s={timeout_s:g} leaves no time to ask "
+                    "again. The job goes on at the service. Wait for it again with a longer timeout_s"
                 )
                 raise TimedOut(message, sent=True)
             await asyncio.sleep(wait_s)
             bound_s = min(bound_s * WAIT_GROWTH, LONGEST_WAIT_S)
 
     async def fetch(self, url: str, path: str | PathLike[str], *, max_bytes: int | None = None) -> Path:
-        """Download a file of a job and return its path. The file is complete or absent.
+        """Download a file of a job and return its path. The file is replaced only by a complete one.
 
         Parameters
         ----------
@@ -250,7 +256,7 @@ class Dubbing:
                 path,
                 timeout_s=1e9 if self._request_timeout_s is None else self._request_timeout_s,
                 window_s=caller.timeouts.download_s,
-                slowest_bytes_s=caller.timeouts.download_bytes_a_second,
+                min_bytes_per_s=caller.timeouts.download_bytes_a_second,
                 max_bytes=caller.bounds.dubbed_bytes if max_bytes is None else max_bytes,
             )
         except SpeechframeError as error:
@@ -273,14 +279,14 @@ class Dubbing:
         source = {"file_url": media.strip()} if is_url(media) else {"file": b""}
         request = _check_request(model, {**fields, **source})
         upload = None if "file_url" in source else await asyncio.to_thread(_read_media, media)
-        return await self.create_checked(request, upload, key=idempotency_key)
+        return await self.create_job_from_request(request, upload, idempotency_key=idempotency_key)
 
-    async def create_checked(
+    async def create_job_from_request(
         self,
         request: JobCreateRequest | JobCreateWithProjectRequest,
         upload: Upload | None,
         *,
-        key: str | None,
+        idempotency_key: str | None,
         once: bool = False,
     ) -> DubJob:
         """Create a job from a checked request and its file, in one attempt (`once`) or with retries."""
@@ -295,7 +301,8 @@ class Dubbing:
             partial(decode_model, DubJob),
             "create_job_with_project" if isinstance(request, JobCreateWithProjectRequest) else "create_job",
             body=body,
-            headers={"Content-Type": form.content_type} | ({IDEMPOTENCY_HEADER: key} if key else {}),
+            headers={"Content-Type": form.content_type}
+            | ({IDEMPOTENCY_HEADER: idempotency_key} if idempotency_key else {}),
             secret=request.webhook_secret,
             timeout_s=self._caller.timeouts.compute_upload_limit_s(size_bytes),
             once=once,

@@ -22,8 +22,9 @@ class Redactor:
     """Mask secrets in texts from outside, such as an error body that echoes the request.
 
     A secret is found in upper and lower case, and with any of its characters escaped as in JSON, URLs or
-    HTML. Mask a text before you shorten it, because half a secret is not found. `for_content` is a redactor
-    for spoken words and for names. It does not mask secrets below 8 characters, which may be usual words.
+    HTML. Mask a text before you shorten it, because a secret that is cut short is not found. `for_content` is
+    a redactor for spoken words and for names. It does not mask secrets below 8 characters, which may be usual
+    words.
     """
 
     def __init__(self, *secrets: str) -> None:

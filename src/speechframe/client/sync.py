@@ -38,14 +38,14 @@ def copy_signature(
     return lambda twin: functools.update_wrapper(twin, method)
 
 
-def make_blocking_as(
-    twin_of: Callable[[Any], U], method: Callable[Concatenate[Any, P], Any]
+def make_blocking_and_wrap(
+    wrap: Callable[[Any], U], method: Callable[Concatenate[Any, P], Any]
 ) -> Callable[Concatenate[Any, P], U]:
-    """Return a sync method that runs `method` on the loop, and returns ``twin_of(result)``."""
+    """Return a sync method that runs `method` on the loop, and returns ``wrap(result)``."""
 
     async def call(*args: Any, **kwargs: Any) -> U:
         found = method(*args, **kwargs)
-        return twin_of(await found if inspect.isawaitable(found) else found)
+        return wrap(await found if inspect.isawaitable(found) else found)
 
     return copy_signature(method)(
         lambda self, /, *args, **kwargs: run_sync(call(self._inner, *args, **kwargs))
@@ -56,7 +56,7 @@ def make_blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], T]:
     """Return a sync method that runs the async `method` on the loop, and returns its result."""
-    return make_blocking_as(lambda result: result, method)
+    return make_blocking_and_wrap(lambda result: result, method)
 
 
 class _SyncTwin:
@@ -72,8 +72,8 @@ class _SyncTwin:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *about: object) -> None:
-        run_sync(self._inner.__aexit__(*about))
+    def __exit__(self, *exc_info: object) -> None:
+        run_sync(self._inner.__aexit__(*exc_info))
 
 
 class SyncStream(StreamView, _SyncTwin):
@@ -130,7 +130,7 @@ class SyncStreamContext(_SyncTwin):
     end = make_blocking(StreamContext.end)
     clear = make_blocking(StreamContext.clear)
     close = make_blocking(StreamContext.close)
-    audio = make_blocking_as(SyncStream, StreamContext.audio)
+    audio = make_blocking_and_wrap(SyncStream, StreamContext.audio)
 
 
 class SyncStreamSession(_SyncTwin):
@@ -148,8 +148,8 @@ class SyncStreamSession(_SyncTwin):
         return int(self._inner.sockets)
 
     close = make_blocking(StreamSession.close)
-    open = make_blocking_as(SyncStreamContext, StreamSession.open)
-    speak = make_blocking_as(SyncStream, StreamSession.speak)
+    open = make_blocking_and_wrap(SyncStreamContext, StreamSession.open)
+    speak = make_blocking_and_wrap(SyncStream, StreamSession.speak)
 
 
 class SyncDubbing(_SyncTwin):
@@ -214,7 +214,7 @@ class SyncClient(_SyncTwin):
     call = make_blocking(Client.call)
     change_voice = make_blocking(Client.change_voice)
     translate = make_blocking(Client.translate)
-    stream_session = make_blocking_as(SyncStreamSession, Client.stream_session)
+    stream_session = make_blocking_and_wrap(SyncStreamSession, Client.stream_session)
     token = make_blocking(Client.token)
     limits = make_blocking(Client.limits)
 
@@ -223,13 +223,13 @@ class SyncClient(_SyncTwin):
 
     @copy_signature(Client.generate)
     def generate(self, /, text: str, **fields: Any) -> Spoken:
-        """Get the docstring of :meth:`Client.generate`."""
+        """Generate speech. The decorator replaces this docstring by that of :meth:`Client.generate`."""
         spoken: Spoken = self.call(prepare_generate(text, stacklevel=3, **fields))
         return spoken
 
     @copy_signature(Client.stream)
     def stream(self, /, text: str, **fields: Any) -> SyncStream:
-        """Get the docstring of :meth:`Client.stream`."""
+        """Start a stream. The decorator replaces this docstring by that of :meth:`Client.stream`."""
         return SyncStream(run_sync(start_stream(self._inner, prepare_stream(text, stacklevel=3, **fields))))
 
     def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:

@@ -2,8 +2,8 @@
 
 A clip (one WAV or FLAC file) consists of a head of a few bytes and a tail. The head contains the tag. All
 clips with the same format, rate, channels, length and pitch share one tail, so the tail is encoded only once.
-The size of each piece except the last is a multiple of three bytes. So the joined Base64 texts of the pieces
-are the Base64 of the clip.
+The size of a head is a multiple of three bytes. So the Base64 of the head, followed by the Base64 of the
+tail, is the Base64 of the clip.
 
 The sound is a hum of 120 to 190 Hz whose loudness rises and falls four times a second. The sound is neither
 silent nor clipped. By default its length is that of speech of the text.
@@ -33,7 +33,8 @@ VARIANT_COUNT = 8
 _PERIOD_S = 3
 """Length in seconds of the sound that each clip repeats. Its bytes are a multiple of three at every rate."""
 _QUANTUM_S = 0.15
-"""Clips are multiples of this many seconds, which is a multiple of three frames at every allowed rate."""
+"""The length of a clip is a multiple of this many seconds, unless it comes from `audio_bytes`. This is a
+multiple of three frames at every allowed rate."""
 _SAMPLE_BYTES = 2
 _FULL_SCALE = 32767
 _PEAK_SHARE = 0.5
@@ -82,9 +83,10 @@ class Shape(NamedTuple):
 
 
 def tag_of(text: str) -> int:
-    """Return the tag of a text: a 64-bit hash that identifies the text in audio and books.
+    """Return the tag of a text: a 64-bit hash.
 
-    The tag depends only on the text. It is the same in every process.
+    The tag identifies the text in audio and in :class:`~speechframe.testing.Books`. It depends only on the
+    text, and is the same in every process.
 
     Parameters
     ----------
@@ -159,7 +161,10 @@ def make_clip(shape: Shape, tag: int, take: int) -> bytes:
         flac = _encode_flac_parts(shape)
         return _make_flac_head(shape, flac, tag, take) + flac.tail
     return b"".join(
-        (_make_wav_head(shape, tag, take), *_repeat_period(_make_period(*shape[1:3], shape.variant), shape))
+        (
+            _make_wav_head(shape, tag, take),
+            *_repeat_period(_make_period(*shape[1:3], shape.variant), _compute_data_bytes(shape)),
+        )
     )
 
 
@@ -180,16 +185,20 @@ def encode_clip_base64(shape: Shape, tag: int, take: int) -> tuple[bytes | memor
         flac = _encode_flac_parts(shape)
         return b2a_base64(_make_flac_head(shape, flac, tag, take), newline=False), flac.tail_base64
     period = _encode_period_base64(*shape[1:3], shape.variant)
-    return b2a_base64(_make_wav_head(shape, tag, take), newline=False), *_repeat_period(period, shape, 4, 3)
+    pieces = _repeat_period(period, _compute_data_bytes(shape) * 4 // 3)
+    return b2a_base64(_make_wav_head(shape, tag, take), newline=False), *pieces
 
 
 def _round_to_threes(frames: int) -> int:
     return max(_MIN_FRAMES, frames // 3 * 3)
 
 
+def _compute_data_bytes(shape: Shape) -> int:
+    return shape.frames * _SAMPLE_BYTES * shape.channels
+
+
 def _make_wav_head(shape: Shape, tag: int, take: int) -> bytes:
-    frame_bytes = _SAMPLE_BYTES * shape.channels
-    data_bytes = shape.frames * frame_bytes
+    frame_bytes, data_bytes = _SAMPLE_BYTES * shape.channels, _compute_data_bytes(shape)
     return _WAV_HEAD_LAYOUT.pack(
         b"RIFF", _WAV_HEAD_LAYOUT.size - 8 + data_bytes, b"WAVE",
         b"fmt ", 16, 1, shape.channels, shape.rate_hz, shape.rate_hz * frame_bytes, frame_bytes, 16,
@@ -198,11 +207,8 @@ def _make_wav_head(shape: Shape, tag: int, take: int) -> bytes:
     )  # fmt: skip
 
 
-def _repeat_period(
-    period: bytes, shape: Shape, numerator: int = 1, denominator: int = 1
-) -> list[bytes | memoryview]:
-    size = shape.frames * _SAMPLE_BYTES * shape.channels * numerator // denominator
-    times, rest = divmod(size, len(period))
+def _repeat_period(period: bytes, size_bytes: int) -> list[bytes | memoryview]:
+    times, rest = divmod(size_bytes, len(period))
     return [*[period] * times, memoryview(period)[:rest]]
 
 

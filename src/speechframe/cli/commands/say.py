@@ -32,11 +32,11 @@ class _Output(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add options for the parameters of `generate` that apply to a single text, and for the output."""
-    generate = declared.load_verb_signature("generate")
+    generate = declared.load_verb_stub("generate")
     own = [
         replace(p, takes_column=False, help=docstrings.remove_columns_part(p.help))
         for p in declared.read_parameters(generate)
-        if not p.is_data
+        if not p.names_column
     ]
     take = [p for p in declared.read_run_options() if p.name == "take"]
     parser.add_argument("text", metavar="TEXT", help="text, with pause markers such as [pause 1s] if wanted")

@@ -9,7 +9,10 @@ import sys
 from speechframe.cli import exits, show
 from speechframe.writing.words import replace_unprintable
 
-_GROUP_HELP = "run, operation, model, locale, voice, user, host, status, lane, service, key or tag:NAME"
+_GROUP_HELP = (
+    "group the attempts by this fact: run, operation, model, locale, voice, user, host, status, lane (the "
+    "region that got the call), service, key (its fingerprint) or tag:NAME. Repeatable"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +25,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="PATH",
             help="run folders or ledgers (default: the ledger of all runs)",
         )
-        add("--group-by", action="append", default=[], metavar="NAME", help=f"{_GROUP_HELP}. Repeatable")
-        add("--every", default="1d", metavar="STEP", help="1h, 1d, 1w, 1mo, 1y or all (default: %(default)s)")
+        add("--group-by", action="append", default=[], metavar="NAME", help=_GROUP_HELP)
+        add(
+            "--every",
+            default="1d",
+            metavar="STEP",
+            help="length of time that each row covers: 1h, 1d, 1w, 1mo, 1y or all (default: %(default)s)",
+        )
         add("--csv", action="store_true", help="print every column as CSV")
-        add("--check", metavar="FILE", help="check a file of budgets. Exit code 8: at an alert. 4: exceeded")
+        add(
+            "--check",
+            metavar="FILE",
+            help="compare the spending with the budgets in this file. Exit code 8: a budget is at an alert "
+            "threshold. Exit code 4: a budget is exceeded",
+        )
     elif command == "reconcile":
         add(
             "reported",
@@ -34,7 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
         add("--fingerprint", help="fingerprint of the key, if the bill is for one key")
     else:
-        add("path", metavar="FILE.html", help="the page to write. A CSV of its days is written beside it")
+        add(
+            "path",
+            metavar="FILE.html",
+            help="the page to write. A CSV file beside it contains the spending of each team by day",
+        )
     if command != "usage":
         add("--source", action="append", metavar="PATH", help="a run folder or a ledger. Repeatable")
         add(
@@ -60,12 +77,12 @@ def run(options: argparse.Namespace) -> int:
 
     parser: argparse.ArgumentParser = options.parser
     try:
-        return _print_report(options)
+        return _run_command(options)
     except AnalysisError as error:
         parser.error(str(error))
 
 
-def _print_report(options: argparse.Namespace) -> int:
+def _run_command(options: argparse.Namespace) -> int:
     source, window = options.source or None, {"start": options.start, "end": options.end, "tz": options.tz}
     if options.command == "report":
         from speechframe.spending.report import report

@@ -14,7 +14,7 @@ _SECRET_PARAMETERS = frozenset({"webhook_secret"})
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb that `parser` is named after."""
     name = parser.prog.rpartition(" ")[2].replace("-", "_")
-    function = declared.load_verb_signature(name)
+    function = declared.load_verb_stub(name)
     docstring = docstrings.read_docstring(function.__doc__)
     parser.description = f"{docstring.summary} {docstring.body}"
     files = "a CSV, TSV, JSONL, Parquet, XLSX or text file (one line a row)"

@@ -26,23 +26,27 @@ _SHORTEST_RESULT_S = 0.05
 """Shortest length that a caller may request, in seconds."""
 
 _PAUSE_BELOW_DB = 35.0
-"""Sound more than this many dB below the loudest frame is a pause."""
+"""A frame belongs to a pause if its level is more than this many dB below the level of the loudest frame."""
 _LONG_PAUSE_S = 0.3
 """Shortest pause of the clip that is kept. Within clauses the other voice makes its own short pauses."""
-_EDGE_S = 0.02
-"""Tolerance at the ends of the clip in seconds, and longest sound that is too short to be speech."""
+_NEGLIGIBLE_S = 0.02
+"""Length in seconds that is neglected. A shorter pause does not count. Sound up to this length is not speech.
+A pause that is no further from an end of the clip lies at this end."""
 _MATCH_SHARE = 0.15
 """Largest distance between a pause and the end of a clause that matches it, as a share of the speech."""
 
-_CLAUSE_ENDS = frozenset(".!?;:,…。！？；：，、،؛؟।")  # noqa: RUF001  (of every script)
-_DECIMAL_MARKS = frozenset(".,:")
+_CLAUSE_ENDS = frozenset(".!?;:,…。！？；：，、،؛؟।")  # noqa: RUF001  (of several scripts)
+_MARKS_INSIDE_WORDS = frozenset(".,:")
+"""Marks that end no clause if a character other than a space follows, as in 3.5 and 12:30."""
 
 _LENGTH_TOLERANCE = 0.08
 """Relative error of a length up to which speech is only stretched, and not spoken again at another rate."""
-_MAX_LENGTH_FACTOR, _MIN_CLEAR_FACTOR = 2.0, 0.5
-"""Bounds of the factor of the speech's length. Below the second there is only a warning."""
+_MAX_LENGTH_FACTOR, _MIN_INTELLIGIBLE_FACTOR = 2.0, 0.5
+"""Factors between the length of the speech in the result and the length that the voice takes by itself. The
+first is never exceeded, and the rest of the time is silence. Below the second there is only a warning."""
 _MAX_UNEVENNESS = 1.3
-"""Largest factor between the speed of a part and the speed of the whole, so that pauses can stay in place."""
+"""A part may be faster or slower than all parts together by about this factor, so that pauses can stay in
+place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ def respeak_clip(
     """
     if not text.strip():
         raise EngineError(
-            "there is no text to speak: nothing was recognised in the clip, or an empty one was given"
+            "there is no text to speak: no words were recognised in the clip, or the given text is empty"
         )
     scale = _compute_scale(recording, conversion)
     spans = [_Span(span.start_s * scale, span.end_s * scale) for span in _find_spans(recording)]
@@ -133,7 +137,7 @@ def respeak_clip(
 
 
 def _compute_scale(recording: Recording, conversion: Conversion) -> float:
-    """Return the factor between times of the clip and times of the result."""
+    """Return the factor that turns a time in the clip into the same time in the result."""
     asked_s = conversion.audio_duration_s
     if not asked_s:
         return float(2 ** (-conversion.rate / _RATE_FOR_DOUBLE))
@@ -149,16 +153,16 @@ def _find_spans(recording: Recording) -> list[_Span]:
     samples, rate_hz = recording.samples, recording.sample_rate_hz
     if not len(samples) or not measure.measure_peak(samples):
         raise EngineError("the clip is silent: there is no speech in it whose timing could be kept")
-    quiet = find_pauses_s(samples, rate_hz, below_db=_PAUSE_BELOW_DB, shortest_s=_EDGE_S)
+    quiet = find_pauses_s(samples, rate_hz, below_db=_PAUSE_BELOW_DB, shortest_s=_NEGLIGIBLE_S)
     total_s = recording.audio_seconds
     inner = [
         (start_s, end_s)
         for start_s, end_s in quiet
-        if end_s - start_s >= _LONG_PAUSE_S or start_s <= _EDGE_S or end_s >= total_s - _EDGE_S
+        if end_s - start_s >= _LONG_PAUSE_S or start_s <= _NEGLIGIBLE_S or end_s >= total_s - _NEGLIGIBLE_S
     ]
     edges_s = [0.0, *(time_s for pause in inner for time_s in pause), total_s]
     spans = [_Span(start_s, end_s) for start_s, end_s in zip(edges_s[::2], edges_s[1::2], strict=True)]
-    return [span for span in spans if span.seconds > _EDGE_S] or [_Span(0.0, total_s)]
+    return [span for span in spans if span.seconds > _NEGLIGIBLE_S] or [_Span(0.0, total_s)]
 
 
 def _split_clauses(text: str) -> list[str]:
@@ -166,8 +170,8 @@ def _split_clauses(text: str) -> list[str]:
     clauses, start = [], 0
     for position, character in enumerate(text):
         following = text[position + 1 : position + 2]
-        inside_number = character in _DECIMAL_MARKS and following and not following.isspace()
-        if character in _CLAUSE_ENDS and not inside_number and following not in _CLAUSE_ENDS:
+        is_inside_word = character in _MARKS_INSIDE_WORDS and following and not following.isspace()
+        if character in _CLAUSE_ENDS and not is_inside_word and following not in _CLAUSE_ENDS:
             clauses.append(text[start : position + 1])
             start = position + 1
     clauses.append(text[start:])
@@ -214,7 +218,7 @@ def _speak_parts(
     rate_hz = spoken[0].sample_rate_hz
     own_s = [len(_trim_silence(speech).samples) / rate_hz for speech in spoken]
     mean_factor = sum(seconds) / sum(own_s)
-    if mean_factor < _MIN_CLEAR_FACTOR:
+    if mean_factor < _MIN_INTELLIGIBLE_FACTOR:
         warnings.append(
             f"the voice would take {1 / mean_factor:.1f} times as long for the text, "
             "which may not be understood so fast"
@@ -222,7 +226,7 @@ def _speak_parts(
     elif mean_factor > _MAX_LENGTH_FACTOR:
         warnings.append(
             f"there is {mean_factor:.1f} times the time that the voice takes for the text: "
-            f"it was slowed down {_MAX_LENGTH_FACTOR:g} times, the rest is silence"
+            f"its speech became at most {_MAX_LENGTH_FACTOR:g} times as long, and the rest is silence"
         )
     lengths_s = _compute_lengths_s(seconds, own_s, mean_factor)
     pieces = [

@@ -21,7 +21,7 @@ _NORMAL_TYPE, _USER_DEFINED_TYPE, _BYTE_TYPE = 1, 4, 6
 _SPACE_CHARACTER = "\u2581"
 """The character that stands for a space in pieces."""
 
-# Typewriter spellings of characters that many vocabularies lack. Lengths may differ.
+# Typewriter spellings of characters that many vocabularies lack. A spelling may be empty, or longer.
 _TYPEWRITER_SPELLINGS = str.maketrans(
     {
         "\u2018": "'", "\u2019": "'", "\u201a": "'", "\u2032": "'",
@@ -38,7 +38,8 @@ class Alphabet:
     Parameters
     ----------
     characters
-        The characters. None means that the model can read any character except symbols and emoji.
+        The characters. None means that the model can read any character except emoji and other symbols of
+        Unicode's category So, and characters that are private (Co), unassigned (Cn) or surrogates (Cs).
     """
 
     def __init__(self, characters: frozenset[str] | None) -> None:
