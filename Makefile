@@ -71,8 +71,8 @@ bench: $(VENV)/dev.done  ## ratios against named references, in one run
 lab: $(VENV)/dev.done  ## JupyterLab on notebooks/
 	@$(BIN)/jupyter lab notebooks
 
-notebooks: $(VENV)/dev.done  ## run the notebooks and make their pages in docs/notebooks (4 minutes)
-	@$(BIN)/python scripts/make-notebooks
+notebooks: $(VENV)/dev.done  ## run the notebooks and make their pages in docs/notebooks (6 minutes; ARGS="01-first-dataset" for one)
+	@$(BIN)/python scripts/make-notebooks $(ARGS)
 
 docs: $(VENV)/docs.done  ## build the HTML pages of docs with the reference, into docs/build/html
 	@# Pages of names that are gone would stay otherwise.
