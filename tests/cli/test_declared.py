@@ -73,13 +73,13 @@ async def shout(
 
 LINES = {
     "aio.py": "from speechframe.verbs import shout as _shout\nshout = _with_service(_shout.shout)\n",
-    "api.py": "shout = sync(aio.shout)\n",
+    "api.py": "shout = make_sync(aio.shout)\n",
     "verbs/__init__.py": """
 def _shout():
     from speechframe.verbs.shout import ShoutBackend
     return ShoutBackend
 
-VERBS = {**VERBS, "shout": Verb("Shout each row of a table.", _shout)}
+RUN_VERBS = {**RUN_VERBS, "shout": Verb("Shout each row of a table.", _shout)}
 """,
 }
 """What a verb takes beside its own file: a line in the table and in either face (and its public name)."""

@@ -98,7 +98,7 @@ def test_ls_says_of_each_run_what_it_is(cli, here, made, nobody, table, tmp_path
     stats = open_run(first).stats
     assert (one["operation"], one["status"], one["rows"], one["done"]) == ("generate", "finished", 3, 3)
     # Two of the three rows are equal: one clip for both.
-    assert one["distinct_answers"] == 2
+    assert one["clips"] == 2
     assert one["credits"] == stats["credits"] == 26
     assert 0 < one["audio_seconds"] < stats["audio_seconds"]
     assert one["bytes"] == sum(p.stat().st_size for p in first.rglob("*") if p.is_file())
@@ -164,10 +164,10 @@ def test_what_only_the_journal_of_a_killed_run_has_is_counted_too(here, service,
     live.wait()
     assert not list((tmp_path / "killed").glob("parts/*"))
     facts, stats = run_facts.read_facts(tmp_path / "killed"), open_run(tmp_path / "killed").stats
-    assert facts.distinct_answers == facts.done == stats["done"] >= 3
+    assert facts.clips == facts.done == stats["done"] >= 3
     assert (facts.credits, facts.audio_seconds) == (stats["credits"], stats["audio_seconds"])
     lost = here("runs", "rm", tmp_path / "killed", "--yes").err
-    assert lost.startswith(f"{tmp_path / 'killed'}: {facts.distinct_answers} clips, ")
+    assert lost.startswith(f"{tmp_path / 'killed'}: {facts.clips} clips, ")
 
 
 def test_ls_lists_each_run_once(here, made):

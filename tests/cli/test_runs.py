@@ -129,7 +129,11 @@ def test_no_line_of_a_summary_begins_with_the_mark_between_its_parts():
         status="finished", stopped_because=None, operation="transcribe", service="here", short_path="a"
     )
     facts = {"rows": 3, "credits": 0.0}
-    lines = list(runs._make_summary_lines(run, Progress("clip", 3, Options(progress=False), "", str), facts, {"done": 3}))
+    lines = list(
+        runs._make_summary_lines(
+            run, Progress("clip", 3, Options(progress=False), "", str), facts, {"done": 3}
+        )
+    )
     assert lines[1] == "0 credits in all on here"
 
 

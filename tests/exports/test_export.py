@@ -222,6 +222,19 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
+def test_the_card_describes_the_quality_of_the_exported_rows_and_odd_splits_are_counted(
+    corpus, service, tmp_path
+):
+    english, _ = corpus
+    found = spf.quality(english, progress=False)
+    split = {"en/0": "train", "en/1": "train", "en/9": "train", "nobody": "train"}
+    options = {"quality": found, "split": split, "progress": False, "service": service}
+    report = spf.export(english, tmp_path / "out", formats=["nemo"], **options)
+    assert report.clips == 2
+    assert report.notes["entries of split= are not rows of these runs"] == 1
+    assert "Quality of 2 rows: " in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
 def test_a_folder_with_other_files_is_never_replaced(corpus, service, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
     with pytest.raises(ExportError, match="is not an earlier export"):

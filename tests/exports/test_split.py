@@ -78,6 +78,7 @@ def test_rows_of_an_earlier_split_never_move(corpus):
         ({"train": 0.9}, {}, "with the sum 1"),
         ({"train": 1.5, "test": -0.5}, {}, "must be positive"),
         ({"a/b": 1.0}, {}, "'a/b' is not a name of a split"),
+        (SHARES, {"strata": "voice"}, r"strata='voice' must be a list of columns"),
         (SHARES, {"groups": ["nope"]}, "has no column 'nope'"),
         (SHARES, {"groups": ["voice"], "strata": ["voice"]}, "the column 'voice' cannot be spread"),
     ],

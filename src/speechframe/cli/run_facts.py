@@ -37,7 +37,7 @@ class RunFacts:
         The verb that made the run, such as ``generate``, and the identity of the service.
     rows, done
         Number of rows of the run's table, and number of rows with an answer.
-    distinct_answers
+    clips
         Number of distinct answers (clips or translations). An answer that equal rows share counts once.
         Answers to rows that only an earlier table of this run had count, too.
     has_audio
@@ -57,7 +57,7 @@ class RunFacts:
     service: str | None = None
     rows: int | None = None
     done: int | None = None
-    distinct_answers: int | None = None
+    clips: int | None = None
     has_audio: bool | None = None
     audio_seconds: float | None = None
     credits: float | None = None
@@ -114,7 +114,7 @@ def _read_run(folder: Path) -> dict[str, Any]:
     return {
         "status": run.status, "operation": run.operation, "service": run.service, "rows": stats["rows"],
         "done": sum(stats.get(status, 0) for status in FINISHED_STATUSES),
-        "distinct_answers": sum(calls[status] for status in FINISHED_STATUSES), "has_audio": has_audio,
+        "clips": sum(calls[status] for status in FINISHED_STATUSES), "has_audio": has_audio,
         "audio_seconds": round(seconds, 3), "credits": stats["credits"],
     }  # fmt: skip
 

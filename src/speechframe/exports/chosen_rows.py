@@ -36,8 +36,6 @@ class ChosenRows:
         Places of the rows in the run's table.
     splits
         Split of each row.
-    hashes
-        SHA-256 of each row's audio.
     paths
         Path of each row's clip below the tree's folder of clips, without a suffix. Empty until named.
     left_out
@@ -47,7 +45,6 @@ class ChosenRows:
     run: StoredRun
     places: list[int] = field(default_factory=list)
     splits: list[str] = field(default_factory=list)
-    hashes: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
 
@@ -91,7 +88,6 @@ def _choose_rows_of(
             continue
         chosen.places.append(position)
         chosen.splits.append(str(split))
-        chosen.hashes.append(row["sha256"])
     return chosen
 
 

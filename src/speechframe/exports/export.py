@@ -2,9 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -16,10 +16,14 @@ from speechframe.exports.clips import AudioShape, ExportedClip, read_clips
 from speechframe.exports.formats import find_format
 from speechframe.exports.formats.base import ExportFormat
 from speechframe.exports.names import name_clips
+from speechframe.exports.quality import describe_quality
 from speechframe.exports.report import ExportReport
 from speechframe.exports.tree import EXPORT_FILE, ExportTree, write_tree
 from speechframe.spec.speech import Format
 from speechframe.store.reader import StoredRun
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MIN_FRAMES, _MAX_SECONDS = 8192, 30.0
 """Trainers often refuse shorter or longer clips."""
@@ -37,6 +41,7 @@ def export_runs(
     grades: Grades | None,
     shape: AudioShape,
     card: Card,
+    quality: "pd.DataFrame | None",
     remarks: Sequence[str],
     progress: Callable[[int], Any],
     is_cancelled: Callable[[], bool],
@@ -57,6 +62,8 @@ def export_runs(
         Format and sample rate of the clips.
     card
         What the caller says about the dataset, and facts of its voices.
+    quality
+        Frame of :func:`quality` over the runs, or None. The card describes its exported rows.
     remarks
         Sentences for the card and the report.
     progress
@@ -72,15 +79,13 @@ def export_runs(
     kinds = _check_formats(formats, shape.format)
     chosen = choose_rows(runs, splits=splits, grades=grades)
     total = sum(len(rows.places) for rows in chosen)
-    if not total:
-        reasons = Counter(reason for rows in chosen for _, reason in rows.left_out)
-        why = (
-            "; ".join(f"{number:,} rows: {reason}" for reason, number in reasons.most_common(3))
-            or "the runs are empty"
-        )
-        raise ExportError(f"no row can be exported: {why}")
+    _refuse_empty(chosen)
     notes: Counter[str] = Counter()
     notes["rows have another path than their values: unsafe characters became _"] = name_clips(chosen, name)
+    left_out = {(rows.run.run_id, row_id) for rows in chosen for row_id, _ in rows.left_out}
+    notes["entries of split= are not rows of these runs"] = _count_unknown(splits or {}, left_out, total)
+    if quality is not None:
+        card.quality = _describe_rest(quality, left_out)
     schema = unify_columns(runs)
     with write_tree(out) as tree:
         writers = {kind: writer(tree, schema) for kind, writer in kinds.items()}
@@ -120,6 +125,28 @@ def export_runs(
         }
         tree.write(EXPORT_FILE, json.dumps(facts, ensure_ascii=False, indent=1))
     return report
+
+
+def _refuse_empty(chosen: Sequence[ChosenRows]) -> None:
+    """Raise ExportError with the main reasons if no row was chosen."""
+    if any(rows.places for rows in chosen):
+        return
+    reasons = Counter(reason for rows in chosen for _, reason in rows.left_out)
+    why = "; ".join(f"{number:,} rows: {reason}" for reason, number in reasons.most_common(3))
+    raise ExportError(f"no row can be exported: {why or 'the runs are empty'}")
+
+
+def _count_unknown(
+    splits: Mapping[tuple[str, str], str], left_out: Collection[tuple[str, str]], total: int
+) -> int:
+    """Return the number of given splits whose row is in no run. `total` rows are exported."""
+    return max(0, len(splits) - total - sum(key in splits for key in left_out))
+
+
+def _describe_rest(quality: "pd.DataFrame", left_out: Collection[tuple[str, str]]) -> tuple[str, ...]:
+    """Return sentences on the quality of all rows that were not left out."""
+    keys = [row_id for _, row_id in left_out] if quality.index.nlevels == 1 else list(left_out)
+    return describe_quality(quality.drop(index=keys, errors="ignore"))
 
 
 def _check_formats(formats: Sequence[str], audio_format: Format) -> dict[str, type[ExportFormat]]:

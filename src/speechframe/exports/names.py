@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from string import Formatter
 from typing import Any
 
@@ -44,7 +44,7 @@ def name_clips(chosen: Sequence[ChosenRows], template: str) -> int:
     first_with: dict[str, str] = {}
     changed = 0
     for rows in chosen:
-        for row_id, values in zip(*_read_values(rows, columns), strict=True):
+        for row_id, values in _read_values(rows, columns):
             path, is_changed, fault = _fill_template(parts, values)
             changed += is_changed
             # Some file systems do not distinguish case, so such paths clash, too.
@@ -86,20 +86,21 @@ def _parse_template(template: str) -> list[tuple[str, str | None, str]]:
     return parts
 
 
-def _read_values(rows: ChosenRows, columns: Sequence[str]) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return the row ids, and the values of some columns, of the rows of a run."""
+def _read_values(rows: ChosenRows, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the row id, and the values of some columns, of each row of a run."""
     run, row_id = rows.run, rows.run.name_of(ROW_ID_COLUMN)
     known = {*run.columns, ROW_ID_COLUMN}
     if unknown := [name for name in columns if name not in known]:
         allowed = ", ".join(sorted(known))
-        raise ExportError(
-            f"the run {run.short_path} has no column {unknown[0]!r} for name=; it has {allowed}"
-        )
+        fault = f"the run {run.short_path} has no column {unknown[0]!r} for name="
+        raise ExportError(f"{fault}; it has {allowed}")
     wanted = {name: row_id if name == ROW_ID_COLUMN else name for name in columns}
-    table = Selection(run, rows.places).to_arrow(list(dict.fromkeys([row_id, *wanted.values()])))
-    values = [table.column(name).to_pylist() for name in wanted.values()]
-    rows_of = [dict(zip(wanted, row, strict=True)) for row in zip(*values, strict=True)]
-    return [str(value) for value in table.column(row_id).to_pylist()], rows_of
+    names = list(dict.fromkeys([row_id, *wanted.values()]))
+    for batch in Selection(run, rows.places).batches(names, audio=False):
+        values = [batch.column(name).to_pylist() for name in wanted.values()]
+        row_ids = map(str, batch.column(row_id).to_pylist())
+        for each_id, row in zip(row_ids, zip(*values, strict=True), strict=True):
+            yield each_id, dict(zip(wanted, row, strict=True))
 
 
 def _fill_template(

@@ -309,5 +309,6 @@ def describe_quality(measured: "pd.DataFrame") -> tuple[str, ...]:
         )
     if "word_error" in measured and measured["word_error"].notna().any():
         rows = format_count(int(measured["word_error"].count()), "clip")
-        sentences.append(f"Word error of a recogniser: {measured['word_error'].mean():.1%} over {rows}.")
+        median = measured["word_error"].median()
+        sentences.append(f"Word error of a recogniser: {median:.1%} in the median of {rows}.")
     return tuple(sentences)

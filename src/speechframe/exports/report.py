@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,9 +50,12 @@ class ExportReport:
     def summary(self) -> str:
         """Return the report in a few lines."""
         hours = f"{self.audio_seconds / 3600:,.3f} hours"
+        place = self.path
+        with suppress(ValueError, OSError):
+            place = self.path.relative_to(Path.cwd())
         splits = ", ".join(f"{name} {number:,}" for name, number in self.splits.items())
         lines = [
-            f"{format_count(self.clips, 'clip')} ({hours}) in {self.path}: {splits}",
+            f"{format_count(self.clips, 'clip')} ({hours}) in {place}: {splits}",
             f"read back: {', '.join(f'{name} {number:,}' for name, number in self.formats.items())}",
         ]
         if self.kept_clips:

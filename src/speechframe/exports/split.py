@@ -70,6 +70,9 @@ def split(
     import pandas as pd
 
     _check_shares(shares)
+    for argument, columns in (("groups", groups), ("strata", strata)):
+        if isinstance(columns, str):
+            raise ExportError(f"{argument}={columns!r} must be a list of columns, such as [{columns!r}]")
     opened = open_runs(runs)
     rows = [row for run in opened for row in _read_rows(run, groups, strata)]
     group_of = connect_rows([(row["text"], *row["groups"]) for row in rows])

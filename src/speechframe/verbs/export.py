@@ -16,7 +16,7 @@ from speechframe.exports.card import UNKNOWN, Card
 from speechframe.exports.chosen_rows import open_runs, read_grades
 from speechframe.exports.clips import AudioShape
 from speechframe.exports.export import export_runs
-from speechframe.exports.quality import describe_quality, measure_runs
+from speechframe.exports.quality import measure_runs
 from speechframe.exports.report import ExportReport
 from speechframe.exports.split import as_splits
 from speechframe.settings import find_default_cache_folder
@@ -114,8 +114,6 @@ async def export(
             measured = measure_runs(opened, progress=progress, is_cancelled=is_cancelled)
         facts = Card(**card_fields, voices=voices)
         facts.has_converted_speech = any(run.operation == "change_voice" for run in opened)
-        if measured is not None:
-            facts.quality = describe_quality(measured)
         return export_runs(
             opened,
             Path(out).expanduser().absolute(),
@@ -125,6 +123,7 @@ async def export(
             grades=read_grades(measured, opened) if measured is not None and only == "good" else None,
             shape=shape,
             card=facts,
+            quality=measured,
             remarks=[f"Facts of the voices are {UNKNOWN}: {why}"] if why else [],
             progress=lambda total: open_bar(total, "export", "clip", is_shown=progress),
             is_cancelled=is_cancelled,

@@ -245,11 +245,11 @@ def _describe_loss(facts: "RunFacts") -> str:
         return f"it cannot be read ({facts.problem}), {show.format_size(facts.bytes)}"
     if facts.has_audio:
         made = (
-            show.format_count(facts.distinct_answers or 0, "clip", "clips")
+            show.format_count(facts.clips or 0, "clip", "clips")
             + f", {(facts.audio_seconds or 0.0) / 60:,.1f} minutes of audio"
         )
     else:
-        made = show.format_count(facts.distinct_answers or 0, "translation", "translations")
+        made = show.format_count(facts.clips or 0, "translation", "translations")
     spent = show.format_count(facts.credits or 0.0, "credit")
     return f"{made}, {spent} spent on {facts.service}, {show.format_size(facts.bytes)}"
 
