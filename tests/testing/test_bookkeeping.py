@@ -28,7 +28,7 @@ def test_a_meter_integrates_what_is_in_flight_from_the_first_in_to_the_last_chan
         start_s = now_s if start_s is None else start_s
     timed_s = now_s - start_s if start_s is not None else 0.0
     assert meter.utilisation == (pytest.approx(area / timed_s) if timed_s else None)
-    assert (meter.in_flight, meter.most, meter.is_full) == (in_flight, most, in_flight >= cap)
+    assert (meter.in_flight, meter.highest, meter.is_full) == (in_flight, most, in_flight >= cap)
 
 
 def test_a_meter_counts_each_stretch_against_the_cap_of_its_time_and_none_without_a_cap():
