@@ -29,8 +29,9 @@ class FilesFormat(ExportFormat):
 
     def add(self, clip: ExportedClip) -> None:
         """Write a line."""
-        row = clip.row
-        others = [row.get(name) for name in self._others]
+        # Without `clip.row`, which would also convert the times of all words.
+        known = clip.batch.schema.names
+        others = [clip.batch.column(n)[clip.index].as_py() if n in known else None for n in self._others]
         self._writer.writerow([*(getattr(clip, name) for name in _OURS), *others])
 
     def count(self) -> int:
