@@ -75,8 +75,8 @@ notebooks: $(VENV)/dev.done  ## run the notebooks and make their pages in docs/n
 	@$(BIN)/python scripts/make-notebooks $(ARGS)
 
 docs: $(VENV)/docs.done  ## build the HTML pages of docs with the reference, into docs/build/html
-	@# Pages of names that are gone would stay otherwise.
-	@rm -rf docs/reference/generated
+	@# Otherwise pages of names that are gone would stay, and new pages would get no entries.
+	@rm -rf docs/reference/generated docs/build
 	@$(BIN)/python -m sphinx -W --keep-going -q docs docs/build/html
 	@echo "The first page is docs/build/html/index.html"
 
