@@ -20,6 +20,7 @@ from praatio import textgrid
 import datasets
 import speechframe as spf
 from speechframe.errors import ExportError
+from speechframe.testing import FaultyService
 
 FORMATS = ["huggingface", "files", "ljspeech", "nemo", "lhotse", "webdataset", "srt", "vtt", "textgrid"]
 NAME = "{locale}/{voice_id}/{id}"
@@ -250,6 +251,47 @@ def test_a_format_that_loses_a_row_fails_the_export(corpus, service, tmp_path, m
     with pytest.raises(ExportError, match="'nemo' have 3 of 4 rows; nothing was kept"):
         spf.export(corpus[1], tmp_path / "out", formats=["nemo"], progress=False, service=service)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_suspect_row_is_exported_only_if_a_review_keeps_it(tmp_path):
+    texts = ["The first line.", "The second line."]
+    with FaultyService(odd={texts[1]: {"audioLengthInSeconds": "97.5"}}) as faulty:
+        options = {"voice": "en-US-nora", "service": faulty.settings, "progress": False}
+        run = spf.generate(texts, run_dir=tmp_path / "run", **options)
+        report = spf.export(run, tmp_path / "out", formats=["nemo"], progress=False, service=faulty.settings)
+        assert (report.clips, run.stats["suspect"]) == (1, 1)
+        (reason,) = report.left_out["reason"]
+        assert reason.startswith("it is suspect, and no review keeps it: ")
+        run.review(report.left_out["row_id"][0], "keep")
+        report = spf.export(run, tmp_path / "out", formats=["nemo"], progress=False, service=faulty.settings)
+        assert (report.clips, len(report.left_out)) == (2, 0)
+
+
+def test_a_format_of_another_package_is_found_and_a_broken_one_disturbs_no_other(
+    corpus, service, tmp_path, monkeypatch
+):
+    package = tmp_path / "plugin"
+    (package / "paths-1.0.dist-info").mkdir(parents=True)
+    (package / "paths-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: paths\nVersion: 1.0\n"
+    )
+    (package / "paths-1.0.dist-info" / "entry_points.txt").write_text(
+        "[speechframe.exports]\npaths = paths_format:Paths\nbroken = paths_format:Missing\n"
+    )
+    (package / "paths_format.py").write_text(
+        "from speechframe import ExportFormat\n"
+        "class Paths(ExportFormat):\n"
+        "    def add(self, clip):\n"
+        "        self.lines('paths.txt').write(clip.path + '\\n')\n"
+        "    def count(self):\n"
+        "        return sum(1 for _ in self.read_lines('paths.txt'))\n"
+    )
+    monkeypatch.syspath_prepend(package)
+    options = {"progress": False, "service": service}
+    spf.export(corpus[1], tmp_path / "out", formats=["paths", "nemo"], **options)
+    assert (tmp_path / "out" / "paths.txt").read_text() == "".join(f"wavs/{name}.wav\n" for name in "abcd")
+    with pytest.raises(ExportError, match=r"'broken' \(paths_format:Missing\) cannot be imported"):
+        spf.export(corpus[1], tmp_path / "out", formats=["broken"], **options)
 
 
 def test_a_dataset_is_memory_mapped_parquet(corpus, service, tmp_path):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from speechframe.errors import ExportError
 from speechframe.store.reader import StoredRun
@@ -11,9 +11,6 @@ from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING_COLUMNS, CACHED, 
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Only = Literal["kept", "good"]
-"""Choice of rows: all kept rows, or only the kept rows with the grade ``good``."""
 
 Grades = Mapping[tuple[str, str], tuple[str, Sequence[str]]]
 """Grade of a row's quality, and the reasons for it, by run id and row id."""

@@ -13,7 +13,7 @@ from speechframe.errors import AudioError, ExportError
 from speechframe.exports.card import Card, write_card
 from speechframe.exports.chosen_rows import WHOLE, ChosenRows, Grades, choose_rows, list_published_columns
 from speechframe.exports.clips import AudioShape, ExportedClip, read_clips
-from speechframe.exports.formats import find_format
+from speechframe.exports.formats import load_format
 from speechframe.exports.formats.base import ExportFormat
 from speechframe.exports.names import name_clips
 from speechframe.exports.quality import describe_quality
@@ -152,7 +152,7 @@ def _describe_rest(quality: "pd.DataFrame", left_out: Collection[tuple[str, str]
 def _check_formats(formats: Sequence[str], audio_format: Format) -> dict[str, type[ExportFormat]]:
     if isinstance(formats, str) or not formats:
         raise ExportError("formats= must be a list with at least one name, such as ['huggingface']")
-    kinds = {name: find_format(name) for name in formats}
+    kinds = {name: load_format(name) for name in formats}
     for name, kind in kinds.items():
         if audio_format not in kind.audio_formats:
             allowed = ", ".join(sorted(kind.audio_formats))
