@@ -4,7 +4,9 @@ import csv
 import errno
 import gzip
 import io
+import itertools
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -94,6 +96,10 @@ def test_other_manifests_open_with_the_tools_of_their_formats(exported):
     )
     words = [entry.label for entry in grid.getTier("words").entries]
     assert words == ["Line", "number", "0", "goes", "on"]
+    # Praat wants tiers without gaps.
+    written = (exported.path / "textgrid/en-US/en-US-nora/en_0.TextGrid").read_text(encoding="utf-8")
+    times = re.findall(r"            xmin = (\S+)\n            xmax = (\S+)", written.partition('"words"')[2])
+    assert all(end == start for (_, end), (start, _) in itertools.pairwise(times))
     assert [entry.label for entry in grid.getTier("text").entries] == ["Line number 0 goes on."]
 
 

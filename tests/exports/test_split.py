@@ -69,6 +69,7 @@ def test_rows_of_an_earlier_split_never_move(corpus):
     divided["en/4"], divided["en/8"] = "train", "test"
     joined = spf.split(corpus[0], {"train": 0.5, "test": 0.5}, groups=["speaker"], previous=divided)
     assert "en/0" not in joined.index
+    assert joined.equals(divided)  # no earlier row moved
     assert joined.attrs["left_out"] == [(corpus[0].run_id, "en/0")]
 
 
