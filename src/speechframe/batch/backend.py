@@ -14,11 +14,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
-from speechframe.errors import SpeechframeError
+from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.spec.check import FieldProblem
 from speechframe.store.schema import KEY_BYTES, KEY_PERSON, compute_call_key
 
@@ -49,9 +50,12 @@ class Request:
         characters of the call are the sums over its parts.
     base_key, take, key
         The key of take 0, the number of this take, and the key of this take. Keys are 32 hex digits. The run
-        sets all three.
+        sets all three. Only a request from :attr:`Backend.earlier` already has them, and keeps them.
     row_id
         Id of the first row with this call. The run sets it.
+    row_values
+        Values of the row in the :attr:`Backend.row_columns`. Rows that share a call may have different
+        values. Empty by default.
     """
 
     content: bytes
@@ -65,6 +69,7 @@ class Request:
     take: int = 0
     key: str = ""
     row_id: str = ""
+    row_values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rows(self) -> "tuple[Request, ...]":
@@ -74,6 +79,30 @@ class Request:
     def as_take(self, take: int) -> "Request":
         """Return a copy of this request for another take, with the key of that take."""
         return replace(self, key=compute_call_key(self.base_key, take), take=take)
+
+
+@dataclass(frozen=True, slots=True)
+class RowWithoutCall:
+    """The result of a row that needs no call.
+
+    Parameters
+    ----------
+    status
+        ``skipped``, or ``done`` for a row whose result is already known.
+    reason
+        Why the row needs no call, in words that complete "3 rows: ...". Rows are counted by their reason.
+    row_values
+        Values of the row in the :attr:`Backend.row_columns`, and the results of a row that is ``done``.
+    """
+
+    status: str
+    reason: str
+    row_values: Mapping[str, Any] = field(default_factory=dict)
+
+
+Earlier = Callable[[str], Request | None]
+"""Returns the request of a row in the run's table so far, by row id, or None if that table lacks the row. The
+request of a row without a call has an empty key."""
 
 
 def make_pack(parts: Iterable[Request], body: bytes) -> Request:
@@ -272,6 +301,12 @@ class Opened:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+def _find_no_request(row_id: str) -> Request | None:
+    """Return None: the run has no earlier table."""
+    del row_id
+    return None
+
+
 class Backend(ABC):
     """Converts rows of a run to calls of a service, and answers of the service to rows.
 
@@ -293,6 +328,13 @@ class Backend(ABC):
         Arguments whose bare string names a column. A bare string of any other argument is a constant.
     table_arguments
         Arguments of the whole table. A list is one value for them, not one value per row.
+    row_columns
+        Columns whose values belong to a row and not to its call, such as the slot of a line. They come from
+        :attr:`Request.row_values`. A row column may have the name of a stored column. Then the stored value
+        comes first.
+    optional_columns
+        Column names by argument. If an argument is not given, its values come from the column of this name,
+        if the table has such a column.
     carried
         Data arguments with values of any kind, such as bytes or arrays. :meth:`check` gets these values
         unchanged, and they are not stored with the table.
@@ -312,6 +354,14 @@ class Backend(ABC):
         apply ``timeout_s``, as :attr:`Attempt.deadline_s`, to each exchange within the attempt.
     leaves_files
         True if answers are files in the run's folder. These answers are not cached for other runs.
+    earlier
+        Function that returns the request of a row in the run's table so far (see :data:`Earlier`), set before
+        rows are checked. If ``row_id`` is one of the `arguments`, the run sets this argument.
+    possible_millicredits
+        Largest price, in thousandths of a credit, of the calls that :meth:`revise` may add. Known once all
+        rows are checked.
+    is_revised
+        True if :meth:`revise` may change rows once calls have ended.
     is_budgeted
         True if the run's spending has a limit. Set before rows are checked.
     tell
@@ -327,6 +377,8 @@ class Backend(ABC):
     arguments: tuple[str, ...] = ()
     data_arguments: frozenset[str] = frozenset({"text"})
     table_arguments: frozenset[str] = frozenset()
+    row_columns: pa.Schema = pa.schema([])
+    optional_columns: Mapping[str, str] = MappingProxyType({})
     carried: frozenset[str] = frozenset()
     unit: str = "call"
     remark: str | None = None
@@ -335,8 +387,11 @@ class Backend(ABC):
     max_answer_bytes: int | None = None
     is_long: bool = False
     leaves_files: bool = False
+    is_revised: bool = False
+    possible_millicredits: int = 0
     is_budgeted: bool = False
     tell: Callable[[str], object] = staticmethod(str)  # shows nothing
+    earlier: Earlier = staticmethod(_find_no_request)
 
     @abstractmethod
     async def open(self) -> Opened:
@@ -373,7 +428,7 @@ class Backend(ABC):
         yield "", values
 
     @abstractmethod
-    def check(self, values: Mapping[str, Any]) -> Request | Sequence[FieldProblem | str]:
+    def check(self, values: Mapping[str, Any]) -> Request | RowWithoutCall | Sequence[FieldProblem | str]:
         """Return the row's request, or all problems of the row. This call uses no network.
 
         Parameters
@@ -383,10 +438,47 @@ class Backend(ABC):
 
         Returns
         -------
-        Request or sequence
-            The request, or a problem for each argument at fault. A plain string is a problem of the whole
-            row.
+        Request, RowWithoutCall or sequence
+            The request, the result of a row without a call, or a problem for each argument at fault. A plain
+            string is a problem of the whole row.
         """
+
+    def revise(self, request: Request, seconds_of: Callable[[str], float | None]) -> Request | None:
+        """Return the new request of a row of the run's own table, or None if the row stays as it is.
+
+        The run calls this method only if the backend :attr:`is_revised`. The calls of the table have been
+        made as far as possible.
+
+        Parameters
+        ----------
+        request
+            The request of the row so far.
+        seconds_of
+            Returns the length in seconds of the audio of a finished call, by the call's key, or None.
+        """
+        del request, seconds_of
+        return None
+
+    def correct(self, request: Request, text: str) -> Request | Sequence[FieldProblem]:
+        """Return the request of a row with a corrected text, or the problems of this text.
+
+        Raises
+        ------
+        InvalidRows
+            If the texts of this backend cannot be corrected.
+        """
+        raise InvalidRows(
+            [
+                {
+                    "row": None,
+                    "row_id": request.row_id,
+                    "field": "redo",
+                    "problem": f"cannot correct the texts of a {self.operation} run",
+                    "value": text,
+                    "allowed": "a run of generate",
+                }
+            ]
+        )
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
         """Yield the calls for some requests, lazily. By default make one call per request.

@@ -133,6 +133,8 @@ class Estimate:
         Billed amount in words, such as seconds of audio. None if the credits suffice.
     unit
         The word for one call, for example "text" if several texts share a request.
+    possible_credits
+        Largest price of second calls, which fit lines to their slots. They are known after the first calls.
     remark
         Remark on the run for people, or None.
     money, currency, price_from
@@ -171,6 +173,7 @@ class Estimate:
     ends_at: str | None = None
     seconds: float | None = None
     lanes: tuple[str, ...] = ()
+    possible_credits: float = 0.0
     price: DatedPrice | None = field(default=None, repr=False)
     breakdown: Breakdown = field(default=lambda _: {}, repr=False, compare=False)
 
@@ -247,6 +250,10 @@ class Estimate:
             (self.paid, f"{self.paid:,} of them paid before"),
             (self.amount and self.calls, self.amount or ""),
             (True, format_count(self.credits, "credit") + of_balance),
+            (
+                self.possible_credits,
+                f"at most {format_count(self.possible_credits, 'credit')} more for second calls",
+            ),
             (self.money, f"{in_money} by the price of {self.price_from}"),
             (passes_budget, f"more than the {left:,.10g} that its budget leaves"),
             (passes_budget and self.ends_at, f"with row {self.ends_at} as the first beyond it"),
@@ -470,6 +477,7 @@ def plan_calls(
         paid=int(free.sum()),
         ends_at=None if left is None else find_first_row_beyond(prepared, charged, left),
         breakdown=breakdown,
+        possible_credits=backend.possible_millicredits / MILLICREDITS_PER_CREDIT,
         **estimate_time(backend, opened, most, calls, breakdown, prepared.manifest, ledger),
         **compute_money_fields(prepared.manifest, sums, breakdown, options.service),
     )

@@ -14,8 +14,10 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe._version import __version__
-from speechframe.batch.backend import Backend, Opened, Request
+from speechframe.batch.backend import Backend, Opened, Request, RowWithoutCall
+from speechframe.batch.earlier import EarlierRows, find_row_columns, read_request, write_request
 from speechframe.batch.options import Options
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.spec.check import FieldProblem
@@ -50,13 +53,18 @@ from speechframe.store.schema import (
     CACHED,
     COLUMN_PREFIX,
     DONE,
+    ENDED,
     FINISHED_STATUSES,
     INPUT_COLUMNS,
+    INVALID,
     KEY_BYTES,
     KEY_PERSON,
     PRICE,
+    PROBLEM,
     REQUEST,
     ROW_ID,
+    SKIPPED,
+    TAGS,
     TAKE,
     compute_call_key,
 )
@@ -80,6 +88,8 @@ INPUT_FILE = "input/{:04d}.parquet"
 """File name of a run's table. Each new table of the run has the next number."""
 REDO_STATUSES = ("failed", "suspect", "done", "rejected")
 """Words for `redo` that select rows. All but ``rejected`` are values of ``status``."""
+CORRECTED = "corrected"
+"""Word for `redo` that selects the rows with a corrected text in a review."""
 _PLANNING_FILES = frozenset({"lock", "holder.json", "input", "clips", "log", f".{RUN_FILE}.tmp"})
 """Files and folders that planning writes before run.json. A killed process leaves them behind."""
 _MAX_PROBLEMS = 1000
@@ -139,6 +149,7 @@ def prepare_run(
                 undo.callback(_remove_leftovers, folder)
         manifest = read_manifest(folder) if folder.exists(RUN_FILE) else _make_manifest(backend, opened)
         check_same_service(folder, manifest, backend)
+        backend.earlier = EarlierRows(folder, manifest)
         if is_resumed:
             checker.current_takes = _read_current_takes(folder, manifest)
         backend.folder, file = table_folder.work, _name_next_input(manifest)
@@ -172,6 +183,7 @@ def prepare_run(
         else:
             entry = _publish_table(folder, manifest, entry)
         undo.pop_all()
+    reasons = [f"{format_count(count, 'row')}: {why}" for why, count in checker.row_counts.items()]
     return Prepared(
         folder,
         manifest,
@@ -181,7 +193,7 @@ def prepare_run(
         prices,
         checker.identical_retakes,
         checker.problems,
-        table.notes,
+        [*table.notes, *reasons],
     )
 
 
@@ -196,8 +208,10 @@ def reopen_run(
 ) -> Prepared:
     """Return a run with its own table, in which the rows to `redo` have their next take.
 
-    `redo` is one of :data:`REDO_STATUSES`, a list of row ids, or None for no row. `stack` keeps the run
-    locked. A dry run writes the new takes to a temporary folder and leaves the run's table unchanged.
+    `redo` is one of :data:`REDO_STATUSES`, a list of row ids, or None for no row. :data:`CORRECTED` makes
+    rows with their corrected text. A backend that :attr:`~Backend.is_revised` may also change rows. `stack`
+    keeps the run locked. A dry run writes the new table to a temporary folder and leaves the run's table
+    unchanged.
     """
     stack.enter_context(folder.lock())
     manifest = read_manifest(folder)
@@ -213,8 +227,14 @@ def reopen_run(
             "resume(run, table=...)"
         )
     table_folder, retaken, identical = folder, None, 0
-    if redo is not None:
+    notes: list[str] = []
+    if redo == CORRECTED:
+        retaken = _correct_rows(folder, manifest, backend, notes)
+    elif redo is not None:
         retaken, identical = _make_next_takes(folder, manifest, redo, opened)
+    if backend.is_revised:
+        change = partial(backend.revise, seconds_of=_read_seconds(folder).get)
+        retaken = _change_rows(_read_table(folder, manifest) if retaken is None else retaken, backend, change)
     if retaken is not None:
         entry = replace(entry, file=_name_next_input(manifest))
         if options.dry_run:
@@ -228,7 +248,7 @@ def reopen_run(
                 entry = _publish_table(folder, manifest, entry)
     with convert_os_errors(folder, "reading the table"):
         keys, prices = _read_calls(table_folder.get_source(entry.file))
-    return Prepared(folder, manifest, table_folder, entry, keys, prices, identical)
+    return Prepared(folder, manifest, table_folder, entry, keys, prices, identical, notes=notes)
 
 
 def _open_table(
@@ -267,7 +287,9 @@ def _open_table(
         names = [*stored, *table.carried]
         found = {name: Column(name) for name in backend.arguments or names if name in names}
         arguments = {**found, **arguments}
-    return table, arguments
+    present = {n: Column(c) for n, c in backend.optional_columns.items() if c in table.schema.names}
+    given_arguments = {name: value for name, value in arguments.items() if value is not None}
+    return table, {**arguments, **present, **given_arguments}
 
 
 def _read_calls(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:
@@ -301,11 +323,9 @@ class _Checker:
         take = self._sources.get("take", Source())
         self._is_take_constant = take.column is None and take.values is None
         self._expands_rows = type(backend).expand is not Backend.expand
-        # Every key begins with operation and service, so that equal calls have equal keys in all runs.
-        self._digest = hashlib.blake2b(digest_size=KEY_BYTES, person=KEY_PERSON)
-        for name in (backend.operation.encode(), backend.service.encode("utf-8", "replace")):
-            # The length keeps ("ab", "c") and ("a", "bc") apart.
-            self._digest.update(len(name).to_bytes(8, "big") + name)
+        self._gives_row_id = "row_id" in backend.arguments
+        self._make_key = make_key_function(backend)
+        self.row_counts: Counter[str] = Counter()  # number of rows without a call, by reason
         self._rows = self._invalid = self.identical_retakes = self._problem_count = 0
         self.problems: list[dict[str, Any]] = []
         self.current_takes: Mapping[str, int] = {}  # take by the key of take 0; take 0 is left out
@@ -322,7 +342,8 @@ class _Checker:
             fault = f"has a column {reserved[0]!r}"
             raise InvalidRows([make_problem("table", fault, allowed="names that do not begin with spf:")])
         metadata: Any = table.schema.metadata
-        schema = pa.schema([*table.schema, *INPUT_COLUMNS], metadata=metadata)
+        row_columns = [f.with_name(COLUMN_PREFIX + f.name) for f in self._backend.row_columns]
+        schema = pa.schema([*table.schema, *INPUT_COLUMNS, *row_columns], metadata=metadata)
         with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
             for batch, ids in table.batches():
                 if is_stopped():
@@ -345,7 +366,9 @@ class _Checker:
             file,
             self._rows,
             table.id_column,
-            choose_column_names(table.schema, [*make_part_schema(ours).names, "row_id"]),
+            choose_column_names(
+                table.schema, [*make_part_schema(ours).names, *self._backend.row_columns.names, "row_id"]
+            ),
             {name: source.to_json() for name, source in self._sources.items()},
             [
                 name
@@ -372,30 +395,39 @@ class _Checker:
             batch = batch.take(pa.array([position for position, *_ in spread], pa.int64()))
             lines = [(row_id, row, tag) for _, row_id, row, tag in spread]
         ours: list[tuple[Any, ...]] = []
+        row_names = self._backend.row_columns.names
         for row_id, row, tag in lines:
             take = row.pop("take", None)
-            request = self._backend.check(row)
-            if not isinstance(request, Request):
-                ours.append((row_id, None, 0, 0, None, tag, self._add_invalid_row(row_id, request)))
+            if self._gives_row_id:
+                row["row_id"] = row_id
+            found = self._backend.check(row)
+            row_values: Mapping[str, Any] = {}
+            mine: tuple[Any, ...]
+            if isinstance(found, Request):
+                key, row_values = self._make_key(found), found.row_values
+                take = found.take if found.base_key else self._choose_take(found, key, take)
+                mine = (row_id, key, take, found.price, write_request(found), tag, None, None)
+            elif isinstance(found, RowWithoutCall):
+                self.row_counts[found.reason] += 1
+                reason, row_values = found.reason if found.status == SKIPPED else None, found.row_values
+                mine = (row_id, None, 0, 0, None, tag, found.status, reason)
             else:
-                digest = self._digest.copy()
-                digest.update(request.content)
-                key = digest.hexdigest()
-                if take is None or self._is_take_constant:
-                    take = self.current_takes.get(key, take or 0)
-                take = int(take)
-                if take and not request.varies:
-                    self.identical_retakes += 1
-                    take = 0
-                # `Plan.read_requests` reads this format: a line of JSON with facts, and then the body.
-                known = dump_json([request.characters, request.varies, request.facts]) + b"\n" + request.body
-                ours.append((row_id, key, take, request.price, known, tag, None))
+                mine = (row_id, None, 0, 0, None, tag, INVALID, self._add_invalid_row(row_id, found))
+            ours.append((*mine, *map(row_values.get, row_names)))
             self._rows += 1
-        columns = [
-            pa.array([row[position] for row in ours], kind)
-            for position, kind in enumerate(INPUT_COLUMNS.types)
-        ]
+        kinds = [*INPUT_COLUMNS.types, *self._backend.row_columns.types]
+        columns = [pa.array([row[position] for row in ours], kind) for position, kind in enumerate(kinds)]
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
+
+    def _choose_take(self, request: Request, key: str, wanted: Any) -> int:
+        """Return the take of a row. It is 0 if another take of its request would be the same."""
+        if wanted is None or self._is_take_constant:
+            wanted = self.current_takes.get(key, wanted or 0)
+        take = int(wanted)
+        if take and not request.varies:
+            self.identical_retakes += 1
+            return 0
+        return take
 
     def _add_invalid_row(self, row_id: str, found: Sequence[FieldProblem | str]) -> str:
         """Count a row as invalid, keep its problems, and return the problems in words."""
@@ -419,6 +451,24 @@ class _Checker:
         self._problem_count += 1
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(make_problem(*words, **facts))
+
+
+def make_key_function(backend: Backend) -> Callable[[Request], str]:
+    """Return a function that computes the key of a request's take 0."""
+    # Every key begins with operation and service, so that equal calls have equal keys in all runs.
+    begun = hashlib.blake2b(digest_size=KEY_BYTES, person=KEY_PERSON)
+    for name in (backend.operation.encode(), backend.service.encode("utf-8", "replace")):
+        # The length keeps ("ab", "c") and ("a", "bc") apart.
+        begun.update(len(name).to_bytes(8, "big") + name)
+
+    def make_key(request: Request) -> str:
+        if request.base_key:
+            return request.base_key
+        digest = begun.copy()
+        digest.update(request.content)
+        return digest.hexdigest()
+
+    return make_key
 
 
 # -- the run's folder --------------------------------------------------------------------
@@ -559,8 +609,7 @@ def _make_next_takes(
         fault = "makes other takes, which this service does not offer: they would be the same, billed again"
         raise InvalidRows([make_problem("redo", fault)])
     stored = StoredRun(folder)
-    with convert_os_errors(folder, "reading the table"):
-        table = pq.read_table(folder.get_source(manifest.table.file))
+    table = _read_table(folder, manifest)
     columns: list[list[Any]] = [table[name].to_pylist() for name in (ROW_ID, BASE_KEY, TAKE)]
     (ids, keys, takes), found = columns, stored.statuses()
     if redo == "rejected":
@@ -568,7 +617,7 @@ def _make_next_takes(
         wanted = set(reviews.loc[(reviews["verdict"] == REJECT) & reviews["is_current"], "row_id"])
     elif isinstance(redo, str):
         if redo not in REDO_STATUSES:
-            allowed = f"{', '.join(REDO_STATUSES)}, or a list of row ids"
+            allowed = f"{', '.join([*REDO_STATUSES, CORRECTED])}, or a list of row ids"
             raise InvalidRows([make_problem("redo", "is not a status", value=redo, allowed=allowed)])
         wanted = {row_id for row_id, status in zip(ids, found, strict=True) if status == redo}
     else:
@@ -593,6 +642,78 @@ def _make_next_takes(
         takes[position] = next(take for take in later if compute_call_key(keys[position], take) not in made)
     column = table.schema.get_field_index(TAKE)
     return table.set_column(column, table.schema.field(column), pa.array(takes, pa.int32())), identical
+
+
+def _read_table(folder: Folder, manifest: Manifest) -> pa.Table:
+    with convert_os_errors(folder, "reading the table"):
+        return pq.read_table(folder.get_source(manifest.table.file))
+
+
+def _read_seconds(folder: Folder) -> dict[str, float]:
+    """Return the length in seconds of the audio of each good answer, by the key of its call."""
+    snapshot = read_snapshot(folder)
+    positions = snapshot.index.find_with_status({DONE, CACHED})
+    seconds = snapshot.read_records(positions, pa.schema([("audio_seconds", pa.float64())]))
+    lengths: list[Any] = seconds[0].to_pylist()
+    return dict(zip(convert_to_hex(snapshot.index.keys[positions]), lengths, strict=True))
+
+
+def _change_rows(table: pa.Table, backend: Backend, change: Callable[[Request], Request | None]) -> pa.Table:
+    """Return a run's table in which rows have the requests that `change` returns, if any."""
+    make_key = make_key_function(backend)
+    added = [f for f in backend.row_columns if COLUMN_PREFIX + f.name not in table.column_names]
+    for new in added:
+        table = table.append_column(COLUMN_PREFIX + new.name, pa.nulls(len(table), new.type))
+    names = [name for name in INPUT_COLUMNS.names if name != TAGS] + find_row_columns(table.schema)
+    changed: list[pa.RecordBatch] = []
+    for batch in table.to_batches(_BATCH_ROWS):
+        rows = batch.select(names).to_pylist()
+        for row in rows:
+            if (request := change(read_request(row))) is not None:
+                key = make_key(request)
+                row |= {BASE_KEY: key, TAKE: request.take, PRICE: request.price}
+                row |= {REQUEST: write_request(request), ENDED: None, PROBLEM: None}
+                row |= {COLUMN_PREFIX + name: value for name, value in request.row_values.items()}
+        kinds = {name: table.schema.field(name).type for name in names}
+        columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()}
+        arrays = [columns.get(f.name, batch.column(f.name)) for f in table.schema]
+        changed.append(pa.RecordBatch.from_arrays(arrays, schema=table.schema))
+    return pa.Table.from_batches(changed, table.schema)
+
+
+def _correct_rows(folder: Folder, manifest: Manifest, backend: Backend, notes: list[str]) -> pa.Table:
+    """Return the run's table, in which rows with a corrected text in their newest review have this text.
+
+    A correction of audio that the row no longer has is not applied, but counted in `notes`. InvalidRows is
+    raised if a corrected text cannot be sent.
+    """
+    reviews = StoredRun(folder).reviews
+    reviews = reviews[reviews["corrected_text"].notna()]
+    current = reviews[reviews["is_current"]]
+    if late := len(reviews) - len(current):
+        notes.append(
+            f"{format_count(late, 'correction')}: not applied, because the audio has changed since the review"
+        )
+    texts = dict(zip(current["row_id"], current["corrected_text"], strict=True))
+    problems: list[dict[str, Any]] = []
+
+    def correct(request: Request) -> Request | None:
+        if (text := texts.get(request.row_id)) is None:
+            return None
+        found = backend.correct(request, text)
+        if isinstance(found, Request):
+            return found
+        for one in found:
+            fault, row_id = f"{one.problem} (corrected text)", request.row_id
+            problems.append(
+                make_problem(one.field, fault, value=one.value, allowed=one.allowed, row_id=row_id)
+            )
+        return None
+
+    table = _change_rows(_read_table(folder, manifest), backend, correct)
+    if problems:
+        raise InvalidRows(problems)
+    return table
 
 
 def _replace_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, keeps_takes: bool) -> bool:

@@ -8,7 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 
 from speechframe.batch.backend import Backend, Request
 from speechframe.batch.budget import Budget
+from speechframe.batch.earlier import read_request
 from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S
 from speechframe.batch.prepare import Prepared
 from speechframe.errors import ConnectionFailed, SpeechframeError
 from speechframe.spec.billing import MILLICREDITS_PER_CREDIT
 from speechframe.store.folder import convert_os_errors
-from speechframe.store.journal import load_json
 from speechframe.store.schema import (
     BASE_KEY,
     NOTED,
@@ -149,24 +149,10 @@ class Plan:
                 rows = batch.take(places - start).to_pylist()
                 keys, numbers = self.keys.take(places).to_pylist(), counts[places].tolist()
                 for row, key, number in zip(rows, keys, numbers, strict=True):
-                    known, _, body = row[REQUEST].partition(b"\n")
-                    characters, varies, facts = load_json(known)
-                    if row[TAGS] is not None:
-                        facts["tags"] = load_json(row[TAGS])
+                    request = read_request(row)
                     if number > 1:
-                        facts["rows"] = number
-                    yield Request(
-                        b"",
-                        body,
-                        row[PRICE],
-                        characters,
-                        facts,
-                        varies,
-                        base_key=row[BASE_KEY],
-                        take=row[TAKE],
-                        key=key.hex(),
-                        row_id=row[ROW_ID],
-                    )
+                        request = replace(request, facts={**request.facts, "rows": number})
+                    yield replace(request, key=key.hex())
                 start += batch.num_rows
 
 

@@ -26,7 +26,7 @@ from speechframe.batch.plan import Estimate, plan_calls
 from speechframe.batch.prepare import Prepared, prepare_run, reopen_run
 from speechframe.batch.progress import Live, Outcome, Progress, print_line
 from speechframe.batch.queue import Plan, Queue
-from speechframe.errors import SpeechframeError, StoreError
+from speechframe.errors import SettingsError, SpeechframeError, StoreError
 from speechframe.processes.loop import INTERRUPT_MESSAGE
 from speechframe.processes.slots import make_shared_folder
 from speechframe.settings import Settings, find_default_ledger_folder
@@ -61,7 +61,7 @@ async def make_run(
     """
     options = Options.from_given(**given)
     sources = {**arguments, "take": options.take}
-    return await _carry_out(backend, options, partial(prepare_run, table, sources))
+    return await _make_and_revise(backend, options, partial(prepare_run, table, sources))
 
 
 # -- open the backend ---------------------------------------------------------------------
@@ -174,7 +174,22 @@ async def continue_run(
         prepare = partial(reopen_run, earlier.folder, redo)
     else:
         prepare = partial(prepare_run, table, earlier.sources, is_resumed=True)
-    return await _carry_out(backend, earlier.options, prepare)
+    return await _make_and_revise(backend, earlier.options, prepare)
+
+
+async def _make_and_revise(backend: Backend, options: Options, prepare: Callable[..., Prepared]) -> Run:
+    """Make the calls of a run. If the backend is revised, then also make the calls that this adds.
+
+    SettingsError is raised if a run that is revised should not be waited for.
+    """
+    if backend.is_revised and not options.wait and not options.dry_run:
+        raise SettingsError(
+            "slot= needs wait=True, because a second step follows the first calls: leave wait out"
+        )
+    run = await _carry_out(backend, options, prepare)
+    if backend.is_revised and not options.dry_run and run.stopped_because is None:
+        run = await _carry_out(backend, options, partial(reopen_run, run.folder, None))
+    return run
 
 
 # -- the run itself ---------------------------------------------------------------------

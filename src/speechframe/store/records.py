@@ -31,7 +31,6 @@ from speechframe.store.schema import (
     CACHED,
     DONE,
     FINISHED_STATUSES,
-    INVALID,
     KEY_BYTES,
     LEDGER_SCHEMA,
     STATUSES,
@@ -138,12 +137,9 @@ class Index:
         found: npt.NDArray[np.bool_] = np.isin(self.codes[positions], wanted) & (positions >= 0)
         return found
 
-    def get_statuses(self, positions: Numbers, is_invalid: npt.NDArray[np.bool_]) -> Any:
-        """Return the statuses of rows with records at these positions.
-
-        `is_invalid` is True for each row that cannot be sent. Such a row has the status ``invalid``.
-        """
-        codes: Any = pa.array(np.where(is_invalid, CODE_BY_STATUS[INVALID], self.codes[positions]))
+    def get_statuses(self, positions: Numbers) -> Any:
+        """Return the statuses of the records at these positions. Position -1 gives ``pending``."""
+        codes: Any = pa.array(self.codes[positions])
         return pa.array(STATUSES).take(codes)
 
     def find_with_status(self, statuses: Collection[str]) -> Numbers:

@@ -18,6 +18,8 @@ from speechframe.store.schema import (
     BASE_KEY,
     BOOKKEEPING_COLUMNS,
     COLUMN_PREFIX,
+    ENDED,
+    INPUT_COLUMNS,
     PROBLEM,
     ROW_ID,
     TAKE,
@@ -57,7 +59,14 @@ class Joined:
         fields = {f.name: f for f in table if not f.name.startswith(COLUMN_PREFIX)}
         self._ours: dict[str, str] = {}
         basis = [pa.field(WORDS_BASIS_COLUMN, pa.string())] if has_words else []
-        for f in [pa.field(ROW_ID_COLUMN, pa.string()), *kept, *basis]:
+        own = [
+            f.with_name(f.name.removeprefix(COLUMN_PREFIX))
+            for f in table
+            if f.name.startswith(COLUMN_PREFIX) and f.name not in INPUT_COLUMNS.names
+        ]
+        self._row_columns = {f.name for f in own}
+        own = [f for f in own if f.name not in kept.names]
+        for f in [pa.field(ROW_ID_COLUMN, pa.string()), *own, *kept, *basis]:
             name = entry.names.get(f.name, f.name)
             while name in fields:
                 name = f"speech_{name}"
@@ -89,7 +98,8 @@ class Joined:
         step = FIRST_AUDIO_ROWS if self.has_audio else most
         folder = self._snapshot.folder
         caller_columns = [name for name in self.schema.names if name not in self._ours]
-        columns = [*caller_columns, ROW_ID, BASE_KEY, TAKE, PROBLEM]
+        own_columns = [COLUMN_PREFIX + name for name in sorted(self._row_columns & self._wanted)]
+        columns = [*caller_columns, *own_columns, ROW_ID, BASE_KEY, TAKE, ENDED, PROBLEM]
         with convert_read_errors(folder, self.file), pq.ParquetFile(folder.get_source(self.file)) as file:
             for rows in self._read_table_rows(file, columns, most):
                 start = 0
@@ -115,7 +125,7 @@ class Joined:
         index, base_keys = self._snapshot.index, rows.column(BASE_KEY)
         takes = rows.column(TAKE).fill_null(0).to_numpy().astype(np.int64)
         positions = self._snapshot.find_shown_records(base_keys, takes)
-        statuses = index.get_statuses(positions, np.asarray(base_keys.is_null()))
+        statuses = pc.coalesce(rows.column(ENDED), index.get_statuses(positions))
         ours: dict[str, Any] = {ROW_ID_COLUMN: rows.column(ROW_ID), "status": statuses}
         if "request_key" in self._wanted:
             keys: Any = pa.array(convert_to_hex(index.keys[positions]), pa.string(), mask=positions < 0)
@@ -125,6 +135,9 @@ class Joined:
             for name, column in zip(self._read.names, found.columns, strict=True):
                 # A batch is far below 2 GB, so `combine_chunks` returns one array.
                 ours[name] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        for name in self._row_columns & self._wanted:
+            values = rows.column(COLUMN_PREFIX + name)
+            ours[name] = pc.coalesce(ours[name], values) if name in ours else values
         if "error_message" in ours:
             ours["error_message"] = pc.coalesce(ours["error_message"], rows.column(PROBLEM))
         if WORDS_COLUMN in ours and self._snapshot.words_files:

@@ -48,9 +48,9 @@ def columns(**kinds: pa.DataType) -> pa.Schema:
 
 # Statuses of a row. They are plain strings, because the value of an enum would cost a Python call per row.
 PENDING, DONE, CACHED, SUSPECT = "pending", "done", "cached", "suspect"
-FAILED, CHARGED_UNKNOWN, INVALID = "failed", "charged_unknown", "invalid"
+FAILED, CHARGED_UNKNOWN, INVALID, SKIPPED = "failed", "charged_unknown", "invalid", "skipped"
 
-STATUSES = (PENDING, DONE, CACHED, SUSPECT, FAILED, INVALID, CHARGED_UNKNOWN)
+STATUSES = (PENDING, DONE, CACHED, SUSPECT, FAILED, INVALID, SKIPPED, CHARGED_UNKNOWN)
 """All statuses, in the order of a summary."""
 
 FINISHED_STATUSES = frozenset({DONE, CACHED, SUSPECT})
@@ -161,13 +161,16 @@ NOTED, PACK, WAIT_UNTIL = COLUMN_PREFIX + "noted", COLUMN_PREFIX + "pack", COLUM
 """Columns of ``failed/``. NOTED is data in hex digits with which a later attempt can continue. PACK is the
 key of the call that the row shared with other rows. WAIT_UNTIL is the Unix time before which the service
 accepts no call (Retry-After). Each may be null."""
-ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS, PROBLEM = (
-    COLUMN_PREFIX + name for name in ("row_id", "base_key", "take", "price", "request", "tags", "problem")
+ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS, ENDED, PROBLEM = (
+    COLUMN_PREFIX + name
+    for name in ("row_id", "base_key", "take", "price", "request", "tags", "ended", "problem")
 )
-"""Columns of ``input/``. ROW_ID is the row's id. BASE_KEY is the key of take 0, or null for an invalid row.
-TAKE is the number of the take. PRICE is in thousandths of a credit. REQUEST has the facts and the body of the
-request, or null for an invalid row. TAGS are the row's tags as JSON, or null. PROBLEM describes the fault of
-an invalid row."""
+"""Columns of ``input/``. ROW_ID is the row's id. BASE_KEY is the key of take 0, or null for a row without a
+call. TAKE is the number of the take. PRICE is in thousandths of a credit. REQUEST has the facts and the body
+of the request, or null for a row without a call. TAGS are the row's tags as JSON, or null. ENDED is the
+status of a row without a call, or null. PROBLEM is the reason why such a row is invalid or skipped, or null.
+
+Further columns with the prefix are row columns, which :attr:`Backend.row_columns` declares."""
 
 _INPUT_TYPES: dict[str, pa.DataType] = {
     ROW_ID: pa.string(),
@@ -176,6 +179,7 @@ _INPUT_TYPES: dict[str, pa.DataType] = {
     PRICE: pa.int64(),
     REQUEST: pa.binary(),
     TAGS: pa.string(),
+    ENDED: pa.string(),
     PROBLEM: pa.string(),
 }
 INPUT_COLUMNS = columns(**_INPUT_TYPES)
