@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.spec.check import FieldProblem
-from speechframe.store.schema import KEY_BYTES, KEY_PERSON, compute_call_key
+from speechframe.store.schema import KEY_BYTES, KEY_PERSON, columns, compute_call_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,9 @@ class Request:
     row_values
         Values of the row in the :attr:`Backend.row_columns`. Rows that share a call may have different
         values. Empty by default.
+    note
+        Remark on this row for the user, in words that complete "3 rows: ...". Rows are counted by their note.
+        Empty by default.
     """
 
     content: bytes
@@ -70,6 +73,7 @@ class Request:
     key: str = ""
     row_id: str = ""
     row_values: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def rows(self) -> "tuple[Request, ...]":
@@ -100,9 +104,37 @@ class RowWithoutCall:
     row_values: Mapping[str, Any] = field(default_factory=dict)
 
 
-Earlier = Callable[[str], Request | None]
-"""Returns the request of a row in the run's table so far, by row id, or None if that table lacks the row. The
-request of a row without a call has an empty key."""
+CORRECTION_COLUMNS = columns(spoken_text=pa.string(), corrected_from=pa.string())
+"""Row columns of a row whose text was corrected: the text that is spoken, and the text that was spoken
+before."""
+
+
+class EarlierRows:
+    """The rows of the run's table so far. This base class is a run without a table."""
+
+    def has_column(self, name: str) -> bool:
+        """Return whether the table has a row column of this name."""
+        del name
+        return False
+
+    def find(self, row_id: str) -> Request | None:
+        """Return the request of a row, or None. The request of a row without a call has an empty key."""
+        del row_id
+        return None
+
+    def find_seconds(self, request: Request) -> float | None:
+        """Return the length in seconds of the audio of a request that the run has made before, or None."""
+        del request
+        return None
+
+    def find_kept(self, row_id: str) -> str | None:
+        """Return the key of a row's current audio if the newest review of the row keeps it, or None."""
+        del row_id
+        return None
+
+    def __iter__(self) -> Iterator[Request]:
+        """Iterate over the requests of all rows."""
+        return iter(())
 
 
 def make_pack(parts: Iterable[Request], body: bytes) -> Request:
@@ -301,12 +333,6 @@ class Opened:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _find_no_request(row_id: str) -> Request | None:
-    """Return None: the run has no earlier table."""
-    del row_id
-    return None
-
-
 class Backend(ABC):
     """Converts rows of a run to calls of a service, and answers of the service to rows.
 
@@ -355,8 +381,8 @@ class Backend(ABC):
     leaves_files
         True if answers are files in the run's folder. These answers are not cached for other runs.
     earlier
-        Function that returns the request of a row in the run's table so far (see :data:`Earlier`), set before
-        rows are checked. If ``row_id`` is one of the `arguments`, the run sets this argument.
+        The rows of the run's table so far, set before rows are checked. If ``row_id`` is one of the
+        `arguments`, the run sets this argument.
     possible_millicredits
         Largest price, in thousandths of a credit, of the calls that :meth:`revise` may add. Known once all
         rows are checked.
@@ -391,7 +417,7 @@ class Backend(ABC):
     possible_millicredits: int = 0
     is_budgeted: bool = False
     tell: Callable[[str], object] = staticmethod(str)  # shows nothing
-    earlier: Earlier = staticmethod(_find_no_request)
+    earlier: EarlierRows = EarlierRows()
 
     @abstractmethod
     async def open(self) -> Opened:
@@ -461,6 +487,8 @@ class Backend(ABC):
 
     def correct(self, request: Request, text: str) -> Request | Sequence[FieldProblem]:
         """Return the request of a row with a corrected text, or the problems of this text.
+
+        The request has values for :data:`CORRECTION_COLUMNS`.
 
         Raises
         ------

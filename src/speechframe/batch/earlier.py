@@ -1,17 +1,24 @@
 """The requests that a run's table contains, as a memory of the decisions about its rows."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from speechframe.batch.backend import Request
+from speechframe.batch.backend import EarlierRows, Request
 from speechframe.store.folder import Folder, Manifest, convert_read_errors
 from speechframe.store.journal import dump_json, load_json
+from speechframe.store.reader import StoredRun
+from speechframe.store.records import convert_to_hex, read_snapshot
+from speechframe.store.reviews import KEEP
+from speechframe.store.rows import ROW_ID_COLUMN
 from speechframe.store.schema import (
     BASE_KEY,
+    CACHED,
     COLUMN_PREFIX,
+    DONE,
     INPUT_COLUMNS,
     PRICE,
     REQUEST,
@@ -20,6 +27,9 @@ from speechframe.store.schema import (
     TAKE,
     compute_call_key,
 )
+
+_ROWS_AT_ONCE = 4096
+"""Number of rows of a table that are decoded at a time."""
 
 
 def find_row_columns(schema: pa.Schema) -> list[str]:
@@ -60,28 +70,77 @@ def read_request(row: Mapping[str, Any]) -> Request:
     )
 
 
-class EarlierRows:
-    """Finds the request of a row in the run's table so far, by row id. The table is read at the first use."""
+class StoredEarlierRows(EarlierRows):
+    """The rows of the newest table in a run's folder. Files are read at the first use."""
 
-    def __init__(self, folder: Folder, manifest: Manifest) -> None:
-        self._folder, self._manifest = folder, manifest
-        self._table: pa.Table | None = None
-        self._positions: dict[str, int] = {}
+    def __init__(self, folder: Folder, manifest: Manifest, make_key: Callable[[Request], str]) -> None:
+        self._folder, self._manifest, self._make_key = folder, manifest, make_key
 
-    def __call__(self, row_id: str) -> Request | None:
-        """Return the request of a row, or None if the run has no table or its table lacks the row."""
-        table = self._read()
+    def has_column(self, name: str) -> bool:
+        """Return whether the table has a row column of this name."""
+        return COLUMN_PREFIX + name in self._schema.names
+
+    def find(self, row_id: str) -> Request | None:
+        """Return the request of a row, or None if the table lacks the row."""
         position = self._positions.get(row_id)
-        return None if position is None else read_request(table.slice(position, 1).to_pylist()[0])
+        return None if position is None else read_request(self._table.slice(position, 1).to_pylist()[0])
 
-    def _read(self) -> pa.Table:
-        if self._table is None:
-            self._table = INPUT_COLUMNS.empty_table()
-            if self._manifest.tables and self._folder.exists(file := self._manifest.table.file):
-                with convert_read_errors(self._folder, file):
-                    names = pq.read_schema(self._folder.get_source(file)).names
-                    ours = [name for name in names if name.startswith(COLUMN_PREFIX) and name != TAGS]
-                    self._table = pq.read_table(self._folder.get_source(file), columns=ours).combine_chunks()
-            ids: list[Any] = self._table[ROW_ID].to_pylist()
-            self._positions = {row_id: position for position, row_id in enumerate(ids)}
-        return self._table
+    def find_seconds(self, request: Request) -> float | None:
+        """Return the length in seconds of the audio of a request that the run has made before, or None."""
+        return self._seconds.get(self._make_key(request))
+
+    def find_kept(self, row_id: str) -> str | None:
+        """Return the key of a row's current audio if the newest review of the row keeps it, or None."""
+        return self._kept.get(row_id)
+
+    def __iter__(self) -> Iterator[Request]:
+        """Iterate over the requests of all rows."""
+        for batch in self._table.to_batches(_ROWS_AT_ONCE):
+            yield from map(read_request, batch.to_pylist())
+
+    @property
+    def _has_table(self) -> bool:
+        return bool(self._manifest.tables) and self._folder.exists(self._manifest.table.file)
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        if not self._has_table:
+            return INPUT_COLUMNS
+        with convert_read_errors(self._folder, file := self._manifest.table.file):
+            return pq.read_schema(self._folder.get_source(file))
+
+    @cached_property
+    def _table(self) -> pa.Table:
+        if not self._has_table:
+            return INPUT_COLUMNS.empty_table()
+        ours = [name for name in self._schema.names if name.startswith(COLUMN_PREFIX) and name != TAGS]
+        with convert_read_errors(self._folder, file := self._manifest.table.file):
+            return pq.read_table(self._folder.get_source(file), columns=ours).combine_chunks()
+
+    @cached_property
+    def _positions(self) -> dict[Any, int]:
+        return {row_id: position for position, row_id in enumerate(self._table[ROW_ID].to_pylist())}
+
+    @cached_property
+    def _seconds(self) -> dict[str, float]:
+        return read_seconds(self._folder) if self._has_table else {}
+
+    @cached_property
+    def _kept(self) -> dict[str, str]:
+        if not self._has_table:
+            return {}
+        run = StoredRun(self._folder)
+        reviews = run.reviews
+        names = [run.name_of(ROW_ID_COLUMN), run.name_of("request_key")]
+        keys: dict[Any, Any] = dict(zip(*(c.to_pylist() for c in run.to_arrow(names).columns), strict=True))
+        kept = reviews[(reviews["verdict"] == KEEP) & reviews["is_current"]]
+        return {row_id: keys[row_id] for row_id in kept["row_id"]}
+
+
+def read_seconds(folder: Folder) -> dict[str, float]:
+    """Return the length in seconds of the audio of each good answer of a run, by the key of its call."""
+    snapshot = read_snapshot(folder)
+    positions = snapshot.index.find_with_status({DONE, CACHED})
+    found = snapshot.read_records(positions, pa.schema([("audio_seconds", pa.float64())]))
+    seconds: list[Any] = found[0].to_pylist()
+    return dict(zip(convert_to_hex(snapshot.index.keys[positions]), seconds, strict=True))

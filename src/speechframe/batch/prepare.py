@@ -28,8 +28,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe._version import __version__
-from speechframe.batch.backend import Backend, Opened, Request, RowWithoutCall
-from speechframe.batch.earlier import EarlierRows, find_row_columns, read_request, write_request
+from speechframe.batch.backend import CORRECTION_COLUMNS, Backend, Opened, Request, RowWithoutCall
+from speechframe.batch.earlier import (
+    StoredEarlierRows,
+    find_row_columns,
+    read_request,
+    read_seconds,
+    write_request,
+)
 from speechframe.batch.options import Options
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.spec.check import FieldProblem
@@ -149,7 +155,7 @@ def prepare_run(
                 undo.callback(_remove_leftovers, folder)
         manifest = read_manifest(folder) if folder.exists(RUN_FILE) else _make_manifest(backend, opened)
         check_same_service(folder, manifest, backend)
-        backend.earlier = EarlierRows(folder, manifest)
+        checker.use_earlier(StoredEarlierRows(folder, manifest, checker.make_key))
         if is_resumed:
             checker.current_takes = _read_current_takes(folder, manifest)
         backend.folder, file = table_folder.work, _name_next_input(manifest)
@@ -232,9 +238,11 @@ def reopen_run(
         retaken = _correct_rows(folder, manifest, backend, notes)
     elif redo is not None:
         retaken, identical = _make_next_takes(folder, manifest, redo, opened)
+    backend.possible_millicredits = 0
     if backend.is_revised:
-        change = partial(backend.revise, seconds_of=_read_seconds(folder).get)
-        retaken = _change_rows(_read_table(folder, manifest) if retaken is None else retaken, backend, change)
+        change = partial(backend.revise, seconds_of=read_seconds(folder).get)
+        table = _read_table(folder, manifest) if retaken is None else retaken
+        retaken = _change_rows(table, backend, backend.row_columns, change)
     if retaken is not None:
         entry = replace(entry, file=_name_next_input(manifest))
         if options.dry_run:
@@ -274,7 +282,7 @@ def _open_table(
     table = open_table(
         source,
         id=options.id,
-        plain=next(iter(backend.data_arguments), "text"),
+        plain="text" if "text" in backend.data_arguments else next(iter(backend.data_arguments), "text"),
         carry=frozenset(carry),
         named=filter(None, columns.values()),
         sep=options.sep,
@@ -324,11 +332,18 @@ class _Checker:
         self._is_take_constant = take.column is None and take.values is None
         self._expands_rows = type(backend).expand is not Backend.expand
         self._gives_row_id = "row_id" in backend.arguments
-        self._make_key = make_key_function(backend)
+        self.make_key = make_key_function(backend)
+        self._row_columns = backend.row_columns
         self.row_counts: Counter[str] = Counter()  # number of rows without a call, by reason
         self._rows = self._invalid = self.identical_retakes = self._problem_count = 0
         self.problems: list[dict[str, Any]] = []
         self.current_takes: Mapping[str, int] = {}  # take by the key of take 0; take 0 is left out
+
+    def use_earlier(self, earlier: StoredEarlierRows) -> None:
+        """Give the backend the rows of the run's table so far. Corrections of their texts are kept."""
+        self._backend.earlier = earlier
+        if earlier.has_column(CORRECTION_COLUMNS.names[-1]):
+            self._row_columns = _unite(self._row_columns, CORRECTION_COLUMNS)
 
     def write(self, path: Path, file: str, is_stopped: Callable[[], bool], *, leaves_out: bool) -> TableEntry:
         """Write the table to `path` and return its entry for run.json, under the name `file`.
@@ -342,7 +357,7 @@ class _Checker:
             fault = f"has a column {reserved[0]!r}"
             raise InvalidRows([make_problem("table", fault, allowed="names that do not begin with spf:")])
         metadata: Any = table.schema.metadata
-        row_columns = [f.with_name(COLUMN_PREFIX + f.name) for f in self._backend.row_columns]
+        row_columns = [f.with_name(COLUMN_PREFIX + f.name) for f in self._row_columns]
         schema = pa.schema([*table.schema, *INPUT_COLUMNS, *row_columns], metadata=metadata)
         with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
             for batch, ids in table.batches():
@@ -367,7 +382,7 @@ class _Checker:
             self._rows,
             table.id_column,
             choose_column_names(
-                table.schema, [*make_part_schema(ours).names, *self._backend.row_columns.names, "row_id"]
+                table.schema, [*make_part_schema(ours).names, *self._row_columns.names, "row_id"]
             ),
             {name: source.to_json() for name, source in self._sources.items()},
             [
@@ -395,7 +410,7 @@ class _Checker:
             batch = batch.take(pa.array([position for position, *_ in spread], pa.int64()))
             lines = [(row_id, row, tag) for _, row_id, row, tag in spread]
         ours: list[tuple[Any, ...]] = []
-        row_names = self._backend.row_columns.names
+        row_names = self._row_columns.names
         for row_id, row, tag in lines:
             take = row.pop("take", None)
             if self._gives_row_id:
@@ -404,7 +419,8 @@ class _Checker:
             row_values: Mapping[str, Any] = {}
             mine: tuple[Any, ...]
             if isinstance(found, Request):
-                key, row_values = self._make_key(found), found.row_values
+                key, row_values = self.make_key(found), found.row_values
+                self.row_counts.update([found.note] if found.note else [])
                 take = found.take if found.base_key else self._choose_take(found, key, take)
                 mine = (row_id, key, take, found.price, write_request(found), tag, None, None)
             elif isinstance(found, RowWithoutCall):
@@ -415,7 +431,7 @@ class _Checker:
                 mine = (row_id, None, 0, 0, None, tag, INVALID, self._add_invalid_row(row_id, found))
             ours.append((*mine, *map(row_values.get, row_names)))
             self._rows += 1
-        kinds = [*INPUT_COLUMNS.types, *self._backend.row_columns.types]
+        kinds = [*INPUT_COLUMNS.types, *self._row_columns.types]
         columns = [pa.array([row[position] for row in ours], kind) for position, kind in enumerate(kinds)]
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
 
@@ -451,6 +467,11 @@ class _Checker:
         self._problem_count += 1
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(make_problem(*words, **facts))
+
+
+def _unite(columns: pa.Schema, others: pa.Schema) -> pa.Schema:
+    """Return the columns, and those of `others` that they lack."""
+    return pa.schema([*columns, *(one for one in others if one.name not in columns.names)])
 
 
 def make_key_function(backend: Backend) -> Callable[[Request], str]:
@@ -649,19 +670,15 @@ def _read_table(folder: Folder, manifest: Manifest) -> pa.Table:
         return pq.read_table(folder.get_source(manifest.table.file))
 
 
-def _read_seconds(folder: Folder) -> dict[str, float]:
-    """Return the length in seconds of the audio of each good answer, by the key of its call."""
-    snapshot = read_snapshot(folder)
-    positions = snapshot.index.find_with_status({DONE, CACHED})
-    seconds = snapshot.read_records(positions, pa.schema([("audio_seconds", pa.float64())]))
-    lengths: list[Any] = seconds[0].to_pylist()
-    return dict(zip(convert_to_hex(snapshot.index.keys[positions]), lengths, strict=True))
+def _change_rows(
+    table: pa.Table, backend: Backend, row_columns: pa.Schema, change: Callable[[Request], Request | None]
+) -> pa.Table:
+    """Return a run's table in which rows have the requests that `change` returns, if any.
 
-
-def _change_rows(table: pa.Table, backend: Backend, change: Callable[[Request], Request | None]) -> pa.Table:
-    """Return a run's table in which rows have the requests that `change` returns, if any."""
+    The table gets the `row_columns` that it lacks.
+    """
     make_key = make_key_function(backend)
-    added = [f for f in backend.row_columns if COLUMN_PREFIX + f.name not in table.column_names]
+    added = [f for f in row_columns if COLUMN_PREFIX + f.name not in table.column_names]
     for new in added:
         table = table.append_column(COLUMN_PREFIX + new.name, pa.nulls(len(table), new.type))
     names = [name for name in INPUT_COLUMNS.names if name != TAGS] + find_row_columns(table.schema)
@@ -710,7 +727,8 @@ def _correct_rows(folder: Folder, manifest: Manifest, backend: Backend, notes: l
             )
         return None
 
-    table = _change_rows(_read_table(folder, manifest), backend, correct)
+    columns = _unite(backend.row_columns, CORRECTION_COLUMNS)
+    table = _change_rows(_read_table(folder, manifest), backend, columns, correct)
     if problems:
         raise InvalidRows(problems)
     return table

@@ -1,21 +1,36 @@
 """The verb `generate`, which speaks each row of a table (sections 2.1 and 2.2 of the service document)."""
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from json import JSONDecoder, JSONEncoder
 from types import MappingProxyType
 from typing import Any, Literal, Self, Unpack
 
+import pyarrow as pa
+
 from speechframe.backends import alignment
 from speechframe.backends.judging import SPOKEN_SIGNS
+from speechframe.backends.kept import LOCK_COLUMNS, find_correction, keep_audio
 from speechframe.backends.service import SpokenBackend
-from speechframe.batch.backend import Opened, Request
+from speechframe.backends.slots import (
+    MEASURED,
+    PREDICTED,
+    SLOT_COLUMNS,
+    Fit,
+    Paces,
+    compute_available_s,
+    fit_line,
+)
+from speechframe.batch.backend import Opened, Request, RowWithoutCall
 from speechframe.batch.live import Run
 from speechframe.batch.run import make_run
 from speechframe.batch.run_options import RunOptions
 from speechframe.client import PreparedCall
+from speechframe.errors import SettingsError
 from speechframe.settings import Settings
 from speechframe.spec.billing import PRICES
 from speechframe.spec.check import FieldProblem, shorten_value
@@ -23,8 +38,8 @@ from speechframe.spec.limits import Pool, get_default_sample_rate_hz
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
 from speechframe.spec.texts import count_billed_characters, find_text_fault, strip_pauses
 from speechframe.tables.column import Column
-from speechframe.wire.requests import encode_request
-from speechframe.wire.speech import encode_content
+from speechframe.wire.requests import encode_canonical_json, encode_request
+from speechframe.wire.speech import DELIVERY_FIELD, encode_content
 
 _GENERATE_WIRES, _STREAM_WIRES = GenerateRequest.get_wire_names(), StreamRequest.get_wire_names()
 
@@ -39,6 +54,11 @@ _PRICE_A_CHARACTER = PRICES["generate"].millicredits  # thousandths of a credit 
 _STREAM_VARIATION = StreamRequest.model_fields["variation"].get_default()  # streams ignore other values
 _MAX_CACHED_TEMPLATES = 1024  # cached sets of options
 _TEXT_FIELD = b'"text":'
+_NOTHING_TO_SPEAK = "has nothing to speak", "letters, digits or signs"
+_ROW_ARGUMENTS = frozenset({"row_id", "slot", "gap", "is_fitted", "lock"})
+"""Arguments of a row that are no part of its request."""
+_DECIDED_COLUMNS = tuple(name for name in SLOT_COLUMNS.names if name != "available_s")
+"""Row columns that become unknown if the text of a row changes."""
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 # Encode the text like the whole request, because request keys are made from these bytes.
@@ -54,12 +74,26 @@ class GenerateBackend(SpokenBackend):
     """Backend of `generate`. The model gen2 has plain calls. falcon-2 has streams, read to their end."""
 
     operation = "generate"
-    arguments = (*WIRE_OF_ARGUMENT, "words")
-    table_arguments = frozenset({"words"})
+    arguments = (*WIRE_OF_ARGUMENT, "words", "row_id", "slot", "gap", "is_fitted", "lock")
+    data_arguments = frozenset({"text", "slot"})
+    table_arguments = frozenset({"words", "is_fitted", "lock"})
     wire_names = WIRE_OF_ARGUMENT
 
-    def __init__(self, settings: Settings, model: Model = Model.GEN2, words: Any = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        model: Model = Model.GEN2,
+        words: Any = None,
+        *,
+        is_fitted: bool = False,
+        lock: str | None = None,
+    ) -> None:
         super().__init__(settings)
+        self.is_revised, self._lock = is_fitted, lock
+        self.row_columns = pa.schema(
+            [*(SLOT_COLUMNS if is_fitted else ()), *(LOCK_COLUMNS if lock is not None else ())]
+        )
+        self.optional_columns = {"gap": "gap_s"} if is_fitted else {}
         self.model, self._words = model, words
         self._is_stream = model is Model.FALCON_2
         self._request_type: type[GenerateRequest | StreamRequest] = (
@@ -78,7 +112,13 @@ class GenerateBackend(SpokenBackend):
     @classmethod
     def from_constants(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
         """Return the backend for the `model` and the `words` among the constant arguments of a run."""
-        return cls(settings, find_model(constants.get("model")), constants.get("words"))
+        return cls(
+            settings,
+            find_model(constants.get("model")),
+            constants.get("words"),
+            is_fitted=bool(constants.get("is_fitted")),
+            lock=constants.get("lock"),
+        )
 
     async def open(self) -> Opened:
         """Open the client. If ``words="align"``, also load the recogniser, or raise SettingsError."""
@@ -88,8 +128,95 @@ class GenerateBackend(SpokenBackend):
             self.remark = f"{self.remark}; {remark}" if self.remark else remark
         return await super().open()
 
-    def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
+    def check(self, values: Mapping[str, Any]) -> Request | RowWithoutCall | list[FieldProblem]:
         """Return the request of one row, or all of its problems."""
+        row = {name: value for name, value in values.items() if name not in _ROW_ARGUMENTS}
+        row_id = values.get("row_id", "")
+        is_remembered = self.is_revised or self._lock is not None or self.earlier.has_column("corrected_from")
+        earlier = self.earlier.find(row_id) if is_remembered else None
+        corrected = find_correction(earlier, row.get("text"))
+        if corrected:
+            row["text"] = corrected["spoken_text"]
+        found = self._make_request(row)
+        if isinstance(found, list):
+            return found
+        found = replace(found, row_values={**found.row_values, **corrected})
+        if values.get("slot") is not None:
+            available_s = compute_available_s(values["slot"], values.get("gap"))
+            if isinstance(available_s, FieldProblem):
+                return [available_s]
+            if row.get("audio_duration"):
+                fault, allowed = "cannot be combined with slot", "one of the two"
+                return [FieldProblem("audio_duration", fault, str(row["audio_duration"]), allowed)]
+            found = self._fit(found, earlier, available_s)
+        if self._lock is None:
+            return found
+        return keep_audio(found, earlier, self.earlier, _read_text, self.differences)
+
+    def _fit(self, request: Request, earlier: Request | None, available_s: float) -> Request:
+        """Return the request of a line with a slot. Its length may be known, predicted, or not yet known."""
+        natural_s, basis = self.earlier.find_seconds(request), MEASURED
+        if natural_s is None:
+            decided = {} if earlier is None else earlier.row_values
+            is_same = decided.get("available_s") == available_s and earlier is not None
+            options, text = _split_options(request.body)
+            if is_same and earlier is not None and _split_options(earlier.body) == (options, text):
+                natural_s = decided.get("natural_s")
+            else:
+                natural_s = self._paces.predict(options, request.characters, available_s)
+            basis = PREDICTED
+        if natural_s is None:
+            self.possible_millicredits += request.price
+            return replace(request, row_values={**request.row_values, "available_s": available_s})
+        return _apply_fit(request, fit_line(available_s, natural_s, basis, request.characters))
+
+    @cached_property
+    def _paces(self) -> Paces:
+        return Paces(
+            (_split_options(line.body)[0], line.characters, line.row_values["natural_s"])
+            for line in self.earlier
+            if line.row_values.get("natural_basis") == MEASURED
+        )
+
+    def revise(self, request: Request, seconds_of: Callable[[str], float | None]) -> Request | None:
+        """Return the new request of a line whose natural length is known now, or None."""
+        available_s = request.row_values.get("available_s")
+        if available_s is None or "slot_status" in request.row_values:
+            return None
+        if (natural_s := seconds_of(request.key)) is None:
+            return None
+        if "held_back" in request.row_values:  # the audio stays as it is
+            fit = fit_line(available_s, natural_s, MEASURED, request.characters, max_ratio=1.0)
+            unknown = dict.fromkeys(("natural_s", "natural_basis"))
+            return replace(request, row_values={**request.row_values, **fit.row_values, **unknown})
+        return _apply_fit(request, fit_line(available_s, natural_s, MEASURED, request.characters))
+
+    def correct(self, request: Request, text: str) -> Request | list[FieldProblem]:
+        """Return the request of a row with a corrected text, or the problems of this text."""
+        spoken = _read_text(request.body)
+        if text == spoken:
+            return request
+        fault = find_text_fault(text) or (None if has_words(text) else _NOTHING_TO_SPEAK)
+        if fault is not None:
+            return [FieldProblem("corrected_text", fault[0], shorten_value(text), fault[1])]
+        content, body = change_fields(request.body, text=text, audioDuration=None)
+        characters = count_billed_characters(text)
+        kept = {name: v for name, v in request.row_values.items() if name not in _DECIDED_COLUMNS}
+        first = kept.get("corrected_from", spoken)
+        row_values = {**dict.fromkeys(_DECIDED_COLUMNS), **kept, "spoken_text": text, "corrected_from": first}
+        return Request(
+            content,
+            body,
+            characters * _PRICE_A_CHARACTER,
+            characters,
+            request.facts,
+            request.varies,
+            row_id=request.row_id,
+            row_values=row_values,
+        )
+
+    def _make_request(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
+        """Return the request of one row without regard to its slot and its earlier requests."""
         options = dict(values)
         text: Any = options.pop("text", None)
         # Check and encode each set of options once, because most rows of a table have the same options. Use
@@ -167,6 +294,33 @@ class GenerateBackend(SpokenBackend):
             await alignment.align(run, self._aligner, is_stopped)
 
 
+def change_fields(body: bytes, **changes: Any) -> tuple[bytes, bytes]:
+    """Return the content and the body of a request with changed fields. None removes a field."""
+    fields = {**json.loads(body), **changes}
+    fields = {name: value for name, value in fields.items() if value is not None}
+    content = {name: value for name, value in fields.items() if name != DELIVERY_FIELD}
+    return encode_canonical_json(content), encode_canonical_json(fields)
+
+
+def _apply_fit(request: Request, fit: Fit) -> Request:
+    """Return a request with the row values and the length that fit a line to its slot."""
+    found = replace(request, row_values={**request.row_values, **fit.row_values})
+    if fit.audio_duration is None:
+        return found
+    content, body = change_fields(request.body, audioDuration=fit.audio_duration)
+    return replace(found, content=content, body=body, base_key="", key="", take=0)
+
+
+def _split_options(body: bytes) -> tuple[bytes, str]:
+    """Return the options of a request without its text and its length, as bytes, and its text."""
+    options, _ = change_fields(body, text=None, audioDuration=None)
+    return options, _read_text(body)
+
+
+def _read_text(body: bytes) -> str:
+    return _split_at_text(body)[1]
+
+
 def _split_at_text(request: bytes) -> tuple[bytes, str, bytes]:
     """Return the bytes before the text of a request in JSON, the text, and the bytes after the text."""
     # JSON escapes quotes inside values, so only a name can match. The pronunciation dictionary may have the
@@ -211,6 +365,8 @@ async def generate(
     model_version: str | None = None,
     multi_native_locale: str | Column | Any = None,
     words: Literal["align"] | None = None,
+    slot: str | Column | Any = None,
+    lock: Literal["kept"] | None = None,
     **options: Unpack[RunOptions],
 ) -> Run:
     """Return a :class:`Run` with every row of `table` spoken, with word durations and credit usage.
@@ -261,6 +417,18 @@ async def generate(
     words
         ``"align"`` finds the words of rows without words in their audio, after all calls. This needs the
         recogniser of the extra ``asr``. The column ``words_basis`` marks these rows.
+    slot
+        Column with the seconds that a line may take. A line that does not fit, but is at most 1.3 times too
+        long, is spoken and paid again with the length of its slot. Up to .5 s of the column ``gap_s`` (the
+        time to the next line) counts, too. A longer line stays as it is: ``slot_status`` is
+        ``needs_shortening``, and ``characters_to_lose`` says by how much. Further columns are
+        ``available_s``, ``natural_s``, ``natural_basis`` (``predicted`` lines were made only once),
+        ``fit_ratio`` and ``over_s``.
+    lock
+        ``"kept"`` does not make a row again if the newest review of its current audio is ``keep``, and if
+        its spoken text is the same. The column ``held_back`` names the changed arguments. If the text has
+        changed, ``last_kept`` is the ``request_key`` of the kept audio, for ``run.clip_of_call``. A lock
+        needs the same ``run_dir``.
     **options
         See :class:`RunOptions`: ``run_dir``, ``id``, ``max_credits``, ``dry_run``, ``wait`` and more.
 
@@ -299,7 +467,14 @@ async def generate(
         "model_version": model_version,
         "multi_native_locale": multi_native_locale,
         "words": words,
+        "slot": slot,
+        "is_fitted": None if slot is None else True,
+        "lock": lock,
     }
+    if lock not in {None, "kept"}:
+        raise SettingsError(f"lock={lock!r} does not exist: use lock='kept', or leave it out")
+    if lock is not None and options.get("run_dir") is None:
+        raise SettingsError("lock='kept' needs run_dir, the folder of the run whose audio was reviewed")
     return await make_run(
         GenerateBackend.from_constants(options["service"], arguments), table, arguments, options
     )

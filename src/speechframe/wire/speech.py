@@ -31,7 +31,7 @@ from speechframe.wire.answers import (
 )
 from speechframe.wire.requests import encode_canonical_json, get_set_fields
 
-_DELIVERY_FIELD = "encodeAsBase64"
+DELIVERY_FIELD = "encodeAsBase64"
 # Placeholder of the audio while the rest of a body is parsed. It is random, so that no service can send it.
 _AUDIO_PLACEHOLDER = secrets.token_hex(16)
 _COLON_PATTERN = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*"')
@@ -115,8 +115,8 @@ def encode_content(request: GenerateRequest, *, as_base64: bool) -> tuple[bytes,
     (b'{"text":"Hi","voiceId":"nora"}', b'{"encodeAsBase64":true,"text":"Hi","voiceId":"nora"}')
     """
     fields = get_set_fields(request)
-    delivery = fields.pop(_DELIVERY_FIELD, as_base64)
-    return encode_canonical_json(fields), encode_canonical_json({**fields, _DELIVERY_FIELD: delivery})
+    delivery = fields.pop(DELIVERY_FIELD, as_base64)
+    return encode_canonical_json(fields), encode_canonical_json({**fields, DELIVERY_FIELD: delivery})
 
 
 def decode_generate(body: bytes, *, characters: int | None = None) -> SpokenAnswer:

@@ -1,0 +1,114 @@
+"""Fit spoken lines to their slots, the times in a film or a player that a line may take.
+
+A line is first spoken at its natural length. A line that is somewhat too long is spoken again with a fixed
+length (``audio_duration``). A line that is much too long keeps its natural length and must be shortened.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from speechframe.spec.check import FieldProblem, shorten_value
+from speechframe.store.schema import columns
+
+MAX_FIT_RATIO = 1.3
+"""Largest natural length of a line, divided by the available time, that is fitted. A faster line sounds
+hurried."""
+MAX_BORROWED_S = 0.5
+"""Longest time in seconds that a line may take from the gap before the next line."""
+_TOLERANCE_S = 0.01
+"""A line may be so many seconds too long, because nobody hears that."""
+_MIN_PREDICTING_LINES = 20
+"""Number of measured lines from which the length of further lines with the same options is predicted."""
+_PREDICTED_RATIOS = 1.05, 1.25
+"""A predicted length counts only if its ratio to the available time lies between these two. Otherwise the
+line is measured, because the prediction could be wrong about what to do."""
+
+FITS, FITTED, NEEDS_SHORTENING = "fits", "fitted", "needs_shortening"
+"""Values of the column ``slot_status``."""
+MEASURED, PREDICTED = "measured", "predicted"
+"""Values of the column ``natural_basis``."""
+
+SLOT_COLUMNS = columns(
+    available_s=pa.float64(),
+    natural_s=pa.float64(),
+    natural_basis=pa.string(),
+    fit_ratio=pa.float64(),
+    slot_status=pa.string(),
+    over_s=pa.float64(),
+    characters_to_lose=pa.int64(),
+)
+"""Row columns of a line with a slot."""
+
+
+class Fit(NamedTuple):
+    """What to do with a line: its row values, and the requested length in seconds or None."""
+
+    row_values: Mapping[str, Any]
+    audio_duration: float | None
+
+
+def compute_available_s(slot: Any, gap: Any) -> float | FieldProblem:
+    """Return the time that a line may take in seconds: its slot, and a part of the gap that follows."""
+    for name, value in (("slot", slot), ("gap", gap)):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if value is not None and not (is_number and (value > 0 or name == "gap")):
+            return FieldProblem(name, "is not a length of time", shorten_value(value), "seconds above 0")
+    return float(round(slot + min(MAX_BORROWED_S, max(0.0, gap or 0.0)), 3))
+
+
+def fit_line(
+    available_s: float, natural_s: float, basis: str, characters: int, max_ratio: float = MAX_FIT_RATIO
+) -> Fit:
+    """Return what to do with a line of a known or predicted length.
+
+    A line that is longer than `max_ratio` times the available time must be shortened.
+
+    Examples
+    --------
+    >>> fit_line(2.0, 2.4, "measured", 30).audio_duration
+    2.0
+    >>> fit_line(2.0, 3.2, "measured", 30).row_values["characters_to_lose"]
+    6
+    """
+    ratio = natural_s / available_s
+    known = {"available_s": available_s, "natural_s": natural_s, "natural_basis": basis, "fit_ratio": ratio}
+    if natural_s <= available_s + _TOLERANCE_S:
+        return Fit({**known, "slot_status": FITS, "over_s": 0.0}, None)
+    if ratio <= max_ratio:
+        return Fit({**known, "slot_status": FITTED, "over_s": 0.0}, available_s)
+    lost = math.ceil(characters * (1 - max_ratio / ratio))
+    over = {"slot_status": NEEDS_SHORTENING, "over_s": natural_s - available_s, "characters_to_lose": lost}
+    return Fit({**known, **over}, None)
+
+
+def keep_slot_values(earlier: Mapping[str, Any], available_s: float) -> dict[str, Any]:
+    """Return the row values of a line that keeps its audio. In another slot, most of them are unknown yet."""
+    if earlier.get("available_s") == available_s:
+        return {name: earlier.get(name) for name in SLOT_COLUMNS.names}
+    return {**dict.fromkeys(SLOT_COLUMNS.names), "available_s": available_s}
+
+
+class Paces:
+    """The usual seconds per character of lines with the same options, learned from measured lines."""
+
+    def __init__(self, lines: Iterable[tuple[bytes, int, float]]) -> None:
+        """Learn from lines, each as its options, number of characters and natural length in seconds."""
+        self._lines: Counter[bytes] = Counter()
+        self._characters: Counter[bytes] = Counter()
+        self._seconds: dict[bytes, float] = {}
+        for options, characters, seconds in lines:
+            self._lines[options] += 1
+            self._characters[options] += characters
+            self._seconds[options] = self._seconds.get(options, 0.0) + seconds
+
+    def predict(self, options: bytes, characters: int, available_s: float) -> float | None:
+        """Return the predicted length of a line in seconds, or None if the line should be measured."""
+        if self._lines[options] < _MIN_PREDICTING_LINES:
+            return None
+        predicted = characters * self._seconds[options] / self._characters[options]
+        low, high = _PREDICTED_RATIOS
+        return predicted if low <= predicted / available_s <= high else None
