@@ -122,11 +122,6 @@ class EarlierRows:
         del row_id
         return None
 
-    def find_seconds(self, request: Request) -> float | None:
-        """Return the length in seconds of the audio of a request that the run has made before, or None."""
-        del request
-        return None
-
     def find_kept(self, row_id: str) -> str | None:
         """Return the key of a row's current audio if the newest review of the row keeps it, or None."""
         del row_id

@@ -1,6 +1,6 @@
 """The requests that a run's table contains, as a memory of the decisions about its rows."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -73,8 +73,8 @@ def read_request(row: Mapping[str, Any]) -> Request:
 class StoredEarlierRows(EarlierRows):
     """The rows of the newest table in a run's folder. Files are read at the first use."""
 
-    def __init__(self, folder: Folder, manifest: Manifest, make_key: Callable[[Request], str]) -> None:
-        self._folder, self._manifest, self._make_key = folder, manifest, make_key
+    def __init__(self, folder: Folder, manifest: Manifest) -> None:
+        self._folder, self._manifest = folder, manifest
 
     def has_column(self, name: str) -> bool:
         """Return whether the table has a row column of this name."""
@@ -84,10 +84,6 @@ class StoredEarlierRows(EarlierRows):
         """Return the request of a row, or None if the table lacks the row."""
         position = self._positions.get(row_id)
         return None if position is None else read_request(self._table.slice(position, 1).to_pylist()[0])
-
-    def find_seconds(self, request: Request) -> float | None:
-        """Return the length in seconds of the audio of a request that the run has made before, or None."""
-        return self._seconds.get(self._make_key(request))
 
     def find_kept(self, row_id: str) -> str | None:
         """Return the key of a row's current audio if the newest review of the row keeps it, or None."""
@@ -120,10 +116,6 @@ class StoredEarlierRows(EarlierRows):
     @cached_property
     def _positions(self) -> dict[Any, int]:
         return {row_id: position for position, row_id in enumerate(self._table[ROW_ID].to_pylist())}
-
-    @cached_property
-    def _seconds(self) -> dict[str, float]:
-        return read_seconds(self._folder) if self._has_table else {}
 
     @cached_property
     def _kept(self) -> dict[str, str]:

@@ -155,7 +155,7 @@ def prepare_run(
                 undo.callback(_remove_leftovers, folder)
         manifest = read_manifest(folder) if folder.exists(RUN_FILE) else _make_manifest(backend, opened)
         check_same_service(folder, manifest, backend)
-        checker.use_earlier(StoredEarlierRows(folder, manifest, checker.make_key))
+        checker.use_earlier(StoredEarlierRows(folder, manifest))
         if is_resumed:
             checker.current_takes = _read_current_takes(folder, manifest)
         backend.folder, file = table_folder.work, _name_next_input(manifest)
@@ -332,7 +332,7 @@ class _Checker:
         self._is_take_constant = take.column is None and take.values is None
         self._expands_rows = type(backend).expand is not Backend.expand
         self._gives_row_id = "row_id" in backend.arguments
-        self.make_key = make_key_function(backend)
+        self._make_key = make_key_function(backend)
         self._row_columns = backend.row_columns
         self.row_counts: Counter[str] = Counter()  # number of rows without a call, by reason
         self._rows = self._invalid = self.identical_retakes = self._problem_count = 0
@@ -419,7 +419,7 @@ class _Checker:
             row_values: Mapping[str, Any] = {}
             mine: tuple[Any, ...]
             if isinstance(found, Request):
-                key, row_values = self.make_key(found), found.row_values
+                key, row_values = self._make_key(found), found.row_values
                 self.row_counts.update([found.note] if found.note else [])
                 take = found.take if found.base_key else self._choose_take(found, key, take)
                 mine = (row_id, key, take, found.price, write_request(found), tag, None, None)

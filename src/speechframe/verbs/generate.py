@@ -155,16 +155,14 @@ class GenerateBackend(SpokenBackend):
 
     def _fit(self, request: Request, earlier: Request | None, available_s: float) -> Request:
         """Return the request of a line with a slot. Its length may be known, predicted, or not yet known."""
-        natural_s, basis = self.earlier.find_seconds(request), MEASURED
-        if natural_s is None:
-            decided = {} if earlier is None else earlier.row_values
-            is_same = decided.get("available_s") == available_s and earlier is not None
-            options, text = _split_options(request.body)
-            if is_same and earlier is not None and _split_options(earlier.body) == (options, text):
-                natural_s = decided.get("natural_s")
-            else:
-                natural_s = self._paces.predict(options, request.characters, available_s)
-            basis = PREDICTED
+        line, known = _split_options(request.body), {} if earlier is None else earlier.row_values
+        is_same = earlier is not None and earlier.body != b"" and _split_options(earlier.body) == line
+        basis = known.get("natural_basis") if is_same else None
+        # A decision by prediction stays while the slot stays.
+        if basis == MEASURED or (basis == PREDICTED and known.get("available_s") == available_s):
+            natural_s = known["natural_s"]
+        else:
+            natural_s, basis = self._paces.predict(line[0], request.characters, available_s), PREDICTED
         if natural_s is None:
             self.possible_millicredits += request.price
             return replace(request, row_values={**request.row_values, "available_s": available_s})
