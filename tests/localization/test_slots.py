@@ -53,7 +53,15 @@ def test_a_known_pace_saves_the_first_call(speak, sent):
     row = run.to_pandas().set_index("id").loc["new"]
     assert (row["natural_basis"], row["slot_status"]) == ("predicted", "fitted")
     assert row["audio_seconds"] == pytest.approx(row["available_s"], abs=0.001)
-    assert sent(speak(table, slot="slot_s")) == 25
+    # The decision stays when the pace changes, and a measured length stays when the slot changes.
+    table.loc[0, "slot_s"] = round(run.to_pandas()["natural_s"][0] / 1.15, 2)
+    slow = pd.DataFrame({"id": ["slow"], "text": ["1234567 " * 40], "slot_s": 600.0})
+    for _ in range(2):
+        run = speak(pd.concat([table, slow], ignore_index=True), slot="slot_s")
+    again = run.to_pandas().set_index("id")
+    assert again.loc["new", "natural_s"] == row["natural_s"]
+    assert again.loc["0", "natural_basis"] == "measured"
+    assert sent(run) == 27
 
 
 def test_a_slot_that_is_no_time_is_refused_before_the_run(speak, table):
