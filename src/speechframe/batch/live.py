@@ -263,6 +263,11 @@ class Run(StoredRun):
             yield f"run.failed shows these rows; {again} sends them again, and they may be billed twice"
         elif stats[PENDING]:
             yield self._how_to_go_on
+        undecided = self.count_undecided()
+        if lines := undecided.get("needs_shortening"):
+            yield f"{format_count(lines, 'line')} too long for the slot; characters_to_lose says by how much"
+        if stale := undecided.get("stale"):
+            yield f"{format_count(stale, 'translation')} stale: the source has changed since then"
         if stats.get(SUSPECT):
             again = self._write_resume('redo="suspect"')
             takes = f"; {again} makes another take" if "audio_seconds" in stats else ""

@@ -282,7 +282,7 @@ def _open_table(
     table = open_table(
         source,
         id=options.id,
-        plain="text" if "text" in backend.data_arguments else next(iter(backend.data_arguments), "text"),
+        plain=next(iter(backend.data_arguments), "text"),
         carry=frozenset(carry),
         named=filter(None, columns.values()),
         sep=options.sep,

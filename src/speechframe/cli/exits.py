@@ -13,6 +13,7 @@ ROWS_INVALID = 3
 LIMIT_REACHED = 4
 SERVICE_UNUSABLE = 5
 FOLDER_UNUSABLE = 6
+ROWS_UNDECIDED = 7
 BUDGET_ALERT = 8
 JOBS_RUNNING = 9
 INTERRUPTED = 130
@@ -27,6 +28,7 @@ EXIT_CODES: Mapping[int, str] = MappingProxyType(
         LIMIT_REACHED: "the key's quota, --max-credits or a budget stopped the run. Finished rows are kept",
         SERVICE_UNUSABLE: "the service cannot be used, because of the key, address, settings or network",
         FOLDER_UNUSABLE: "run folder, cache or --out is unusable (no run, in use, other service, read-only)",
+        ROWS_UNDECIDED: "every row ended, and some are needs_shortening, stale or in conflict",
         BUDGET_ALERT: "usage --check: a budget has reached an alert (4 if it is exceeded)",
         JOBS_RUNNING: "dub --no-wait, jobs: dubbing jobs still run at the service",
         INTERRUPTED: "interrupted. Finished rows are kept",
@@ -63,8 +65,8 @@ _CODE_BY_REASON: Mapping[str, int] = MappingProxyType(
 )
 """Exit code for each value of ``run.stopped_because``."""
 
-_STATUSES_WITH_ANSWER = frozenset({"done", "cached", "suspect"})
-"""Statuses of rows that have an answer (audio or a translation)."""
+_GOOD_STATUSES = frozenset({"done", "cached", "suspect", "skipped"})
+"""Statuses of rows that have an answer (audio or a translation) or need none."""
 
 
 def find_error_code(error: errors.SpeechframeError) -> int:
@@ -78,7 +80,9 @@ def find_error_code(error: errors.SpeechframeError) -> int:
     return next(code for kind, code in _CODE_BY_ERROR if isinstance(error, kind))
 
 
-def find_run_code(stopped_because: str | None, rows_by_status: Mapping[str, int]) -> int:
+def find_run_code(
+    stopped_because: str | None, rows_by_status: Mapping[str, int], undecided: Mapping[str, int] | None = None
+) -> int:
     """Return the exit code of a run that has finished or stopped.
 
     Parameters
@@ -87,6 +91,8 @@ def find_run_code(stopped_because: str | None, rows_by_status: Mapping[str, int]
         The attribute of the run: the reason why it stopped early, or None.
     rows_by_status
         Number of rows of each status.
+    undecided
+        Numbers of rows that need a person (see :meth:`Run.count_undecided`).
 
     Examples
     --------
@@ -97,11 +103,9 @@ def find_run_code(stopped_because: str | None, rows_by_status: Mapping[str, int]
     """
     if stopped_because is not None:
         return _CODE_BY_REASON.get(stopped_because, ROWS_FAILED)
-    return (
-        ROWS_FAILED
-        if any(n for status, n in rows_by_status.items() if status not in _STATUSES_WITH_ANSWER)
-        else OK
-    )
+    if any(n for status, n in rows_by_status.items() if status not in _GOOD_STATUSES):
+        return ROWS_FAILED
+    return ROWS_UNDECIDED if undecided else OK
 
 
 def make_epilog() -> str:

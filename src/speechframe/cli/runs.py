@@ -95,7 +95,7 @@ def explain_interrupts() -> Iterator[None]:
 
 def find_exit_code(run: "Run") -> int:
     """Return the exit code of a run that has finished or stopped."""
-    return exits.find_run_code(run.stopped_because, _select_status_counts(run.stats))
+    return exits.find_run_code(run.stopped_because, _select_status_counts(run.stats), run.count_undecided())
 
 
 def _select_status_counts(facts: Mapping[str, Any]) -> dict[str, int]:
@@ -113,7 +113,7 @@ def report(run: "Run", options: argparse.Namespace) -> int:
     if progress is None:
         return _report_plan(run, options)
     counts = _select_status_counts(facts)
-    code = exits.find_run_code(run.stopped_because, counts)
+    code = exits.find_run_code(run.stopped_because, counts, undecided := run.count_undecided())
     if options.json:
         speed = {
             "calls": progress.calls, "seconds": round(progress.seconds, 3), "balance": progress.balance,
@@ -128,7 +128,9 @@ def report(run: "Run", options: argparse.Namespace) -> int:
         warned = describe_warnings(progress.warned, progress.examples)
         for message in filter(None, (run.stopped_by, warned)):
             show.write_line(replace_arguments(str(message), options.parser.list_options()))
-    if code != exits.OK:
+    for reason, count in undecided.items():
+        show.write_line(f"{show.format_count(count, 'row')}: {reason}")
+    if code not in {exits.OK, exits.ROWS_UNDECIDED}:
         _show_failures(run)
         show.write_line(_make_hint(run, options, counts))
     if suspect := counts.get("suspect"):

@@ -24,7 +24,14 @@ from speechframe.store.folder import Folder, Manifest, convert_read_errors, read
 from speechframe.store.records import Snapshot, convert_to_hex, read_snapshot
 from speechframe.store.remote import open_folder_on, open_remote_folder
 from speechframe.store.rows import ROW_ID_COLUMN, Joined, Rows, Selection
-from speechframe.store.schema import AUDIO_COLUMN, FINISHED_STATUSES, PENDING, STATUSES, WORDS_COLUMN
+from speechframe.store.schema import (
+    AUDIO_COLUMN,
+    COLUMN_PREFIX,
+    FINISHED_STATUSES,
+    PENDING,
+    STATUSES,
+    WORDS_COLUMN,
+)
 from speechframe.store.verify import Problem, verify
 from speechframe.writing.words import format_count
 
@@ -283,6 +290,19 @@ class StoredRun(Rows):
             "attempts": attempts.total() - attempts["cached"],
             "retries": sum(attempts[status] for status in records.FAILED_STATUSES) - lost,
         }
+
+    def count_undecided(self) -> dict[str, int]:
+        """Return the numbers of rows that need a person, by reason.
+
+        ``needs_shortening`` are lines that do not fit their slot. ``stale`` are translations whose source has
+        changed. Reasons without rows are left out.
+        """
+        found: dict[str, int] = {}
+        for column, value in (("slot_status", "needs_shortening"), ("translation_state", "stale")):
+            if COLUMN_PREFIX + column in self.read_table_schema().names:
+                count = sum(one == value for (one,) in self._read_values(column))
+                found |= {value: count} if count else {}
+        return found
 
     def verify(self) -> list[Problem]:
         """Return all problems of the folder's files. This method reads all files, audio included."""

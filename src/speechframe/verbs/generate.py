@@ -75,7 +75,6 @@ class GenerateBackend(SpokenBackend):
 
     operation = "generate"
     arguments = (*WIRE_OF_ARGUMENT, "words", "row_id", "slot", "gap", "is_fitted", "lock")
-    data_arguments = frozenset({"text", "slot"})
     table_arguments = frozenset({"words", "is_fitted", "lock"})
     wire_names = WIRE_OF_ARGUMENT
 
@@ -363,7 +362,7 @@ async def generate(
     model_version: str | None = None,
     multi_native_locale: str | Column | Any = None,
     words: Literal["align"] | None = None,
-    slot: str | Column | Any = None,
+    slot: str | Any = None,
     lock: Literal["kept"] | None = None,
     **options: Unpack[RunOptions],
 ) -> Run:
@@ -465,7 +464,7 @@ async def generate(
         "model_version": model_version,
         "multi_native_locale": multi_native_locale,
         "words": words,
-        "slot": slot,
+        "slot": Column(slot) if isinstance(slot, str) else slot,
         "is_fitted": None if slot is None else True,
         "lock": lock,
     }
