@@ -3,6 +3,7 @@
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from speechframe.spec.chosen import MAX_CUE_CHARACTERS_PER_SECOND, MAX_CUE_LINE_CHARACTERS, MAX_CUE_LINES
@@ -41,7 +42,7 @@ def read(text: str, name: str, locale: str | None = None) -> StringsFile:  # noq
     if (missing := text.count("-->") - len(cues)) > 0:
         file.notes.append(f"{format_count(missing, 'cue')} of {name} without text or valid times: no rows")
     ordered = sorted(file.entries, key=lambda one: one.start_ms or 0)
-    overlaps = sum(one.end_ms > (after.start_ms or 0) for one, after in zip(ordered, ordered[1:], strict=False))
+    overlaps = sum(one.end_ms > (after.start_ms or 0) for one, after in pairwise(ordered))
     if overlaps:
         file.notes.append(f"{format_count(overlaps, 'cue')} of {name} last into the next cue")
     return file

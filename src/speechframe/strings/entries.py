@@ -97,11 +97,13 @@ def check_units(file: StringsFile) -> None:
 
 def apply_edits(text: AnyStr, edits: Iterable[tuple[int, int, AnyStr]]) -> AnyStr:
     """Return a text with the spans of `edits` (start, end, replacement) replaced. Spans do not overlap."""
-    parts, position = [], 0
+    parts: list[AnyStr] = []
+    position = 0
     for start, end, replacement in sorted(edits):
         parts += [text[position:start], replacement]
         position = end
-    return text[:0].join([*parts, text[position:]])
+    parts.append(text[position:])
+    return text[:0].join(parts)
 
 
 def get_newline(text: str) -> str:

@@ -85,7 +85,9 @@ def _read_previous(frame: "pd.DataFrame") -> Iterator[Entry]:
     for values in zip(*columns, strict=True):
         id_, text, unit, file, start_s, end_s, form = (None if _is_missing(one) else one for one in values)
         unit = str(id_) if unit is None else f"{file}:{unit}" if file is not None else str(unit)
-        made = Entry(unit, 0, "" if text is None else str(text), id=str(id_), form=None if form is None else int(form))
+        made = Entry(
+            unit, 0, "" if text is None else str(text), id=str(id_), form=None if form is None else int(form)
+        )
         if start_s is not None and end_s is not None:
             made.start_ms, made.end_ms = round(1000 * start_s), round(1000 * end_s)
         yield made
@@ -112,21 +114,27 @@ def _match_similar(matches: _Matches, notes: list[str]) -> None:
     for at in removed:
         equal[matches.previous[at].text, matches.previous[at].form].append(at)
     for at in new:
-        if found := equal.get((matches.rows[at].text, matches.rows[at].form)):
-            matches.add(at, found.pop(0), "similar")
+        if same := equal.get((matches.rows[at].text, matches.rows[at].form)):
+            matches.add(at, same.pop(0), "similar")
     new, removed = matches.list_new(are_cues=False), matches.list_removed(are_cues=False)
     if not removed:
         return
     if max(len(new), len(removed)) > _MAX_SIMILAR_ROWS:
         notes.append(
-            f"similar texts were looked for only among the first {_MAX_SIMILAR_ROWS:,} of {len(new):,} new and "
-            f"{len(removed):,} removed strings"
+            f"similar texts were looked for only among the first {_MAX_SIMILAR_ROWS:,} of {len(new):,} new "
+            f"and {len(removed):,} removed strings"
         )
-    removed = sorted(removed[:_MAX_SIMILAR_ROWS], key=lambda at: len(matches.previous[at].text))
+    for at, other in _find_similar(matches, new[:_MAX_SIMILAR_ROWS], removed[:_MAX_SIMILAR_ROWS]):
+        matches.add(at, other, "similar")
+
+
+def _find_similar(matches: _Matches, new: list[int], removed: list[int]) -> list[tuple[int, int]]:
+    """Return the pairs of new and removed strings with similar texts, the most similar ones first."""
+    removed = sorted(removed, key=lambda at: len(matches.previous[at].text))
     lengths = [len(matches.previous[at].text) for at in removed]
     pairs = []
     matcher = SequenceMatcher(autojunk=False)
-    for at in new[:_MAX_SIMILAR_ROWS]:
+    for at in new:
         row = matches.rows[at]
         matcher.set_seq2(row.text)
         # Texts whose lengths differ by more than half cannot reach the least ratio.
@@ -137,8 +145,7 @@ def _match_similar(matches: _Matches, notes: list[str]) -> None:
                 ratio = matcher.ratio()
                 if ratio >= _LEAST_RATIO:
                     pairs.append((-ratio, at, other))
-    for _, at, other in sorted(pairs):
-        matches.add(at, other, "similar")
+    return [(at, other) for _, at, other in sorted(pairs)]
 
 
 def _match_cues(matches: _Matches) -> None:
@@ -152,13 +159,14 @@ def _match_cues(matches: _Matches) -> None:
         same[rows[at].text].append(at)
     for text, news in same.items():
         olds = by_text.get(text, [])
-        if len(news) == len(olds):  # the order is the same, however far all cues have moved
+        if len(news) == len(olds) or len(news) * len(olds) > _MAX_SIMILAR_ROWS**2:
+            # The order is the same, however far all cues have moved.
             pairs: Iterable[tuple[int, int]] = zip(news, olds, strict=True)
         else:
             distance = _measure_distance(rows, previous)
             pairs = sorted(itertools.product(news, olds), key=distance)
-        for new, old in pairs:
-            matches.add(new, old, "text and time")
+        for one, other in pairs:
+            matches.add(one, other, "text and time")
     new, removed = matches.list_new(are_cues=True), matches.list_removed(are_cues=True)
     shifts, shift = {}, 0
     for at, row in enumerate(rows):  # other cues have moved in time as far as the cue before them
@@ -187,7 +195,11 @@ def _name_new_rows(rows: Sequence[Entry], former_ids: set[str]) -> None:
             is_cue = row.start_ms is not None
             if is_cue or row.id in taken:
                 base = re.sub(r"(?<=\d)[a-z]+$", "", before) if is_cue else f"{row.id}~"
-                suffixes = ("".join(one) for n in itertools.count(1) for one in itertools.product(string.ascii_lowercase, repeat=n))
+                suffixes = (
+                    "".join(one)
+                    for n in itertools.count(1)
+                    for one in itertools.product(string.ascii_lowercase, repeat=n)
+                )
                 row.id = next(name for one in suffixes if (name := base + one) not in taken)
             taken.add(row.id)
         before = row.id

@@ -5,14 +5,14 @@ from types import MappingProxyType
 from speechframe.spec.locales import get_language, normalise
 
 _SLAVIC = "n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2"
+_LIKE_ENGLISH = (
+    "en de nl sv da no nb nn fo es pt it el bg fi et he iw hu eo ca eu gl af sq az bn gu hi ka kk kn ml "
+    "mr mn ne pa ta te ur sw zu xh fy lb ast an kl ky uz tk tt ug ps sd si as or rm fur gsw ia ha so st "
+    "yi ku tr"
+)
 _RULES = (
     (1, "0", "ja ko zh vi th lo km my id ms jv su yo bo dz ig ii sah to wo"),
-    (
-        2,
-        "n != 1",
-        "en de nl sv da no nb nn fo es pt it el bg fi et he iw hu eo ca eu gl af sq az bn gu hi ka kk kn ml mr "
-        "mn ne pa ta te ur sw zu xh fy lb ast an kl ky uz tk tt ug ps sd si as or rm fur gsw ia ha so st yi ku tr",
-    ),
+    (2, "n != 1", _LIKE_ENGLISH),
     (2, "n > 1", "fr pt-BR fa oc br fil tl ln mg am ti wa hy"),
     (2, "n%10!=1 || n%100==11", "is mk"),
     (3, "n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2", "lv"),

@@ -38,7 +38,7 @@ _MAX_FORMS = 12
 
 @dataclass(slots=True)
 class _Value:
-    """A string of a message. `line_start` is the position of its keyword's line, `start` of its first quote."""
+    """A string of a message, from its first quote to its last. `line_start` begins its keyword's line."""
 
     text: str
     line_start: int
@@ -80,7 +80,9 @@ def read(text: str, name: str, locale: str | None = None) -> StringsFile:
     forms = _count_forms(fields, messages, file.locale, locale, name)
     file.entries = [entry for message in messages for entry in _make_entries(message, forms)]
     if obsolete:
-        file.notes.append(f"{format_count(obsolete, 'obsolete entry', 'obsolete entries')} of {name}: no rows")
+        file.notes.append(
+            f"{format_count(obsolete, 'obsolete entry', 'obsolete entries')} of {name}: no rows"
+        )
     return file
 
 
@@ -115,7 +117,7 @@ def fill(text: str, name: str, texts: Mapping[str, str], locale: str) -> str:
     return apply_edits(text, edits)
 
 
-def _read_messages(text: str, name: str) -> tuple[list[_Message], int]:
+def _read_messages(text: str, name: str) -> tuple[list[_Message], int]:  # noqa: C901 - one kind of line each
     """Return the messages of a file and the number of its obsolete messages."""
     found: list[_Message] = []
     message, value, end, obsolete = _Message(1), None, 0, 0
@@ -189,7 +191,9 @@ def _count_forms(
     fields: Mapping[str, str], messages: list[_Message], stated: str | None, locale: str | None, name: str
 ) -> int:
     """Return the number of plural forms in a locale, or in the locale of the file if `locale` is None."""
-    highest = max((key for one in messages if one.is_plural for key in one.values if isinstance(key, int)), default=-1)
+    highest = max(
+        (key for one in messages if one.is_plural for key in one.values if isinstance(key, int)), default=-1
+    )
     if highest < 0:
         return 1
     header = re.search(r"nplurals\s*=\s*(\d{1,2})\b", fields.get("plural-forms", ""))
@@ -221,7 +225,9 @@ def _make_entries(message: _Message, forms: int) -> Iterator[Entry]:
     values = message.values
     for number in range(forms) if message.is_plural else [-1]:
         target = message.get_form(number)
-        former = {**({"msgctxt": values["msgctxt"]} if "msgctxt" in values else {}), **message.former}
+        former: dict[str | int, _Value] = dict(message.former)
+        if "msgctxt" in values:
+            former.setdefault("msgctxt", values["msgctxt"])
         yield Entry(
             _make_unit(values, number),
             message.line,
@@ -243,7 +249,9 @@ def _edit_header(message: _Message, locale: str, newline: str, *, has_forms: boo
     old = message.values[-1]
     lines = old.text.rstrip("\n").split("\n") if old.text else []
     for key, value in wanted.items():
-        at = next((i for i, one in enumerate(lines) if one.partition(":")[0].lower() == key.lower()), len(lines))
+        at = next(
+            (i for i, one in enumerate(lines) if one.partition(":")[0].lower() == key.lower()), len(lines)
+        )
         lines[at : at + 1] = [f"{key}: {value}"]
     return old.start, old.end, _format("".join(f"{line}\n" for line in lines), newline)
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -53,7 +52,9 @@ def read_files(
     read = [_read_group(group, source_locale, notes) for group in groups]
     names = [rows[0].file if rows else "" for rows, _ in read]
     if twice := next((name for at, name in enumerate(names) if name and name in names[:at]), None):
-        raise refuse("files", f"two files are named {twice}", "{locale: path} for one file in several locales")
+        raise refuse(
+            "files", f"two files are named {twice}", "{locale: path} for one file in several locales"
+        )
     rows: list[Entry] = []
     targets: Targets = {}
     for entries, found in read:
@@ -67,10 +68,8 @@ def read_files(
     if previous is not None:
         notes += match_previous(rows, previous)
     by_id = dict(zip(ids, rows, strict=True))
-    for found in targets.values():
-        moved = {by_id[unit].id: one for unit, one in found.items()}
-        found.clear()
-        found.update(moved)
+    for locale, by_unit in targets.items():
+        targets[locale] = {by_id[unit].id: one for unit, one in by_unit.items()}
     frame = _make_frame(rows, targets, has_files=len(groups) > 1, has_previous=previous is not None)
     frame.attrs["notes"] = notes
     return frame
@@ -85,7 +84,11 @@ def read_file(path: Path, notes: list[str], locale: str | None = None) -> list[S
     suffix = path.suffix.lower()
     if suffix not in {*KINDS, *SHEET_SUFFIXES}:
         allowed = f"a file that ends in {', '.join((*STRING_SUFFIXES, *SHEET_SUFFIXES))}"
-        raise refuse("files", f"{path.name[:60]!r} is of the kind {suffix or 'without ending'!r}, which is not read", allowed)
+        raise refuse(
+            "files",
+            f"{path.name[:60]!r} is of the kind {suffix or 'without ending'!r}, which is not read",
+            allowed,
+        )
     try:
         if suffix in SHEET_SUFFIXES:
             found = sheets.read(path)
@@ -101,17 +104,13 @@ def read_file(path: Path, notes: list[str], locale: str | None = None) -> list[S
     return found
 
 
-def _read_group(
-    given: Any, source_locale: str | None, notes: list[str]
-) -> tuple[list[Entry], Targets]:
+def _read_group(given: Any, source_locale: str | None, notes: list[str]) -> tuple[list[Entry], Targets]:
     """Return the rows of files of the same strings, and the targets of each locale by unit."""
     by_locale = given if isinstance(given, Mapping) else _find_pattern(given, source_locale)
     if by_locale is None:
         files = read_file(Path(given).expanduser(), notes)
         for file in files if files[0].source_locale is None else []:
             file.source_locale = source_locale
-        if any(one.locale is None and one.target for one in files[0].entries if False):
-            raise AssertionError
         return _join_by_unit(files, notes)
     if not by_locale:
         raise refuse("files", f"{str(given)!r} names no file", "paths of files by locale")
@@ -120,7 +119,9 @@ def _read_group(
         paths = {source_locale: paths[source_locale], **paths}
     suffixes = {path.suffix.lower() for path in paths.values()}
     if not (suffixes <= _CUE_SUFFIXES or suffixes <= KINDS.keys() - _CUE_SUFFIXES):
-        raise refuse("files", "the files of one group are of different kinds", "all PO or XLIFF, or all SRT or VTT")
+        raise refuse(
+            "files", "the files of one group are of different kinds", "all PO or XLIFF, or all SRT or VTT"
+        )
     files = [read_file(path, notes)[0] for path in paths.values()]
     for locale, file in zip(paths, files, strict=True):
         if file.locale is not None and is_certainly_different(file.locale, locale):
@@ -128,17 +129,22 @@ def _read_group(
         file.locale = locale
     if suffixes <= _CUE_SUFFIXES:
         return _join_by_time(files, notes)
-    # PO and XLIFF have the source in each file. A first file without translations is the source file.
+    _choose_source(files, source_locale)
+    return _join_by_unit(files, notes)
+
+
+def _choose_source(files: Sequence[StringsFile], source_locale: str | None) -> None:
+    """Set the source locale of PO and XLIFF files, which all contain the source texts.
+
+    The first file is the source file if it is in the source locale, or if it has no translations.
+    """
     first = files[0]
     if first.locale == source_locale or not any(entry.target for entry in first.entries):
         for entry in first.entries:
             entry.text, entry.target = entry.target or entry.text, ""
-        for file in files:
-            file.source_locale = file.source_locale or first.locale
-        first.locale = None
+        source_locale, first.locale = first.locale, None
     for file in files:
         file.source_locale = file.source_locale or source_locale
-    return _join_by_unit(files, notes)
 
 
 def _find_pattern(given: str | PathLike[str], source_locale: str | None) -> dict[str, Path] | None:
@@ -146,16 +152,20 @@ def _find_pattern(given: str | PathLike[str], source_locale: str | None) -> dict
     pattern = Path(given).expanduser()
     if "{locale}" not in str(pattern):
         return None
-    start = Path(*[part for part in pattern.parts[: next(i for i, p in enumerate(pattern.parts) if "{locale}" in p)]])
+    start = Path(*pattern.parts[: next(at for at, part in enumerate(pattern.parts) if "{locale}" in part)])
     rest = pattern.relative_to(start)
-    shape = re.compile(re.escape(str(rest)).replace(re.escape("{locale}"), r"([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)", 1))
+    shape = re.compile(
+        re.escape(str(rest)).replace(re.escape("{locale}"), r"([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)", 1)
+    )
     found = {
         match[1]: path
         for path in sorted(start.glob(str(rest).replace("{locale}", "*")))
         if (match := shape.fullmatch(str(path.relative_to(start))))
     }
     if not found:
-        raise refuse("files", f"no file fits the pattern {str(given)!r}", "existing files with a locale at {locale}")
+        raise refuse(
+            "files", f"no file fits the pattern {str(given)!r}", "existing files with a locale at {locale}"
+        )
     is_known = source_locale in {read_locale(locale, "files") for locale in found}
     if pattern.suffix.lower() in _CUE_SUFFIXES and not is_known:
         raise refuse("source_locale", "must name the source of the pattern", ", ".join(found))
@@ -177,7 +187,9 @@ def _join_by_unit(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[
             row.file, row.source_locale = files[0].name, files[0].source_locale
             differing += row.text != entry.text and file.locale is not None and files[0].locale is not None
     if differing:
-        notes.append(f"{format_count(differing, 'string')} of {files[0].name} with another source in another file")
+        notes.append(
+            f"{format_count(differing, 'string')} of {files[0].name} with another source in another file"
+        )
     for unit, row in rows.items():
         having = [locale for locale, found in targets.items() if unit in found]
         if row.form is not None and len(having) < len(targets):
@@ -201,14 +213,18 @@ def _join_by_time(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[
                 rows.append(Entry(unit, entry.line, "", character=entry.character, **times))
         for count, name in ((lacking, file.name), (len(file.entries) - len(pairs), source.name)):
             if count:
-                notes.append(f"{format_count(count, 'cue')} without a cue at the same time in {name}: empty texts there")
+                notes.append(
+                    f"{format_count(count, 'cue')} without a cue at that time in {name}: empty texts there"
+                )
     rows.sort(key=lambda entry: entry.start_ms or 0)
     for row in rows:
         row.file, row.source_locale = source.name, source.locale
     return rows, targets
 
 
-def _make_frame(rows: Sequence[Entry], targets: Targets, *, has_files: bool, has_previous: bool) -> "pd.DataFrame":
+def _make_frame(  # noqa: C901 - a statement for each column
+    rows: Sequence[Entry], targets: Targets, *, has_files: bool, has_previous: bool
+) -> "pd.DataFrame":
     import pandas as pd
 
     columns: dict[str, Any] = {}
@@ -274,6 +290,3 @@ def _measure_gaps(rows: Sequence[Entry]) -> list[float | None]:
             if at < len(nexts):
                 following[id(row)] = max(0, (nexts[at].start_ms or 0) - row.end_ms)
     return [following[id(row)] / 1000 if id(row) in following else None for row in rows]
-
-
-del pairwise

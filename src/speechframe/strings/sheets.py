@@ -1,4 +1,4 @@
-"""Read strings from CSV, TSV and XLSX, and write a locale's column into them. Other cells stay as they are."""
+"""Read strings from CSV, TSV and XLSX, and write the column of a locale. Other cells stay as they are."""
 
 import csv
 import io
@@ -9,7 +9,15 @@ from typing import Any
 
 from speechframe.spec.locales import normalise
 from speechframe.strings.encodings import decode_file
-from speechframe.strings.entries import TRANSLATED, UNTRANSLATED, Entry, StringsFile, get_newline, read_locale, refuse
+from speechframe.strings.entries import (
+    TRANSLATED,
+    UNTRANSLATED,
+    Entry,
+    StringsFile,
+    get_newline,
+    read_locale,
+    refuse,
+)
 
 _ID_NAMES = ("id", "key", "string_id", "row_id", "identifier", "name")
 _TEXT_NAMES = ("text", "source")
@@ -18,7 +26,7 @@ _SEPARATORS = ",\t;|"
 
 
 def read(path: Path) -> list[StringsFile]:
-    """Return the strings of a sheet as a file for each column of a locale, or as one file without a locale."""
+    """Return the strings of a sheet as a file for each column of a locale, or else as one file."""
     file = StringsFile(path.name, [])
     header, rows = _read_rows(path, file.notes)
     lowered = [name.strip().lower() for name in header]
@@ -71,7 +79,9 @@ def _is_locale(name: str) -> bool:
 def _read_rows(path: Path, notes: list[str]) -> tuple[list[str], Iterator[list[str]]]:
     if path.suffix.lower() == ".xlsx":
         sheet = _open_sheet(path, data_only=True).worksheets[0]
-        rows = ([_show(cell) for cell in row] for row in sheet.iter_rows(values_only=True))
+        rows: Iterator[list[str]] = (
+            [_show(cell) for cell in row] for row in sheet.iter_rows(values_only=True)
+        )
     else:
         text = decode_file(path, notes).text
         rows = iter([fields for _, fields in _split_records(text, _find_separator(path, text))])
@@ -114,7 +124,7 @@ def _split_records(text: str, separator: str) -> Iterator[tuple[str, list[str]]]
 
 
 def fill(path: Path, texts: Mapping[str, str], locale: str) -> bytes:
-    """Return a sheet with the given texts by id in the column of a locale, which is added if it is missing."""
+    """Return a sheet with texts by id in the column of a locale. A missing column is added."""
     if path.suffix.lower() == ".xlsx":
         return _fill_workbook(path, texts, locale)
     decoded = decode_file(path, [])

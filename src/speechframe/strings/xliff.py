@@ -71,9 +71,11 @@ class _Reader:
         parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
         parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = self._add_text, self._refuse_doctype
         try:
-            parser.Parse(data, True)  # noqa: FBT003 - the parser takes it by position only
+            parser.Parse(data, True)
         except expat.ExpatError as error:
-            raise refuse(name, f"line {error.lineno} is not valid XML: {expat.ErrorString(error.code)}") from None
+            raise refuse(
+                name, f"line {error.lineno} is not valid XML: {expat.ErrorString(error.code)}"
+            ) from None
 
     def _refuse_doctype(self, *_: Any) -> None:
         raise refuse(self.name, "has a document type (DOCTYPE), which may define entities", "XML without it")
@@ -81,7 +83,11 @@ class _Reader:
     def _start(self, element: str, attributes: dict[str, str]) -> None:
         name, start = element.rpartition(":")[2], self._parser.CurrentByteIndex
         if not self._path and (name != "xliff" or not attributes.get("version", "1").startswith("1")):
-            fault = f"is XLIFF {attributes.get('version')}" if name == "xliff" else f"is XML with the root <{name}>"
+            fault = (
+                f"is XLIFF {attributes.get('version')}"
+                if name == "xliff"
+                else f"is XML with the root <{name}>"
+            )
             raise refuse(self.name, fault, "XLIFF 1.2")
         above, may_translate = self._path[-1] if self._path else ("", True)
         may_translate = attributes.get("translate", "yes" if may_translate else "no") != "no"
@@ -126,9 +132,11 @@ class _Reader:
         return self.data[element.tag[1] : element.end].decode() if unit.is_markup else element.text
 
     def name_unit(self, at: int) -> str:
-        """Return the id of a unit. If there are several files, the id begins with the original of its file."""
+        """Return the id of a unit. With several files, it begins with the original of its file."""
         name = self.units[at].name
-        return name if len(self.files) == 1 else f"{self.files[self.origins[at]][0].get('original', '')}|{name}"
+        return (
+            name if len(self.files) == 1 else f"{self.files[self.origins[at]][0].get('original', '')}|{name}"
+        )
 
 
 def read(text: str, name: str, locale: str | None = None) -> StringsFile:  # noqa: ARG001 - as for other kinds
@@ -209,14 +217,21 @@ def _set_attribute(tag: bytes, name: str, value: str) -> bytes:
     """Return a start tag with an attribute set to a value."""
     pattern = rb"(\s%s\s*=\s*)(?:\"[^\"]*\"|'[^']*')" % name.encode()
     made, count = re.subn(pattern, lambda found: found[1] + quoteattr(value).encode(), tag, count=1)
-    at = len(made) - len(re.search(rb"\s*/?>$", made)[0])  # type: ignore[index] - each tag ends so
+    at = len(made.removesuffix(b">").removesuffix(b"/").rstrip())
     return made if count else made[:at] + f" {name}={quoteattr(value)}".encode() + made[at:]
 
 
-def is_fragment(text: str) -> bool:
-    """Return whether a text can stand between tags of a document, so is well-formed XML."""
+def find_broken_markup(text: str, name: str, texts: Mapping[str, str]) -> set[str]:
+    """Return the units with inline elements whose new text is not well-formed XML."""
+    reader = _Reader(text.encode(), name)
+    marked = {reader.name_unit(at) for at, unit in enumerate(reader.units) if unit.is_markup}
+    return {unit for unit in marked & texts.keys() if not _is_fragment(texts[unit])}
+
+
+def _is_fragment(text: str) -> bool:
+    """Return whether a text can stand between two tags of a document."""
     try:
-        expat.ParserCreate("utf-8").Parse(f"<x>{text}</x>".encode(), True)  # noqa: FBT003 - as above
+        expat.ParserCreate("utf-8").Parse(f"<x>{text}</x>".encode(), True)
     except expat.ExpatError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Read tables from CSV and TSV with any quoting, JSONL, Parquet, XLSX, and text with one row per line."""
+"""Read tables from CSV and TSV with any quoting, JSONL, Parquet, XLSX, text, and files of strings."""
 
 import stat
 from collections.abc import Iterator, Mapping
@@ -11,13 +11,15 @@ import pyarrow as pa
 from speechframe.errors import InvalidRows
 from speechframe.settings.typed import expand_home
 from speechframe.strings.encodings import detect_encoding
+from speechframe.strings.entries import STRING_SUFFIXES
+from speechframe.strings.read import read_files
 from speechframe.tables.csv_file import describe_left_out, read_csv_batches
 from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS, contains_bytes, make_problem
 from speechframe.writing.files import parse_json
 from speechframe.writing.words import format_count
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
-TABLE_SUFFIXES = (".csv", ".tsv", ".txt", *JSON_SUFFIXES, ".parquet", ".pq", ".xlsx")
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt", *JSON_SUFFIXES, ".parquet", ".pq", ".xlsx", *STRING_SUFFIXES)
 """Endings of the names of files that can be read as tables."""
 
 
@@ -61,6 +63,10 @@ def read_contents(path: Path, notes: list[str], *, sep: str | None = None, quoti
         return _read_objects(path, notes)
     if suffix == ".xlsx":
         return _read_sheet(path, notes)
+    if suffix in STRING_SUFFIXES:
+        frame = read_files(path)
+        notes += frame.attrs["notes"]
+        return frame
     from pyarrow import parquet
 
     file = parquet.ParquetFile(path)
