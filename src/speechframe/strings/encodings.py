@@ -29,7 +29,7 @@ class Decoded(NamedTuple):
     encoding: str
 
     def encode(self, text: str) -> bytes:
-        """Return another text in the encoding of this file. Raise UnicodeEncodeError if it lacks a character."""
+        """Return another text in the encoding of this file. Raise UnicodeEncodeError if impossible."""
         return self.mark + text.encode(self.encoding)
 
 

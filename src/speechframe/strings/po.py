@@ -266,9 +266,9 @@ def _edit_forms(message: _Message, new: Mapping[int, str | None], newline: str) 
 
 def _drop_fuzzy(line: str) -> str:
     """Return a line of flags without the flag fuzzy. Return an empty text if no flag is left."""
-    shorter = re.sub(r"(?<=[,\s])\s*fuzzy\s*(?:,|(?=\s*$))", "", line, count=1)
-    shorter = re.sub(r",(\s*)$", r"\1", shorter)
-    return "" if shorter.strip() in {"#", "#,"} else shorter
+    body = line.rstrip("\r\n")
+    kept = [flag for flag in re.split(r"[\s,]+", body.partition("#,")[2]) if flag not in {"", "fuzzy"}]
+    return f"#, {', '.join(kept)}{line[len(body) :]}" if kept else ""
 
 
 def _format(text: str, newline: str) -> str:

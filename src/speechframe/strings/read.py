@@ -185,6 +185,7 @@ def _join_by_unit(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[
         for entry in file.entries:
             row = rows.setdefault(entry.unit, entry)
             row.file, row.source_locale = files[0].name, files[0].source_locale
+            row.character = row.character or entry.character
             differing += row.text != entry.text and file.locale is not None and files[0].locale is not None
     if differing:
         notes.append(
@@ -200,6 +201,7 @@ def _join_by_unit(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[
 def _join_by_time(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[Entry], Targets]:
     source, *others = files
     rows = list(source.entries)
+    by_unit = {row.unit: row for row in rows}
     targets: Targets = {file.locale or "": {} for file in others}
     for file in others:
         pairs = cues.find_overlaps(file.entries, source.entries)
@@ -208,7 +210,9 @@ def _join_by_time(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[
             unit = source.entries[pairs[at]].unit if at in pairs else f"{file.locale}:{entry.unit}"
             entry.target, entry.state = entry.text, TRANSLATED
             targets[file.locale or ""][unit] = entry
-            if at not in pairs:
+            if at in pairs:
+                by_unit[unit].character = by_unit[unit].character or entry.character
+            else:
                 times: dict[str, Any] = {"start_ms": entry.start_ms, "end_ms": entry.end_ms}
                 rows.append(Entry(unit, entry.line, "", character=entry.character, **times))
         for count, name in ((lacking, file.name), (len(file.entries) - len(pairs), source.name)):
