@@ -12,7 +12,10 @@ import speechframe as spf
 
 FILES = Path(__file__).parent / "files"
 SAMPLES = [
-    *(("django/" + name, locale) for name, locale in (("ar.po", "ar"), ("de.po", "de"), ("ja.po", "ja"), ("ru.po", "ru"))),
+    *(
+        ("django/" + name, locale)
+        for name, locale in (("ar.po", "ar"), ("de.po", "de"), ("ja.po", "ja"), ("ru.po", "ru"))
+    ),
     ("validators.xlf", "de"),
     *((f"film/film.{locale}.srt", locale) for locale in ("de-DE", "en-US", "es-ES", "fr-FR", "ja-JP")),
     ("film/film.pt-BR.vtt", "pt-BR"),
@@ -39,7 +42,7 @@ def test_a_real_file_is_written_back_to_the_same_bytes(tmp_path, name, locale):
 @pytest.mark.parametrize(("name", "locale"), SAMPLES)
 def test_one_changed_text_changes_only_its_lines(tmp_path, name, locale):
     frame, out = read(FILES / name, locale), tmp_path / Path(name).name
-    frame.loc[4, locale] = "Brand <new> & \"odd\""
+    frame.loc[4, locale] = 'Brand <new> & "odd"'
     assert write(frame, FILES / name, out, locale).written == 1
     encoding = "cp1252" if "es-ES" in name else "utf-8"
     old, new = ((path.read_bytes().decode(encoding)).split("\n") for path in (FILES / name, out))
@@ -55,13 +58,26 @@ def test_one_changed_text_changes_only_its_lines(tmp_path, name, locale):
 WORDS = st.text(st.sampled_from("aé日🎈 .,%'|~#[]{}$-"), min_size=1, max_size=12).filter(str.strip)
 SPACES = st.sampled_from(["", " ", "  ", "\t"])
 NEWLINES = st.sampled_from(["\n", "\r\n"])
-MARKS = st.sampled_from([("utf-8", b""), ("utf-8", codecs.BOM_UTF8), ("utf-16-le", codecs.BOM_UTF16_LE), ("utf-16-be", codecs.BOM_UTF16_BE)])
+MARKS = st.sampled_from(
+    [
+        ("utf-8", b""),
+        ("utf-8", codecs.BOM_UTF8),
+        ("utf-16-le", codecs.BOM_UTF16_LE),
+        ("utf-16-be", codecs.BOM_UTF16_BE),
+    ]
+)
 
 
 @st.composite
 def po_strings(draw):
     """Return a string of a PO file in one or more lines, with escapes."""
-    pieces = draw(st.lists(st.one_of(WORDS, st.sampled_from(["\\n", "\\t", '\\"', "\\\\", "\\x41", "\\101"])), min_size=1, max_size=4))
+    pieces = draw(
+        st.lists(
+            st.one_of(WORDS, st.sampled_from(["\\n", "\\t", '\\"', "\\\\", "\\x41", "\\101"])),
+            min_size=1,
+            max_size=4,
+        )
+    )
     if draw(st.booleans()):
         return f'"{"".join(pieces)}"'
     return '""\n' + "\n".join(draw(SPACES) + f'"{one}"' + draw(SPACES) for one in pieces)
@@ -71,14 +87,35 @@ def po_strings(draw):
 def po_files(draw):
     parts = ['msgid ""\nmsgstr ""\n"Language: de\\n"\n"Plural-Forms: nplurals=2; plural=(n != 1);\\n"\n']
     for number in range(draw(st.integers(1, 4))):
-        lines = draw(st.lists(st.sampled_from(["# a comment", "#. extracted", "#: a.py:1", "#", "#, fuzzy", "#, c-format,  fuzzy", "#~ msgid \"old\"", "", '#| msgid "før"']), max_size=4))
+        lines = draw(
+            st.lists(
+                st.sampled_from(
+                    [
+                        "# a comment",
+                        "#. extracted",
+                        "#: a.py:1",
+                        "#",
+                        "#, fuzzy",
+                        "#, c-format,  fuzzy",
+                        '#~ msgid "old"',
+                        "",
+                        '#| msgid "før"',
+                    ]
+                ),
+                max_size=4,
+            )
+        )
         lines = sorted(lines, key=lambda one: "~" not in one)
         lines = [one for at, one in enumerate(lines) if one[:2] != "#|" or one not in lines[:at]]
         if draw(st.booleans()):
             lines.append(f"msgctxt{draw(SPACES)}{draw(po_strings())}")
         lines.append(f'msgid "{number}"\n{draw(po_strings())}')
         if draw(st.booleans()):
-            lines += [f"msgid_plural {draw(po_strings())}", f"msgstr[0] {draw(po_strings())}", f"msgstr[1]  {draw(po_strings())}"]
+            lines += [
+                f"msgid_plural {draw(po_strings())}",
+                f"msgstr[0] {draw(po_strings())}",
+                f"msgstr[1]  {draw(po_strings())}",
+            ]
         else:
             lines.append(f"msgstr {draw(po_strings())}")
         parts.append("\n".join(lines) + "\n" * draw(st.integers(1, 3)))
@@ -88,22 +125,62 @@ def po_files(draw):
 @st.composite
 def xliff_files(draw):
     units = []
-    texts = st.one_of(WORDS.map(lambda one: one.replace("]", "")), st.sampled_from(["&amp;", "&lt;b&gt;", "&#233;", "<![CDATA[<b>&]]>", "<g id='1>'>in</g>", "<x id=\"2\"/>", "<!-- note -->", "\n   "]))
+    texts = st.one_of(
+        WORDS.map(lambda one: one.replace("]", "")),
+        st.sampled_from(
+            [
+                "&amp;",
+                "&lt;b&gt;",
+                "&#233;",
+                "<![CDATA[<b>&]]>",
+                "<g id='1>'>in</g>",
+                '<x id="2"/>',
+                "<!-- note -->",
+                "\n   ",
+            ]
+        ),
+    )
     for number in range(draw(st.integers(1, 4))):
         source, target = ("".join(draw(st.lists(texts, min_size=1, max_size=3))) for _ in range(2))
-        state = draw(st.sampled_from(["", " state='new'", ' state = "needs-translation"', "\n state-qualifier='x>y'"]))
-        target = draw(st.sampled_from([f"<target{state}>{target}</target>", f"<target{state}/>", f"<target{state}></target >", "", f"<note>n</note><target>{target}</target>"]))
-        others = draw(st.sampled_from(["", "<!-- c -->", "<alt-trans><source>a</source><target>b</target></alt-trans>"]))
-        units.append(f"<trans-unit id='{number}'>{draw(SPACES)}\n  <source>{source}</source>{draw(SPACES)}{target}{others}\n</trans-unit>")
+        state = draw(
+            st.sampled_from(["", " state='new'", ' state = "needs-translation"', "\n state-qualifier='x>y'"])
+        )
+        target = draw(
+            st.sampled_from(
+                [
+                    f"<target{state}>{target}</target>",
+                    f"<target{state}/>",
+                    f"<target{state}></target >",
+                    "",
+                    f"<note>n</note><target>{target}</target>",
+                ]
+            )
+        )
+        others = draw(
+            st.sampled_from(["", "<!-- c -->", "<alt-trans><source>a</source><target>b</target></alt-trans>"])
+        )
+        units.append(
+            f"<trans-unit id='{number}'>{draw(SPACES)}\n  <source>{source}</source>{draw(SPACES)}{target}{others}\n</trans-unit>"
+        )
     head = draw(st.sampled_from(["", "<?xml version='1.0'?>\n", "\n<!-- head -->"]))
-    return head + "<xliff version='1.2'><file original='a' source-language='en' target-language='de'><body>" + "\n".join(units) + "</body></file></xliff>", "de", ".xlf"
+    return (
+        head
+        + "<xliff version='1.2'><file original='a' source-language='en' target-language='de'><body>"
+        + "\n".join(units)
+        + "</body></file></xliff>",
+        "de",
+        ".xlf",
+    )
 
 
 @st.composite
 def cue_files(draw):
     is_vtt = draw(st.booleans())
     parts, start = (["WEBVTT - odd", "NOTE\nnot a cue"] if is_vtt else []), 0
-    lines = st.one_of(WORDS.filter(lambda one: any(sign.isalpha() for sign in one)), st.sampled_from(["<i>a b</i>", "{\\an8}up", "a &amp; b", "7 up", "<v Anna>Hi!</v>", "<c.red>x</c>"]))
+    lines = st.one_of(
+        WORDS.filter(lambda one: any(sign.isalpha() for sign in one)),
+        st.sampled_from(["<i>a b</i>", "{\\an8}up", "a &amp; b", "7 up", "<v Anna>Hi!</v>", "<c.red>x</c>"]),
+    )
     for number in range(draw(st.integers(1, 5))):
         start += draw(st.integers(0, 3))
         times = f"{draw(SPACES)}00:00:{start:02}.000 -->  00:00:{start + draw(st.integers(1, 9)):02},500"
@@ -113,7 +190,11 @@ def cue_files(draw):
     return "\n\n".join(parts) + draw(st.sampled_from(["", "\n"])), "de", ".vtt" if is_vtt else ".srt"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.one_of(po_files(), xliff_files(), cue_files()), MARKS, NEWLINES)
 def test_any_file_is_written_back_to_the_same_bytes(tmp_path, made, mark, newline):
     text, locale, suffix = made
@@ -142,10 +223,15 @@ def test_sheets_keep_their_other_cells(tmp_path):
 
     (tmp_path / "a.csv").write_bytes('id;text;"de";note\r\n1;"a;b";"x";=1\r\n2;c;;"q ""r"""\r\n'.encode())
     strings = spf.read_strings(tmp_path / "a.csv", progress=False)
-    assert strings[["id", "text", "state", "note"]].to_numpy().tolist() == [["1", "a;b", "translated", "=1"], ["2", "c", "untranslated", 'q "r"']]
+    assert strings[["id", "text", "state", "note"]].to_numpy().tolist() == [
+        ["1", "a;b", "translated", "=1"],
+        ["2", "c", "untranslated", 'q "r"'],
+    ]
     strings.loc[1, "de"] = "neu"
     write(strings, tmp_path / "a.csv", tmp_path / "b.csv", "de")
-    assert (tmp_path / "b.csv").read_bytes() == 'id;text;"de";note\r\n1;"a;b";"x";=1\r\n2;c;neu;"q ""r"""\r\n'.encode()
+    assert (
+        tmp_path / "b.csv"
+    ).read_bytes() == 'id;text;"de";note\r\n1;"a;b";"x";=1\r\n2;c;neu;"q ""r"""\r\n'.encode()
     book = openpyxl.Workbook()
     for row in (["key", "source", "fr_FR", "count"], ["a", "One", "Un", 3], ["b", "Two", None, "=D2*2"]):
         book.active.append(row)
@@ -167,7 +253,10 @@ def test_a_failed_write_leaves_the_file(tmp_path):
     path = tmp_path / "film.srt"
     shutil.copy(FILES / "film/film.es-ES.srt", path)
     before = path.read_bytes()
-    for text, words in (("日本", "lacks '日'"), ("1\n00:00:01,000 --> 00:00:02,000", "would be")):
+    for text, words in (
+        ("日本", "lacks '日'"),
+        ("1\n00:00:01,000 --> 00:00:02,000", "would have other texts"),
+    ):
         frame = spf.read_strings(path, progress=False).rename(columns={"text": "es-ES"})
         frame.loc[3, "es-ES"] = text
         with pytest.raises(spf.InvalidRows, match=words):

@@ -4,8 +4,8 @@ import itertools
 import re
 import string
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 _LEAST_RATIO = 0.8
 """Least similarity of two texts of the same string, as `difflib` measures it."""
-_MAX_SIMILAR_ROWS = 1000
-"""Largest number of new strings, and of removed strings, whose texts are compared."""
+_MAX_SIMILAR_ROWS, _COMPARED_TEXTS = 500, 5
+"""Largest number of new strings, and of removed strings, whose texts are compared. For each new string, the exact
+ratio is computed of so many texts, because that takes a time that grows with the square of their length."""
+_MAX_EQUAL_PAIRS = 1_000_000
+"""Largest number of pairs of cues with the same text that are compared in their order."""
 _LEAST_OVERLAP = 0.5
 """Least overlap of two cues with different texts, as a share of the shorter cue."""
 
@@ -94,7 +97,7 @@ def _read_previous(frame: "pd.DataFrame") -> Iterator[Entry]:
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or value != value or type(value).__name__ == "NAType"  # noqa: PLR0124 - NaN
+    return value is None or type(value).__name__ == "NAType" or value != value  # noqa: PLR0124 - NaN
 
 
 def _match_by_unit(matches: _Matches) -> None:
@@ -139,34 +142,41 @@ def _find_similar(matches: _Matches, new: list[int], removed: list[int]) -> list
         matcher.set_seq2(row.text)
         # Texts whose lengths differ by more than half cannot reach the least ratio.
         low, high = bisect_left(lengths, len(row.text) * 2 / 3), bisect_right(lengths, len(row.text) * 3 / 2)
+        likely = []
         for other in removed[low:high]:
             matcher.set_seq1(matches.previous[other].text)
-            if matches.previous[other].form == row.form and matcher.quick_ratio() >= _LEAST_RATIO:
-                ratio = matcher.ratio()
-                if ratio >= _LEAST_RATIO:
-                    pairs.append((-ratio, at, other))
+            if matches.previous[other].form == row.form and (bound := matcher.quick_ratio()) >= _LEAST_RATIO:
+                likely.append((-bound, other))
+        for _, other in sorted(likely)[:_COMPARED_TEXTS]:
+            matcher.set_seq1(matches.previous[other].text)
+            if (ratio := matcher.ratio()) >= _LEAST_RATIO:
+                pairs.append((-ratio, at, other))
     return [(at, other) for _, at, other in sorted(pairs)]
 
 
 def _match_cues(matches: _Matches) -> None:
-    """Match cues by equal texts, the nearest in time first, and the other cues by their times."""
+    """Match cues by equal texts, in the same order and then nearest in time, and other cues by their times."""
     rows, previous = matches.rows, matches.previous
+    new, removed = matches.list_new(are_cues=True), matches.list_removed(are_cues=True)
+    counts = Counter(previous[at].text for at in removed)
+    if sum(counts[rows[at].text] for at in new) <= _MAX_EQUAL_PAIRS:
+        texts = ([rows[at].text for at in new], [previous[at].text for at in removed])
+        for at, other, length in SequenceMatcher(None, *texts, autojunk=False).get_matching_blocks():
+            for one, former in zip(new[at : at + length], removed[other : other + length], strict=True):
+                matches.add(one, former, "text and time")
     by_text: dict[str, list[int]] = defaultdict(list)
     for at in matches.list_removed(are_cues=True):
         by_text[previous[at].text].append(at)
-    same: dict[str, list[int]] = defaultdict(list)
     for at in matches.list_new(are_cues=True):
-        same[rows[at].text].append(at)
-    for text, news in same.items():
-        olds = by_text.get(text, [])
-        if len(news) == len(olds) or len(news) * len(olds) > _MAX_SIMILAR_ROWS**2:
-            # The order is the same, however far all cues have moved.
-            pairs: Iterable[tuple[int, int]] = zip(news, olds, strict=True)
-        else:
-            distance = _measure_distance(rows, previous)
-            pairs = sorted(itertools.product(news, olds), key=distance)
-        for one, other in pairs:
-            matches.add(one, other, "text and time")
+        former_cues = by_text.get(rows[at].text)
+        if former_cues:
+            start_ms = rows[at].start_ms or 0
+            distances = [
+                (abs((previous[one].start_ms or 0) - start_ms), one)
+                for one in former_cues[:_MAX_SIMILAR_ROWS]
+            ]
+            former_cues.remove(nearest := min(distances)[1])
+            matches.add(at, nearest, "text and time")
     new, removed = matches.list_new(are_cues=True), matches.list_removed(are_cues=True)
     shifts, shift = {}, 0
     for at, row in enumerate(rows):  # other cues have moved in time as far as the cue before them
@@ -178,10 +188,6 @@ def _match_cues(matches: _Matches) -> None:
     )
     for one, other in found.items():
         matches.add(new[one], removed[other], "time")
-
-
-def _measure_distance(rows: Sequence[Entry], previous: Sequence[Entry]) -> Callable[[tuple[int, int]], int]:
-    return lambda pair: abs((rows[pair[0]].start_ms or 0) - (previous[pair[1]].start_ms or 0))
 
 
 def _name_new_rows(rows: Sequence[Entry], former_ids: set[str]) -> None:

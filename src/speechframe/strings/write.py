@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 
 from speechframe.errors import InvalidRows
 from speechframe.spec.locales import is_certainly_different
@@ -40,7 +40,7 @@ class StringsReport:
     locale: str
     written: int = 0
     unchanged: int = 0
-    left: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    left: dict[str, int] = field(default_factory=dict)
     too_long: int = 0
     too_fast: int = 0
     notes: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
         locale,
         len(texts),
         unchanged,
-        MappingProxyType(dict(left)),
+        dict(left),
         sum(not cues.wrap(texts[unit], locale)[1] for unit in entries if unit in texts),
         sum(cues.is_too_fast(texts[unit], entry) for unit, entry in entries.items() if unit in texts),
         tuple(notes),
@@ -165,27 +165,19 @@ def _check_filled(
     kind: ModuleType, old: str, new: str, name: str, texts: Mapping[str, str], locale: str
 ) -> None:
     """Raise InvalidRows unless the new file has the new texts, and otherwise those of the old file."""
-    before = {one.unit: one for one in kind.read(old, name, locale).entries}
+    wanted = {**_read_texts(kind, old, name, locale), **texts}
     try:
-        after = {one.unit: one for one in kind.read(new, name, locale).entries}
+        found = _read_texts(kind, new, name, locale)
     except InvalidRows as error:
-        raise refuse(
-            name, f"would be broken by a text: {error.problems[0]['problem']}", "plain texts"
-        ) from None
-    for unit in [*before, *after]:
-        found = (
-            after[unit].text
-            if kind is cues and unit in after
-            else after[unit].target
-            if unit in after
-            else ""
-        )
-        wanted = (
-            texts.get(unit, before[unit].text if kind is cues else before[unit].target)
-            if unit in before
-            else None
-        )
-        if wanted is None or found.split() != wanted.split():
-            raise refuse(
-                name, f"would be changed by the text of {unit[:60]!r}: {found[:60]!r}", "a text without it"
-            )
+        fault = f"would be broken by a text: {error.problems[0]['problem']}"
+        raise refuse(name, fault, "plain texts") from None
+    for unit, text in wanted.items():
+        same = (lambda one: "".join(one.split())) if kind is cues else str
+        if len(found) != len(wanted) or same(found.get(unit, "")) != same(text):
+            fault = f"would have other texts than those given, from {unit[:60]!r} on"
+            raise refuse(name, fault, "texts that a file of this kind can contain")
+
+
+def _read_texts(kind: ModuleType, text: str, name: str, locale: str) -> dict[str, str]:
+    entries = kind.read(text, name, locale).entries
+    return {one.unit: one.text if kind is cues else one.target for one in entries}

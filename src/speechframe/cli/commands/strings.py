@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
             corrections=options.corrections,
             progress=False,
         )
-        facts = {**asdict(report), "path": str(report.path), "left": dict(report.left)}
+        facts = {**asdict(report), "path": str(report.path)}
         show.print_json({**facts, "exit_code": exits.OK}) if options.json else show.write_line(str(report))
         return exits.OK
     out = Path(options.out)
