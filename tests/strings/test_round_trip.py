@@ -221,7 +221,7 @@ def test_any_file_is_written_back_to_the_same_bytes(tmp_path, made, mark, newlin
 def test_sheets_keep_their_other_cells(tmp_path):
     import openpyxl
 
-    (tmp_path / "a.csv").write_bytes('id;text;"de";note\r\n1;"a;b";"x";=1\r\n2;c;;"q ""r"""\r\n'.encode())
+    (tmp_path / "a.csv").write_bytes(b'id;text;"de";note\r\n1;"a;b";"x";=1\r\n2;c;;"q ""r"""\r\n')
     strings = spf.read_strings(tmp_path / "a.csv", progress=False)
     assert strings[["id", "text", "state", "note"]].to_numpy().tolist() == [
         ["1", "a;b", "translated", "=1"],
@@ -231,7 +231,7 @@ def test_sheets_keep_their_other_cells(tmp_path):
     write(strings, tmp_path / "a.csv", tmp_path / "b.csv", "de")
     assert (
         tmp_path / "b.csv"
-    ).read_bytes() == 'id;text;"de";note\r\n1;"a;b";"x";=1\r\n2;c;neu;"q ""r"""\r\n'.encode()
+    ).read_bytes() == b'id;text;"de";note\r\n1;"a;b";"x";=1\r\n2;c;neu;"q ""r"""\r\n'
     book = openpyxl.Workbook()
     for row in (["key", "source", "fr_FR", "count"], ["a", "One", "Un", 3], ["b", "Two", None, "=D2*2"]):
         book.active.append(row)

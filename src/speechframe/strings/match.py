@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _LEAST_RATIO = 0.8
 """Least similarity of two texts of the same string, as `difflib` measures it."""
 _MAX_SIMILAR_ROWS, _COMPARED_TEXTS = 500, 5
-"""Largest number of new strings, and of removed strings, whose texts are compared. For each new string, the exact
-ratio is computed of so many texts, because that takes a time that grows with the square of their length."""
+"""Largest number of new strings, and of removed strings, whose texts are compared. For each new string, the
+exact ratio is computed of so many texts, because its time grows with the square of their length."""
 _MAX_EQUAL_PAIRS = 1_000_000
 """Largest number of pairs of cues with the same text that are compared in their order."""
 _LEAST_OVERLAP = 0.5
@@ -155,7 +155,7 @@ def _find_similar(matches: _Matches, new: list[int], removed: list[int]) -> list
 
 
 def _match_cues(matches: _Matches) -> None:
-    """Match cues by equal texts, in the same order and then nearest in time, and other cues by their times."""
+    """Match cues by equal texts, in order and then nearest in time, and other cues by their times."""
     rows, previous = matches.rows, matches.previous
     new, removed = matches.list_new(are_cues=True), matches.list_removed(are_cues=True)
     counts = Counter(previous[at].text for at in removed)
