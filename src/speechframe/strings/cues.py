@@ -9,7 +9,7 @@ from typing import NamedTuple
 from speechframe.spec.chosen import MAX_CUE_CHARACTERS_PER_SECOND, MAX_CUE_LINE_CHARACTERS, MAX_CUE_LINES
 from speechframe.spec.locales import get_language
 from speechframe.strings.entries import (
-    Entry,
+    StringEntry,
     StringsFile,
     apply_edits,
     get_newline,
@@ -27,7 +27,7 @@ _TAG = re.compile(r"</?[^<>\s][^<>]*>|\{\\[^{}]*+\}")
 
 
 class _Cue(NamedTuple):
-    entry: Entry
+    entry: StringEntry
     start: int  # the span of the text in the file
     end: int
 
@@ -67,7 +67,7 @@ def _read_cues(text: str, name: str) -> tuple[list[_Cue], Sequence[str]]:
             if written.endswith("</v>"):
                 written, end = written.removesuffix("</v>"), end - len("</v>")
         times = {"character": speaker, "start_ms": cue.start_ms, "end_ms": cue.end_ms}
-        found.append(_Cue(Entry(str(number), first + 1, written, **times), start, end))  # type: ignore[arg-type]
+        found.append(_Cue(StringEntry(str(number), first + 1, written, **times), start, end))  # type: ignore[arg-type]
     return found, subtitles.warnings
 
 
@@ -110,14 +110,17 @@ def _split_at_tags(text: str) -> list[tuple[int, int]]:
     return list(zip(bounds[::2], bounds[1::2], strict=True))
 
 
-def is_too_fast(text: str, entry: Entry) -> bool:
+def is_too_fast(text: str, entry: StringEntry) -> bool:
     """Return whether a text has too many characters a second for its cue."""
     length = len(" ".join(_TAG.sub("", text).split()))
     return 1000 * length > MAX_CUE_CHARACTERS_PER_SECOND * (entry.end_ms - (entry.start_ms or 0))
 
 
 def find_overlaps(
-    ones: Sequence[Entry], others: Sequence[Entry], shifts_ms: Sequence[int] | None = None, share: float = 0
+    ones: Sequence[StringEntry],
+    others: Sequence[StringEntry],
+    shifts_ms: Sequence[int] | None = None,
+    share: float = 0,
 ) -> dict[int, int]:
     """Return pairs of cues (position in `ones`, position in `others`) that overlap most, one to one.
 

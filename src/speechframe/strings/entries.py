@@ -17,7 +17,7 @@ _UNUSABLE_STATES = frozenset({UNTRANSLATED, "fuzzy", "new", "obsolete"})
 
 
 @dataclass(slots=True)
-class Entry:
+class StringEntry:
     """A string, a plural form of a string, or a cue.
 
     `unit` is its address in the file, and `line` the number of its first line. `text` is in the source
@@ -50,7 +50,7 @@ class StringsFile:
     """The entries of a file in one locale. The locales are those that the file names, or None."""
 
     name: str
-    entries: list[Entry]
+    entries: list[StringEntry]
     locale: str | None = None
     source_locale: str | None = None
     notes: list[str] = field(default_factory=list)

@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from speechframe.strings.cues import find_overlaps
-from speechframe.strings.entries import Entry, refuse
+from speechframe.strings.entries import StringEntry, refuse
 from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _LEAST_OVERLAP = 0.5
 class _Matches:
     """Pairs of a new row and a previous row, both one to one."""
 
-    def __init__(self, rows: Sequence[Entry], previous: Sequence[Entry]) -> None:
+    def __init__(self, rows: Sequence[StringEntry], previous: Sequence[StringEntry]) -> None:
         self.rows, self.previous = rows, previous
         self.pairs: dict[int, int] = {}
         self._taken: set[int] = set()
@@ -56,7 +56,7 @@ class _Matches:
         return [at for at in ats if (self.previous[at].start_ms is not None) == are_cues]
 
 
-def match_previous(rows: Sequence[Entry], frame: "pd.DataFrame") -> list[str]:
+def match_previous(rows: Sequence[StringEntry], frame: "pd.DataFrame") -> list[str]:
     """Give each row the id of the same string in `frame`, and other rows an id that `frame` does not have.
 
     Return remarks for the user.
@@ -79,7 +79,7 @@ def match_previous(rows: Sequence[Entry], frame: "pd.DataFrame") -> list[str]:
     return notes
 
 
-def _read_previous(frame: "pd.DataFrame") -> Iterator[Entry]:
+def _read_previous(frame: "pd.DataFrame") -> Iterator[StringEntry]:
     if missing := [name for name in ("id", "text") if name not in frame.columns]:
         raise refuse("previous", f"has no column {missing[0]!r}", "a frame of read_strings, or a run of it")
     names = ("id", "text", "unit", "file", "start_s", "end_s", "form")
@@ -88,7 +88,7 @@ def _read_previous(frame: "pd.DataFrame") -> Iterator[Entry]:
     for values in zip(*columns, strict=True):
         id_, text, unit, file, start_s, end_s, form = (None if _is_missing(one) else one for one in values)
         unit = str(id_) if unit is None else f"{file}:{unit}" if file is not None else str(unit)
-        made = Entry(
+        made = StringEntry(
             unit, 0, "" if text is None else str(text), id=str(id_), form=None if form is None else int(form)
         )
         if start_s is not None and end_s is not None:
@@ -190,7 +190,7 @@ def _match_cues(matches: _Matches) -> None:
         matches.add(new[one], removed[other], "time")
 
 
-def _name_new_rows(rows: Sequence[Entry], former_ids: set[str]) -> None:
+def _name_new_rows(rows: Sequence[StringEntry], former_ids: set[str]) -> None:
     """Give rows without a partner free ids. A new cue after the cue ``12`` gets ``12a``."""
     taken = former_ids | {row.id for row in rows if row.previous_id is not None}
     before, file = "0", None

@@ -9,7 +9,7 @@ from speechframe.spec.locales import is_certainly_different
 from speechframe.strings.entries import (
     TRANSLATED,
     UNTRANSLATED,
-    Entry,
+    StringEntry,
     StringsFile,
     apply_edits,
     get_newline,
@@ -219,7 +219,7 @@ def _make_unit(values: Mapping[str | int, _Value], number: int) -> str:
     return unit if number < 0 else f"{unit}[{number}]"
 
 
-def _make_entries(message: _Message, forms: int) -> Iterator[Entry]:
+def _make_entries(message: _Message, forms: int) -> Iterator[StringEntry]:
     if message.is_header:
         return
     values = message.values
@@ -228,7 +228,7 @@ def _make_entries(message: _Message, forms: int) -> Iterator[Entry]:
         former: dict[str | int, _Value] = dict(message.former)
         if "msgctxt" in values:
             former.setdefault("msgctxt", values["msgctxt"])
-        yield Entry(
+        yield StringEntry(
             _make_unit(values, number),
             message.line,
             values["msgid_plural" if number > 0 else "msgid"].text,

@@ -16,7 +16,7 @@ from speechframe.strings.entries import (
     STRING_SUFFIXES,
     TRANSLATED,
     UNTRANSLATED,
-    Entry,
+    StringEntry,
     StringsFile,
     check_units,
     read_locale,
@@ -34,7 +34,7 @@ KINDS: Mapping[str, ModuleType] = MappingProxyType(
 """The module that reads and fills files with an ending."""
 _CUE_SUFFIXES = frozenset({".srt", ".vtt"})
 
-Targets = dict[str, dict[str, Entry]]
+Targets = dict[str, dict[str, StringEntry]]
 """For each locale, its entries by id."""
 
 
@@ -55,7 +55,7 @@ def read_files(
         raise refuse(
             "files", f"two files are named {twice}", "{locale: path} for one file in several locales"
         )
-    rows: list[Entry] = []
+    rows: list[StringEntry] = []
     targets: Targets = {}
     for entries, found in read:
         prefix = f"{entries[0].file}:" if len(groups) > 1 and entries else ""
@@ -104,7 +104,7 @@ def read_file(path: Path, notes: list[str], locale: str | None = None) -> list[S
     return found
 
 
-def _read_group(given: Any, source_locale: str | None, notes: list[str]) -> tuple[list[Entry], Targets]:
+def _read_group(given: Any, source_locale: str | None, notes: list[str]) -> tuple[list[StringEntry], Targets]:
     """Return the rows of files of the same strings, and the targets of each locale by unit."""
     by_locale = given if isinstance(given, Mapping) else _find_pattern(given, source_locale)
     if by_locale is None:
@@ -172,8 +172,8 @@ def _find_pattern(given: str | PathLike[str], source_locale: str | None) -> dict
     return found
 
 
-def _join_by_unit(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[Entry], Targets]:
-    rows: dict[str, Entry] = {}
+def _join_by_unit(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[StringEntry], Targets]:
+    rows: dict[str, StringEntry] = {}
     targets: Targets = {}
     differing = 0
     for file in files:
@@ -198,7 +198,7 @@ def _join_by_unit(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[
     return list(rows.values()), targets
 
 
-def _join_by_time(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[Entry], Targets]:
+def _join_by_time(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[StringEntry], Targets]:
     source, *others = files
     rows = list(source.entries)
     by_unit = {row.unit: row for row in rows}
@@ -214,7 +214,7 @@ def _join_by_time(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[
                 by_unit[unit].character = by_unit[unit].character or entry.character
             else:
                 times: dict[str, Any] = {"start_ms": entry.start_ms, "end_ms": entry.end_ms}
-                rows.append(Entry(unit, entry.line, "", character=entry.character, **times))
+                rows.append(StringEntry(unit, entry.line, "", character=entry.character, **times))
         for count, name in ((lacking, file.name), (len(file.entries) - len(pairs), source.name)):
             if count:
                 notes.append(
@@ -227,7 +227,7 @@ def _join_by_time(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[
 
 
 def _make_frame(  # noqa: C901 - a statement for each column
-    rows: Sequence[Entry], targets: Targets, *, has_files: bool, has_previous: bool
+    rows: Sequence[StringEntry], targets: Targets, *, has_files: bool, has_previous: bool
 ) -> "pd.DataFrame":
     import pandas as pd
 
@@ -274,13 +274,13 @@ def _make_frame(  # noqa: C901 - a statement for each column
     return pd.DataFrame(columns)
 
 
-def _find_state(row: Entry, target: Entry | None) -> str | None:
+def _find_state(row: StringEntry, target: StringEntry | None) -> str | None:
     if target is None:
         return None if row.locales else UNTRANSLATED
     return target.state
 
 
-def _measure_gaps(rows: Sequence[Entry]) -> list[float | None]:
+def _measure_gaps(rows: Sequence[StringEntry]) -> list[float | None]:
     """Return the time in seconds from each cue to the next cue of the source, at least 0."""
     timed = [row for row in rows if row.start_ms is not None]
     following: dict[int, int] = {}

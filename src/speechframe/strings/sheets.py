@@ -12,7 +12,7 @@ from speechframe.strings.encodings import decode_file
 from speechframe.strings.entries import (
     TRANSLATED,
     UNTRANSLATED,
-    Entry,
+    StringEntry,
     StringsFile,
     get_newline,
     read_locale,
@@ -50,7 +50,7 @@ def read(path: Path) -> list[StringsFile]:
             target = "" if at is None else cells[at]
             state = own.get("state") or extra.pop(f"state.{made.locale}", None)
             state = state or (None if at is None else TRANSLATED if target else UNTRANSLATED)
-            entry = Entry(cells[id_at], number, cells[text_at], target, state, extra=extra)
+            entry = StringEntry(cells[id_at], number, cells[text_at], target, state, extra=extra)
             entry.context, entry.character = own.get("context"), own.get("character")
             made.entries.append(entry)
     if empty:

@@ -10,7 +10,7 @@ from speechframe.errors import InvalidRows
 from speechframe.spec.locales import is_certainly_different
 from speechframe.strings import cues, sheets, xliff
 from speechframe.strings.encodings import decode_file
-from speechframe.strings.entries import NOT_TRANSLATABLE, SHEET_SUFFIXES, Entry, refuse
+from speechframe.strings.entries import NOT_TRANSLATABLE, SHEET_SUFFIXES, StringEntry, refuse
 from speechframe.strings.read import KINDS, read_file
 from speechframe.writing.files import replace_file
 from speechframe.writing.words import format_count
@@ -62,7 +62,7 @@ class StringsReport:
 class Given:
     """The new text of a string, or None with the reason why there is none."""
 
-    entry: Entry
+    entry: StringEntry
     text: str | None
     reason: str = ""
 
@@ -126,7 +126,9 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
     )
 
 
-def _match_given(given: Sequence[Given], entries: Sequence[Entry], *, is_timed: bool) -> dict[str, Given]:
+def _match_given(
+    given: Sequence[Given], entries: Sequence[StringEntry], *, is_timed: bool
+) -> dict[str, Given]:
     """Return the given text of each unit. Cues are matched by time, because files number them differently."""
     timed = [one for one in given if one.entry.start_ms is not None]
     if is_timed and timed:

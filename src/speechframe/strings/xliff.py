@@ -16,7 +16,7 @@ from speechframe.strings.entries import (
     NOT_TRANSLATABLE,
     TRANSLATED,
     UNTRANSLATED,
-    Entry,
+    StringEntry,
     StringsFile,
     apply_edits,
     get_newline,
@@ -155,7 +155,7 @@ def read(text: str, name: str, locale: str | None = None) -> StringsFile:  # noq
             raise refuse(name, f"the unit at line {unit.line} has no id or no source")
         target = reader.read_text(unit, "target")
         entries.append(
-            Entry(
+            StringEntry(
                 reader.name_unit(at),
                 unit.line,
                 reader.read_text(unit, "source"),

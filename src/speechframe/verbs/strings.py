@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from speechframe.batch.live import open_run
 from speechframe.batch.progress import print_line
 from speechframe.store.reader import StoredRun
-from speechframe.strings.entries import Entry, read_locale, refuse
+from speechframe.strings.entries import StringEntry, read_locale, refuse
 from speechframe.strings.read import read_files
 from speechframe.strings.write import Given, StringsReport, fill_file
 from speechframe.tables.table import is_missing
@@ -193,7 +193,7 @@ def _read_given(
     columns = [frame[one].tolist() if one in frame else [None] * len(frame) for one in names]
     found = []
     for text, id_, unit, start_s, end_s, state in zip(*columns, strict=True):
-        entry = Entry(str(id_ if unit is None or is_missing(unit) else unit), 0, "")
+        entry = StringEntry(str(id_ if unit is None or is_missing(unit) else unit), 0, "")
         if not (is_missing(start_s) or is_missing(end_s)):
             entry.start_ms, entry.end_ms = round(1000 * start_s), round(1000 * end_s)
         if str(id_) in corrected:
