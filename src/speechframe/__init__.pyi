@@ -90,8 +90,11 @@ from speechframe.spending.report import report as report
 from speechframe.spending.usage import UsageTable as UsageTable
 from speechframe.spending.usage import plot_usage as plot_usage
 from speechframe.spending.usage import usage as usage
+from speechframe.strings.write import StringsReport as StringsReport
 from speechframe.tables.column import balanced as balanced
 from speechframe.tables.column import col as col
+from speechframe.verbs.strings import read_strings as read_strings
+from speechframe.verbs.strings import write_strings as write_strings
 from speechframe.widgets import browse as browse
 from speechframe.widgets import compare_voices as compare_voices
 from speechframe.widgets import gallery as gallery

@@ -204,6 +204,7 @@ def test_every_verb_is_a_command():
     others = [
         "resume",
         "export",
+        "strings",
         "jobs",
         "runs",
         "quality",

@@ -51,6 +51,9 @@ _COMMANDS_AFTER_VERBS: Mapping[str, _Entry] = MappingProxyType(
             "Continue a run. Make the rows that have no result, and keep all finished rows.", "resume"
         ),
         "export": _Entry("Publish runs as a dataset: clips with manifests for training tools.", "export"),
+        "strings": _Entry(
+            "Read PO, XLIFF and subtitle files into a table, or write translations into them.", "strings"
+        ),
         "jobs": _Entry("Show the status of dubbing jobs: those of a run, or those with given ids.", "jobs"),
         "runs": _Entry("List, check or remove run folders.", "folders"),
         "quality": _Entry(

@@ -1,7 +1,5 @@
-"""Read tables from CSV and TSV with any quoting, JSONL, Parquet, XLSX, and text with one row per line."""
+"""Read tables from CSV and TSV with any quoting, JSONL, Parquet, XLSX, text, and files of strings."""
 
-import codecs
-import re
 import stat
 from collections.abc import Iterator, Mapping
 from os import PathLike
@@ -12,22 +10,17 @@ import pyarrow as pa
 
 from speechframe.errors import InvalidRows
 from speechframe.settings.typed import expand_home
+from speechframe.strings.encodings import detect_encoding
+from speechframe.strings.entries import STRING_SUFFIXES
+from speechframe.strings.read import read_files
 from speechframe.tables.csv_file import describe_left_out, read_csv_batches
 from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS, contains_bytes, make_problem
 from speechframe.writing.files import parse_json
 from speechframe.writing.words import format_count
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
-TABLE_SUFFIXES = (".csv", ".tsv", ".txt", *JSON_SUFFIXES, ".parquet", ".pq", ".xlsx")
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt", *JSON_SUFFIXES, ".parquet", ".pq", ".xlsx", *STRING_SUFFIXES)
 """Endings of the names of files that can be read as tables."""
-
-_BLOCK_CHARACTERS = 1 << 20
-"""Number of characters that are decoded at a time."""
-_WESTERN_ENCODING = "cp1252"
-"""Python's name of Windows-1252, the encoding of Western European Windows."""
-_NOT_WESTERN_TEXT = re.compile(r"[^\W\d_a-zA-Z]{3}|[^\W\d_][¡-¦¨-³¶¸-¿×÷†‡‰][^\W\d_]")  # noqa: RUF001
-"""Pattern of text that is not Western European: three letters with accents in a row, or a sign inside a word.
-Text in another Windows code page, such as 1251 for Russian, looks like this if it is read as Windows-1252."""
 
 
 def find_table_file(path: str | PathLike[str]) -> Path:
@@ -70,45 +63,15 @@ def read_contents(path: Path, notes: list[str], *, sep: str | None = None, quoti
         return _read_objects(path, notes)
     if suffix == ".xlsx":
         return _read_sheet(path, notes)
+    if suffix in STRING_SUFFIXES:
+        frame = read_files(path)
+        notes += frame.attrs["notes"]
+        return frame
     from pyarrow import parquet
 
     file = parquet.ParquetFile(path)
     size = CARRIED_ROWS if any(contains_bytes(column.type) for column in file.schema_arrow) else BATCH_ROWS
     return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(size))
-
-
-def detect_encoding(path: Path, notes: list[str]) -> str:
-    """Return the encoding of a text file. If the encoding is a guess, append a remark to `notes`.
-
-    A file with a byte order mark of UTF-16 is in UTF-16. Otherwise the encoding is UTF-8, or Windows-1252 if
-    the file is not valid UTF-8. Raise InvalidRows if the text would not look Western European in
-    Windows-1252.
-    """
-    with path.open("rb") as file:
-        if file.read(2) in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
-            return "utf-16"
-    if can_be_decoded(path, "utf-8-sig"):
-        return "utf-8-sig"
-    if not can_be_decoded(path, _WESTERN_ENCODING, _NOT_WESTERN_TEXT):
-        fault, allowed = f"{path.name} is not in UTF-8", "UTF-8, which Excel calls CSV UTF-8: save it again"
-        raise InvalidRows([make_problem("table", fault, allowed=allowed)])
-    notes.append(
-        f"{path.name} is not in UTF-8: read as Windows-1252 (Western Europe), which is a guess. If letters "
-        "are wrong, save it again in UTF-8"
-    )
-    return _WESTERN_ENCODING
-
-
-def can_be_decoded(path: Path, encoding: str, refused: re.Pattern[str] | None = None) -> bool:
-    """Return whether a file can be decoded, and contains no match of the pattern `refused`."""
-    try:
-        with path.open(encoding=encoding) as file:
-            while block := file.read(_BLOCK_CHARACTERS):
-                if refused is not None and refused.search(block):
-                    return False
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _read_sheet(path: Path, notes: list[str]) -> Any:

@@ -5,7 +5,7 @@
 - Hugging Face datasets
 - lists and generators of texts, dicts, frames or Arrow batches
 - dicts of columns
-- paths of CSV, TSV, JSONL, Parquet, XLSX and text files
+- paths of CSV, TSV, JSONL, Parquet, XLSX, text, PO, XLIFF, SRT and WebVTT files
 - runs, and lists of runs
 
 Values from CSV and XLSX files stay texts, so that the id ``0007`` does not become 7. A generator is read only

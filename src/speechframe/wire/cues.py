@@ -15,7 +15,7 @@ from speechframe.spec.chosen import (
     MAX_CUE_LINES,
 )
 
-__all__ = ["CLOSING_MARKS", "SENTENCE_MARKS", "Cue", "format_srt", "format_vtt", "make_cues"]
+__all__ = ["CLOSING_MARKS", "SENTENCE_MARKS", "Cue", "break_lines", "format_srt", "format_vtt", "make_cues"]
 
 SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\u0964\u06d4\u061f"
 _CLAUSE_MARKS = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
@@ -98,7 +98,7 @@ def _arrange_cues(wanted: Sequence[Cue], media_ms: int) -> list[Cue]:
 def _cut_utterance(utterance: Cue) -> Iterator[Cue]:
     """Yield the cues of an utterance, which is halved until each cue fits. Each character gets equal time."""
     text, length_ms = " ".join(utterance.text.split()), utterance.end_ms - utterance.start_ms
-    lines, breaks = _break_lines(text), list(_find_breaks(text))
+    lines, breaks = break_lines(text), list(_find_breaks(text))
     if lines is not None and (length_ms <= 1000 * CUE_SECONDS_RANGE.high or not breaks):
         if text:
             yield replace(utterance, text="\n".join(lines))
@@ -109,9 +109,14 @@ def _cut_utterance(utterance: Cue) -> Iterator[Cue]:
     yield from _cut_utterance(replace(utterance, start_ms=right_ms, text=text[right:]))
 
 
-def _break_lines(text: str) -> list[str] | None:
-    """Return a text as the lines of a cue, or None if it is too long."""
-    longest = MAX_CUE_LINE_CHARACTERS
+def break_lines(text: str, longest: int = MAX_CUE_LINE_CHARACTERS) -> list[str] | None:
+    """Return a text as the lines of a cue, or None if it is too long.
+
+    Examples
+    --------
+    >>> break_lines("Good morning, everybody.", 16), break_lines("A long line of text.", 4)
+    (['Good morning,', 'everybody.'], None)
+    """
     if len(text) <= longest:
         return [text]
     if len(text) > MAX_CUE_LINES * longest + 1:

@@ -1,12 +1,13 @@
 """Writing of new files under free names, and parsing of JSON that other programs may have written.
 
-Functions of this module never replace an existing file.
+Only :func:`replace_file` replaces an existing file.
 """
 
 import filecmp
 import itertools
 import json
 import re
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -73,6 +74,18 @@ def open_new(folder: Path, stem: str, ending: str) -> BinaryIO:
         except FileExistsError:
             continue
     raise AssertionError("there is always a further number")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file whole. If this fails, an existing file at the path stays as it was."""
+    (made,) = write_new(path.parent, f".{path.name}.{secrets.token_hex(4)}", {".tmp": content})
+    try:
+        if path.exists():
+            shutil.copymode(path, made)
+        made.replace(path)
+    except OSError:
+        made.unlink(missing_ok=True)
+        raise
 
 
 def parse_json(text: str | bytes) -> Any:

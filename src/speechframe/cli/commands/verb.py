@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     function = declared.load_verb_stub(name)
     docstring = docstrings.read_docstring(function.__doc__)
     parser.description = f"{docstring.summary} {docstring.body}"
-    files = "a CSV, TSV, JSONL, Parquet, XLSX or text file (one line a row)"
+    files = "a CSV, TSV, JSONL, Parquet, XLSX, PO, XLIFF, SRT, WebVTT or text file (one line a row)"
     own = [p for p in declared.read_parameters(function) if p.name not in _SECRET_PARAMETERS]
     kind = next((_FILE_METAVARS[p.name] for p in own if p.name in _FILE_METAVARS), None)
     tables = f"TABLE|{kind}..." if kind else "TABLE"

@@ -1,0 +1,215 @@
+"""The functions `read_strings` and `write_strings`, which connect files of strings with frames and runs."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speechframe.batch.live import open_run
+from speechframe.batch.progress import print_line
+from speechframe.store.reader import StoredRun
+from speechframe.strings.entries import StringEntry, read_locale, refuse
+from speechframe.strings.read import read_files
+from speechframe.strings.write import Given, StringsReport, fill_file
+from speechframe.tables.table import is_missing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_DONE = frozenset({"done", "cached"})
+"""Values of the column ``status`` of rows whose texts are written."""
+
+
+def read_strings(
+    files: Any,
+    *,
+    previous: Any = None,
+    source_locale: str | None = None,
+    progress: bool = True,
+) -> "pd.DataFrame":
+    """Return strings and subtitles of files as a frame, one row for each string, plural form or cue.
+
+    The columns are ``id``, ``text``, ``context``, ``form`` (number of the plural form), ``state``, one column
+    for each locale, ``character``, ``start_s``, ``end_s``, ``slot_s`` and ``gap_s`` of cues,
+    ``source_locale``, ``locales`` of plural forms, ``previous_id``, ``previous_basis``, ``unit`` (the id in
+    the file) and ``file``. A column that no file fills is left out.
+
+    Parameters
+    ----------
+    files
+        A path, or a list of independent files, whose ids then begin with ``<file name>:``. A dict of paths by
+        locale, or a pattern such as ``"film.{locale}.srt"``, is one set of strings in several locales. Kinds:
+        ``.po``, ``.pot``, ``.xlf`` and ``.xliff`` (1.2), ``.srt``, ``.vtt``, ``.csv``, ``.tsv``, ``.xlsx``.
+    previous
+        The strings of the last time: a frame with ``id`` and ``text``, a run of it, or the path of a run, CSV
+        or Parquet file. A string that is found there keeps its id, even if its text has changed.
+    source_locale
+        Locale of the source texts. XLIFF states it itself. In a dict of cues the default is the first locale.
+    progress
+        False prints no remarks. They are always in ``frame.attrs["notes"]``.
+
+    Raises
+    ------
+    InvalidRows
+        A file cannot be read, is of another kind, has two equal ids, or states an unknown locale.
+
+    Examples
+    --------
+    >>> strings = spf.read_strings(["app.po", "validators.xlf"], previous="runs/tr")  # doctest: +SKIP
+    >>> cues = spf.read_strings({"en-US": "film.srt", "de-DE": "film.de.srt"})  # doctest: +SKIP
+    """
+    frame = read_files(files, None if previous is None else _open_frame(previous, "previous"), source_locale)
+    for note in frame.attrs["notes"]:
+        print_line(note, shown=progress)
+    return frame
+
+
+def write_strings(
+    source: Any,
+    *,
+    template: str | PathLike[str],
+    out: str | PathLike[str],
+    locale: str,
+    column: str | None = None,
+    corrections: Any = None,
+    progress: bool = True,
+) -> StringsReport:
+    """Write the texts of a locale into a copy of a file, and return a :class:`StringsReport`.
+
+    Only the texts that differ change, and all other bytes of the file stay the same. (XLSX files get the same
+    cells.) Rows without a text, and rows of a run that are not done, leave the text of the template.
+
+    Parameters
+    ----------
+    source
+        A run of `translate`, or a frame of :func:`read_strings`.
+    template
+        The file to fill: PO, XLIFF 1.2, SRT, WebVTT, CSV, TSV or XLSX. Cues are found by their times.
+    out
+        The new file, which may be the template itself. It appears whole.
+    locale
+        The locale of the texts.
+    column
+        The column of the texts. Default: ``translated_text``, or else the column named like the locale.
+    corrections
+        A run of `generate` whose corrected texts replace those of `source`. None (default) writes none.
+    progress
+        False prints no report.
+
+    Raises
+    ------
+    InvalidRows
+        The template cannot be read, a column is missing, or a text cannot stand in such a file. Then nothing
+        is written.
+
+    Examples
+    --------
+    >>> report = spf.write_strings(  # doctest: +SKIP
+    ...     translated, template="validators.xlf", out="validators.pt-BR.xlf", locale="pt-BR"
+    ... )
+    """
+    locale = read_locale(locale, "locale")
+    frame = _open_frame(source, "source")
+    path = Path(template).expanduser()
+    corrected = (
+        {} if corrections is None else _read_corrections(_open_frame(corrections, "corrections"), locale)
+    )
+    given = list(_read_given(_select_rows(frame, path, locale), locale, column, corrected))
+    report = fill_file(given, path, Path(out).expanduser(), locale)
+    print_line(str(report), shown=progress)
+    return report
+
+
+def _open_frame(source: Any, name: str) -> "pd.DataFrame":
+    """Return a frame, a run or a file of either as a frame."""
+    import pandas as pd
+
+    if isinstance(source, (str, PathLike)):
+        path = Path(source).expanduser()
+        if path.suffix.lower() in {".csv", ".parquet"}:
+            read = pd.read_parquet if path.suffix.lower() == ".parquet" else _read_csv
+            try:
+                return read(path)
+            except (OSError, ValueError) as error:
+                raise refuse(name, f"{path} cannot be read: {error}", "a CSV or Parquet file") from None
+        source = open_run(path)
+    if isinstance(source, StoredRun):
+        return source.to_pandas()
+    if isinstance(source, pd.DataFrame):
+        return source
+    convert = getattr(source, "to_pandas", None)
+    if convert is None:
+        raise refuse(name, f"is of the type {type(source).__name__}", "a frame, a run, or the path of one")
+    found: pd.DataFrame = convert()
+    return found
+
+
+def _read_csv(path: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    numbers = {"start_s", "end_s", "slot_s", "gap_s", "form"}
+    header = pd.read_csv(path, nrows=0).columns
+    return pd.read_csv(
+        path,
+        dtype={name: float if name in numbers else str for name in header},
+        keep_default_na=False,
+        na_values=[""],
+    )
+
+
+def _select_rows(frame: "pd.DataFrame", template: Path, locale: str) -> "pd.DataFrame":
+    """Return the rows of a locale, and of the template if the frame has several files."""
+    if "locale" in frame:
+        frame = frame[[read_locale(str(one), "source") == locale for one in frame["locale"]]]
+        if frame.empty:
+            raise refuse("locale", f"is {locale}, which no row has", "a locale of the run")
+    if "file" not in frame or len(frame["file"].unique()) == 1:
+        return frame
+    names = [str(name) for name in frame["file"].unique()]
+    alike = [name for name in names if (name.split(".")[0], Path(name).suffix) == _get_outline(template)]
+    chosen = template.name if template.name in names else alike[0] if len(alike) == 1 else None
+    if chosen is None:
+        raise refuse(
+            "template",
+            f"{template.name} is none of the files of the rows",
+            f"{', '.join(names)}, or rows of one file",
+        )
+    return frame[frame["file"] == chosen]
+
+
+def _get_outline(path: Path) -> tuple[str, str]:
+    return path.name.split(".")[0], path.suffix
+
+
+def _read_given(
+    frame: "pd.DataFrame", locale: str, column: str | None, corrected: Mapping[str, str]
+) -> Sequence[Given]:
+    name = column or ("translated_text" if "translated_text" in frame else locale)
+    if name not in frame or not {"unit", "id"} & {*frame.columns}:
+        missing = name if name not in frame else "unit"
+        raise refuse("source", f"has no column {missing!r}", ", ".join(map(str, frame.columns)))
+    status = next((one for one in ("speech_status", "status") if one in frame), None)
+    names = (name, "id", "unit", "start_s", "end_s", status)
+    columns = [frame[one].tolist() if one in frame else [None] * len(frame) for one in names]
+    found = []
+    for text, id_, unit, start_s, end_s, state in zip(*columns, strict=True):
+        entry = StringEntry(str(id_ if unit is None or is_missing(unit) else unit), 0, "")
+        if not (is_missing(start_s) or is_missing(end_s)):
+            entry.start_ms, entry.end_ms = round(1000 * start_s), round(1000 * end_s)
+        if str(id_) in corrected:
+            found.append(Given(entry, corrected[str(id_)]))
+        elif is_missing(state) or state in _DONE:
+            found.append(Given(entry, None if is_missing(text) else str(text)))
+        else:
+            found.append(Given(entry, None, str(state)))
+    return found
+
+
+def _read_corrections(frame: "pd.DataFrame", locale: str) -> dict[str, str]:
+    """Return the corrected texts of a locale by id."""
+    if missing := [name for name in ("id", "spoken_text", "corrected_from") if name not in frame]:
+        raise refuse("corrections", f"has no column {missing[0]!r}", "a run of generate with corrected texts")
+    if "locale" in frame:
+        frame = frame[[read_locale(str(one), "corrections") == locale for one in frame["locale"]]]
+    frame = frame[frame["corrected_from"].notna() & frame["spoken_text"].notna()]
+    return dict(zip(frame["id"].map(str), frame["spoken_text"].map(str), strict=True))
