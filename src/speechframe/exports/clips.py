@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -116,7 +116,9 @@ class _Source:
     index: int
 
 
-def read_clips(chosen: Sequence[ChosenRows], shape: AudioShape, folder: str) -> Iterator[ExportedClip]:
+def read_clips(
+    chosen: Sequence[ChosenRows], shape: AudioShape, folder: str, columns: Collection[str]
+) -> Iterator[ExportedClip]:
     """Yield the rows with their clips in the requested format, in order. All cores convert clips.
 
     Parameters
@@ -127,6 +129,8 @@ def read_clips(chosen: Sequence[ChosenRows], shape: AudioShape, folder: str) -> 
         Format and sample rate of the clips.
     folder
         Name of the folder of clips, the first part of each path.
+    columns
+        The published columns of all runs.
 
     Raises
     ------
@@ -135,16 +139,18 @@ def read_clips(chosen: Sequence[ChosenRows], shape: AudioShape, folder: str) -> 
     AudioError
         A stored clip cannot be decoded.
     """
-    sources = (source for rows in chosen for source in _read_sources(rows, shape, folder))
+    sources = (source for rows in chosen for source in _read_sources(rows, shape, folder, columns))
     return map_on_all_cores(lambda source: _convert(source, shape), sources)
 
 
-def _read_sources(rows: ChosenRows, shape: AudioShape, folder: str) -> Iterator[_Source]:
+def _read_sources(
+    rows: ChosenRows, shape: AudioShape, folder: str, published: Collection[str]
+) -> Iterator[_Source]:
     run = rows.run
     # The sent text is not among the run's columns if it is only a copy of the caller's.
     stored = {*run.record_schema.names, ROW_ID_COLUMN}
     known = {name: run.name_of(name) for name in (*_FACTS, AUDIO_COLUMN, ROW_ID_COLUMN) if name in stored}
-    others = list_published_columns(run)
+    others = [name for name in list_published_columns(run) if name in published]
     position = 0
     for batch in Selection(run, rows.places).batches(list(dict.fromkeys([*others, *known.values()]))):
         bare = batch.select(others)

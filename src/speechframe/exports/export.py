@@ -11,7 +11,14 @@ import pyarrow as pa
 from speechframe._version import __version__
 from speechframe.errors import AudioError, ExportError
 from speechframe.exports.card import Card, write_card
-from speechframe.exports.chosen_rows import WHOLE, ChosenRows, Grades, choose_rows, list_published_columns
+from speechframe.exports.chosen_rows import (
+    WHOLE,
+    ChosenRows,
+    Grades,
+    choose_rows,
+    find_repeats,
+    list_published_columns,
+)
 from speechframe.exports.clips import AudioShape, ExportedClip, read_clips
 from speechframe.exports.formats import load_format
 from speechframe.exports.formats.base import ExportFormat
@@ -20,7 +27,7 @@ from speechframe.exports.quality import describe_quality
 from speechframe.exports.report import ExportReport
 from speechframe.exports.tree import EXPORT_FILE, ExportTree, write_tree
 from speechframe.spec.speech import Format
-from speechframe.store.reader import StoredRun
+from speechframe.store.rows import Selection
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +39,7 @@ _FOLDERS = {Format.WAV: "wavs", Format.FLAC: "audio"}
 
 
 def export_runs(
-    runs: Sequence[StoredRun],
+    runs: Sequence[Selection],
     out: Path,
     *,
     name: str,
@@ -51,11 +58,11 @@ def export_runs(
     Parameters
     ----------
     runs, out
-        The runs, and the folder of the export.
+        The rows of each run, and the folder of the export.
     name, formats
         Template of the clips' paths, and names of formats.
     splits
-        Split of each row by run id and row id. None for one split.
+        Split of each row by run id and row id, in the order of splits. None for one split.
     grades
         Grades by run id and row id, or None. Only rows with the grade ``good`` are exported.
     shape
@@ -83,16 +90,16 @@ def export_runs(
     notes: Counter[str] = Counter()
     notes["rows have another path than their values: unsafe characters became _"] = name_clips(chosen, name)
     left_out = {(rows.run.run_id, row_id) for rows in chosen for row_id, _ in rows.left_out}
-    notes["entries of split= are not rows of these runs"] = _count_unknown(splits or {}, left_out, total)
+    notes["entries of split= are not among the given rows"] = _count_unknown(splits or {}, left_out, total)
     if quality is not None:
         card.quality = _describe_rest(quality, left_out)
-    schema = unify_columns(runs)
+    schema = unify_columns(chosen)
     with write_tree(out) as tree:
         writers = {kind: writer(tree, schema) for kind, writer in kinds.items()}
         needs_files = any(writer.needs_clip_files for writer in writers.values())
         bar = progress(total)
         try:
-            for clip in read_clips(chosen, shape, _FOLDERS[shape.format]):
+            for clip in read_clips(chosen, shape, _FOLDERS[shape.format], schema.names):
                 if needs_files:
                     tree.write_clip(clip.path, clip.audio, clip.sha256)
                 for writer in writers.values():
@@ -113,7 +120,7 @@ def export_runs(
         counts = _check_counts(writers, total)
         for writer in writers.values():
             notes.update(writer.notes)
-        report = _make_report(out, tree, chosen, card, counts, +notes, remarks)
+        report = _make_report(out, tree, chosen, card, counts, +notes, remarks, splits)
         tree.write("left_out.csv", report.left_out.to_csv(index=False))
         write_card(tree, card, report)
         facts = {
@@ -139,7 +146,7 @@ def _refuse_empty(chosen: Sequence[ChosenRows]) -> None:
 def _count_unknown(
     splits: Mapping[tuple[str, str], str], left_out: Collection[tuple[str, str]], total: int
 ) -> int:
-    """Return the number of given splits whose row is in no run. `total` rows are exported."""
+    """Return the number of given splits whose row was not given. `total` rows are exported."""
     return max(0, len(splits) - total - sum(key in splits for key in left_out))
 
 
@@ -169,11 +176,12 @@ def _explain_odd_length(clip: ExportedClip) -> list[str]:
     return []
 
 
-def unify_columns(runs: Sequence[StoredRun]) -> pa.Schema:
+def unify_columns(chosen: Sequence[ChosenRows]) -> pa.Schema:
     """Return the published columns of all runs. Raise ExportError if a column has two types."""
-    schemas = [
-        run.join_records(list_published_columns(run), audio=False).schema.remove_metadata() for run in runs
-    ]
+    repeats, schemas = find_repeats(chosen), []
+    for run in (rows.run for rows in chosen):
+        names = [name for name in list_published_columns(run) if name not in repeats]
+        schemas.append(run.join_records(names, audio=False).schema.remove_metadata())
     try:
         return pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowTypeError as error:
@@ -201,16 +209,18 @@ def _make_report(
     counts: Mapping[str, int],
     notes: Mapping[str, int],
     remarks: Sequence[str],
+    given_splits: Mapping[tuple[str, str], str] | None,
 ) -> ExportReport:
     import pandas as pd
 
     left_out = [(rows.run.run_id, *row) for rows in chosen for row in rows.left_out]
     splits = Counter(split for rows in chosen for split in rows.splits)
+    names = [WHOLE] if given_splits is None else dict.fromkeys(given_splits.values())
     return ExportReport(
         path=out,
         clips=splits.total(),
         audio_seconds=round(card.audio_seconds, 3),
-        splits=dict(splits) or {WHOLE: 0},
+        splits={name: splits[name] for name in names if name in splits},
         formats=counts,
         left_out=pd.DataFrame(left_out, columns=["run_id", "row_id", "reason"]),
         notes=dict(notes),

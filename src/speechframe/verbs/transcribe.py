@@ -26,7 +26,7 @@ from speechframe.store.reader import StoredRun
 from speechframe.store.schema import AUDIO_COLUMN, FINISHED_STATUSES, WORDS_TYPE, columns
 from speechframe.tables.column import Column
 
-_RULES = 1
+_RULES = 2
 """Goes up when equal clips and references give other columns. A run must not mix two ways of counting."""
 
 _ALWAYS_S = 366 * 86_400.0  # a repeat of a call is always free
@@ -38,7 +38,7 @@ class TranscribeBackend(Backend):
     operation = "transcribe"
     columns = columns(
         transcript=pa.string(),
-        word_durations=WORDS_TYPE,
+        transcript_words=WORDS_TYPE,
         language=pa.string(),
         reference=pa.string(),
         wer=pa.float64(),
@@ -111,7 +111,10 @@ class TranscribeBackend(Backend):
             return problems
         facts = {"language": language, "reference": reference}
         content = json.dumps([_RULES, identity, facts]).encode()
-        known = {} if locale is None else {"locale": locale}
+        voice = audio.get("voice_id") if "run" in clip else None
+        known = {
+            name: value for name, value in (("locale", locale), ("voice_id", voice)) if value is not None
+        }
         return Request(content, json.dumps(facts | clip).encode(), price=0, facts=known, varies=False)
 
     async def send(self, request: Request, attempt: Attempt) -> Answer:
@@ -158,6 +161,9 @@ async def transcribe(
 ) -> Run:
     """Return a :class:`Run` with the recognised words of every clip of `table`.
 
+    The columns ``transcript`` and ``transcript_words`` have the text, and each word with its times. Columns of
+    an earlier run keep their names and values.
+
     Speech is recognised on this machine, in a process for each core. A process of Whisper base needs 350 MB.
     ``max_concurrency`` sets a smaller number of processes. Nothing is sent to a service, and no credits are
     charged. The extra ``asr`` is needed. Calling again with the same clips recognises only missing ones.
@@ -166,7 +172,8 @@ async def transcribe(
     ----------
     table
         An earlier run with audio, its folder, or a list of such runs. Or any table of :func:`generate`, audio
-        files (a list of paths or clips, or one path), or a folder of audio files.
+        files (a list of paths or clips, or one path), or a folder of audio files. Subfolders are read, too,
+        but not hidden folders and folders of runs. Row ids are then the paths relative to the folder.
     audio
         The column of clips, or a list of clips, as in :func:`change_voice`. In an earlier run, ``"audio"`` is
         the audio that the run made. This audio is not copied.
