@@ -238,7 +238,7 @@ def test_the_card_describes_the_quality_of_the_exported_rows_and_odd_splits_are_
     options = {"quality": found, "split": split, "progress": False, "service": service}
     report = spf.export(english, tmp_path / "out", formats=["nemo"], **options)
     assert report.clips == 2
-    assert report.notes["entries of split= are not rows of these runs"] == 1
+    assert report.notes["entries of split= are not among the given rows"] == 1
     assert "Quality of 2 rows: " in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 

@@ -101,7 +101,7 @@ def test_errors_are_counted_after_one_normalisation_and_without_a_service(parrot
     assert [tuple(map(int, row)) for row in frame[names].dropna().to_numpy()] == wanted
     assert list(frame["wer"].dropna()) == [errors / words for errors, words, *_ in wanted]
     assert frame["reference"][0] == CASES[0][1]
-    assert frame["word_durations"][0] == [{"word": "polly", "start_ms": 0, "end_ms": 100}]
+    assert frame["transcript_words"][0] == [{"word": "polly", "start_ms": 0, "end_ms": 100}]
     assert list(frame["language"]) == ["en", "en", "zh", "en", "en"]
     assert list(frame["warnings"][3]) == ["no speech was found in the clip"]
     assert (run.ledger["credits"].sum(), run.stats["credits"], run.stats["attempts"]) == (0, 0, len(CASES))
@@ -180,6 +180,6 @@ def test_whisper_recognises_a_spoken_run(service, tmp_path):
     )
     frame = spf.transcribe(spoken, reference="text", run_dir=tmp_path / "run", progress=False).to_pandas()
     assert frame["word_errors"].sum() / frame["reference_words"].sum() < 0.5
-    words = frame["speech_word_durations"][0]
+    words = frame["transcript_words"][0]
     assert len(words) > 3
     assert words[-1]["end_ms"] <= 1000 * frame["audio_seconds"][0]

@@ -116,7 +116,7 @@ class FolderClips:
     ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, list[Any]]]]:
         """Return the paths as one batch, with the ids of its rows."""
         del named, batch_rows
-        batch = pa.RecordBatch.from_pydict({AUDIO_COLUMN: self._files})
+        batch = pa.RecordBatch.from_pydict({AUDIO_COLUMN: [*self._files]})
         ids = [Path(file).relative_to(self._folder).as_posix() for file in self._files]
         return batch.schema, iter([(batch, ids)])
 

@@ -84,10 +84,10 @@ class TranscribeBackend(Backend):
         """Return the request of one row, or all problems of the row. Reads a clip that is not of a run."""
         problems = []
         audio, reference, locale = (values.get(name) for name in self.arguments[:3])
-        clip: dict[str, Any] = {}
+        clip, known = dict[str, Any](), dict[str, Any]()
         if isinstance(audio, Mapping) and "request_key" in audio:
             clip, identity = {"run": audio["run"], "key": audio["request_key"]}, audio["request_key"]
-            locale = locale or audio["locale"]
+            locale, known = locale or audio["locale"], {"voice_id": audio["voice_id"]}
             if audio["status"] not in FINISHED_STATUSES:
                 fault = f"is missing, because the row of the run is {audio['status']}"
                 problems.append(
@@ -111,10 +111,7 @@ class TranscribeBackend(Backend):
             return problems
         facts = {"language": language, "reference": reference}
         content = json.dumps([_RULES, identity, facts]).encode()
-        voice = audio.get("voice_id") if "run" in clip else None
-        known = {
-            name: value for name, value in (("locale", locale), ("voice_id", voice)) if value is not None
-        }
+        known |= {} if locale is None else {"locale": locale}
         return Request(content, json.dumps(facts | clip).encode(), price=0, facts=known, varies=False)
 
     async def send(self, request: Request, attempt: Attempt) -> Answer:
@@ -161,8 +158,8 @@ async def transcribe(
 ) -> Run:
     """Return a :class:`Run` with the recognised words of every clip of `table`.
 
-    The columns ``transcript`` and ``transcript_words`` have the text, and each word with its times. Columns of
-    an earlier run keep their names and values.
+    ``transcript`` and ``transcript_words`` have the text, and each word with its times. Columns of an earlier
+    run keep their names and values.
 
     Speech is recognised on this machine, in a process for each core. A process of Whisper base needs 350 MB.
     ``max_concurrency`` sets a smaller number of processes. Nothing is sent to a service, and no credits are
