@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -117,8 +117,12 @@ class _Source:
 
 
 def read_clips(
-    chosen: Sequence[ChosenRows], shape: AudioShape, folder: str, columns: Collection[str]
-) -> Iterator[ExportedClip]:
+    chosen: Sequence[ChosenRows],
+    shape: AudioShape,
+    folder: str,
+    columns: Collection[str],
+    write: Callable[[str, bytes, str], None] | None,
+) -> Generator[ExportedClip]:
     """Yield the rows with their clips in the requested format, in order. All cores convert clips.
 
     Parameters
@@ -131,6 +135,8 @@ def read_clips(
         Name of the folder of clips, the first part of each path.
     columns
         The published columns of all runs.
+    write
+        Writes path, audio and SHA-256 of a clip, in the thread that converted the clip. None writes nothing.
 
     Raises
     ------
@@ -140,7 +146,14 @@ def read_clips(
         A stored clip cannot be decoded.
     """
     sources = (source for rows in chosen for source in _read_sources(rows, shape, folder, columns))
-    return map_on_all_cores(lambda source: _convert(source, shape), sources)
+
+    def convert(source: _Source) -> ExportedClip:
+        clip = _convert(source, shape)
+        if write is not None:
+            write(clip.path, clip.audio, clip.sha256)
+        return clip
+
+    return map_on_all_cores(convert, sources)
 
 
 def _read_sources(
@@ -226,7 +239,7 @@ def convert_audio(
     return codec.encode(samples, rate, format=shape.format), seconds, rate, decoded.channels
 
 
-def map_on_all_cores(function: Callable[[A], B], values: Iterable[A]) -> Iterator[B]:
+def map_on_all_cores(function: Callable[[A], B], values: Iterable[A]) -> Generator[B]:
     """Yield `function` of each value, in order. One thread a core works, a few values ahead of the caller.
 
     Decoding and encoding release Python's global lock, so threads are enough.

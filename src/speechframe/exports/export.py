@@ -1,5 +1,6 @@
 """Write rows of runs as a dataset: one tree of clips, and a manifest for each format."""
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -99,16 +100,19 @@ def export_runs(
         needs_files = any(writer.needs_clip_files for writer in writers.values())
         bar = progress(total)
         try:
-            for clip in read_clips(chosen, shape, _FOLDERS[shape.format], schema.names):
-                if needs_files:
-                    tree.write_clip(clip.path, clip.audio, clip.sha256)
-                for writer in writers.values():
-                    writer.add(clip)
-                card.add(clip)
-                notes.update(_explain_odd_length(clip))
-                bar.update()
-                if is_cancelled():
-                    raise ExportError(f"the export was stopped; {out} is as it was before")
+            write_clip = tree.write_clip if needs_files else None
+            clips = read_clips(chosen, shape, _FOLDERS[shape.format], schema.names, write_clip)
+            with contextlib.closing(clips):  # no thread writes a clip after this block
+                for clip in clips:
+                    if needs_files:
+                        tree.clips[clip.path] = clip.sha256
+                    for writer in writers.values():
+                        writer.add(clip)
+                    card.add(clip)
+                    notes.update(_explain_odd_length(clip))
+                    bar.update()
+                    if is_cancelled():
+                        raise ExportError(f"the export was stopped; {out} is as it was before")
             for writer in writers.values():
                 writer.finish()
         except AudioError as error:

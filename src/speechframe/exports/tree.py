@@ -31,12 +31,19 @@ class ExportTree:
         self.folder, self._earlier = folder, earlier
         self._clips: dict[str, str] = _read_facts(earlier).get("clips", {})
         self.clips: dict[str, str] = {}
-        self.kept_clips = 0
+        self._made_folders: set[Path] = set()
+
+    @property
+    def kept_clips(self) -> int:
+        """Number of clips that the earlier export had, too."""
+        return len(self.clips.items() & self._clips.items())
 
     def path(self, name: str) -> Path:
         """Return the path of a new file. Its folder exists."""
         path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.parent not in self._made_folders:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._made_folders.add(path.parent)
         return path
 
     def write(self, name: str, content: str | bytes) -> None:
@@ -44,12 +51,10 @@ class ExportTree:
         self.path(name).write_bytes(content.encode() if isinstance(content, str) else content)
 
     def write_clip(self, name: str, content: bytes, sha256: str) -> None:
-        """Write a clip, or link to the same clip of the earlier export."""
-        self.clips[name] = sha256
+        """Write a clip, or link to the same clip of the earlier export. Several threads may write at once."""
         if self._clips.get(name) == sha256:
             with contextlib.suppress(OSError):
                 os.link(self._earlier / name, self.path(name))
-                self.kept_clips += 1
                 return
         self.write(name, content)
 
