@@ -58,15 +58,8 @@ def choose_rows(
 ) -> list[ChosenRows]:
     """Return the rows to export, a list for each run.
 
-    Parameters
-    ----------
-    runs
-        The rows of each run.
-    splits
-        Split of each row by run id and row id. Other rows are left out. None puts all rows into one split.
-    grades
-        Grade and reasons of each row by run id and row id. Only rows with the grade ``good`` are chosen. None
-        chooses any grade.
+    `splits` has the split of each row by run id and row id, and other rows are left out. Only rows with the
+    grade ``good`` in `grades` are chosen. None takes all rows.
     """
     return [_choose_rows_of(rows, splits, grades) for rows in runs]
 
@@ -126,13 +119,7 @@ def _explain_exclusion(row: Mapping[str, Any], verdict: str, comment: str | None
 
 
 def open_runs(runs: Any) -> list[Selection]:
-    """Return the rows of each given run. Each run must have audio, and must be given once.
-
-    Raises
-    ------
-    ExportError
-        A value is neither a run nor rows of a run, a run was given twice, or a run has no audio.
-    """
+    """Return the rows of each given run. Raise ExportError for a run without audio or given twice."""
     opened: list[Selection] = []
     for value in runs if _is_list(runs) else [runs]:
         rows = open_rows(value)

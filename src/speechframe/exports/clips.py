@@ -125,25 +125,8 @@ def read_clips(
 ) -> Generator[ExportedClip]:
     """Yield the rows with their clips in the requested format, in order. All cores convert clips.
 
-    Parameters
-    ----------
-    chosen
-        Rows with their paths.
-    shape
-        Format and sample rate of the clips.
-    folder
-        Name of the folder of clips, the first part of each path.
-    columns
-        The published columns of all runs.
-    write
-        Writes path, audio and SHA-256 of a clip, in the thread that converted the clip. None writes nothing.
-
-    Raises
-    ------
-    ExportError
-        A row lost its audio since it was chosen.
-    AudioError
-        A stored clip cannot be decoded.
+    Paths begin with `folder`, and rows have only the given `columns`. The thread that converted a clip calls
+    `write` with its path, audio and SHA-256. A row that lost its audio raises ExportError.
     """
     sources = (source for rows in chosen for source in _read_sources(rows, shape, folder, columns))
 

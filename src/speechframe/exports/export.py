@@ -1,9 +1,9 @@
 """Write rows of runs as a dataset: one tree of clips, and a manifest for each format."""
 
-import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,33 +56,9 @@ def export_runs(
 ) -> ExportReport:
     """Write the tree of an export and return its report.
 
-    Parameters
-    ----------
-    runs, out
-        The rows of each run, and the folder of the export.
-    name, formats
-        Template of the clips' paths, and names of formats.
-    splits
-        Split of each row by run id and row id, in the order of splits. None for one split.
-    grades
-        Grades by run id and row id, or None. Only rows with the grade ``good`` are exported.
-    shape
-        Format and sample rate of the clips.
-    card
-        What the caller says about the dataset, and facts of its voices.
-    quality
-        Frame of :func:`quality` over the runs, or None. The card describes its exported rows.
-    remarks
-        Sentences for the card and the report.
-    progress
-        Returns a progress bar of a number of clips.
-    is_cancelled
-        Returns True once the export must end early.
-
-    Raises
-    ------
-    ExportError
-        An argument is unusable, no row is left, or the written files do not have all rows.
+    Only rows in `splits`, and with the grade ``good`` in `grades`, are exported. None takes all. The order of
+    `splits` is that of the report. `quality` is the frame of :func:`quality` for the card, and `remarks` are
+    sentences for the report.
     """
     kinds = _check_formats(formats, shape.format)
     chosen = choose_rows(runs, splits=splits, grades=grades)
@@ -102,7 +78,7 @@ def export_runs(
         try:
             write_clip = tree.write_clip if needs_files else None
             clips = read_clips(chosen, shape, _FOLDERS[shape.format], schema.names, write_clip)
-            with contextlib.closing(clips):  # no thread writes a clip after this block
+            with closing(clips):  # no thread writes a clip after this block
                 for clip in clips:
                     if needs_files:
                         tree.clips[clip.path] = clip.sha256

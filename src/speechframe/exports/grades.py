@@ -118,13 +118,8 @@ def compare_with_voices(
 ) -> None:
     """Add the columns :data:`COMPARISONS` to a frame of measures.
 
-    Parameters
-    ----------
-    frame
-        A row for each clip, with its measures, ``voice`` (equal for clips that compare), ``sha256``,
-        ``log_pace`` and ``marker_s``, the longest requested pause.
-    spectra_db, clips
-        Spectra of clips, and the place of each row's spectrum.
+    Rows with an equal ``voice`` compare. ``marker_s`` is the longest requested pause. `clips` has the place of
+    each row's spectrum in `spectra_db`.
     """
     inside = (frame["silence_inside_s"] - frame["marker_s"]).to_numpy()
     added = {name: np.full(len(frame), np.nan) for name in COMPARISONS}

@@ -58,7 +58,6 @@ _PROSODY = tuple(
     GenerateRequest.get_wire_names()[name] for name in ("style", "rate", "pitch", "audio_duration")
 )
 """Fields of a request that change how a voice sounds. Clips compare only if these are equal."""
-_TRANSCRIPT_FACTS = ("row_id", "wer", "cer")
 _WORD_ERRORS = ("wer", "cer", "word_error", "word_error_remark")
 _ROWS_AT_ONCE = 4096
 _FIRST = ("voice_id", "locale", "grade", "reasons", "advice")
@@ -170,13 +169,7 @@ def grade_clips(
 def grade_runs(
     runs: Sequence[Selection], only: str, measured: "pd.DataFrame | None", **options: Any
 ) -> "tuple[pd.DataFrame | None, Grades | None]":
-    """Return the frame of :func:`quality`, measured if `only` needs it, and the grades that `only` needs.
-
-    Raises
-    ------
-    ExportError
-        `only` is unknown, or the given frame is not of these runs.
-    """
+    """Return the frame of :func:`quality`, measured if `only` needs it, and the grades that `only` needs."""
     if only not in {"kept", "good"}:
         raise ExportError(f"only={only!r} is not allowed; allowed: 'kept', 'good'")
     if only == "kept":
@@ -321,16 +314,17 @@ def _read_word_errors(given: Any, run: StoredRun, frame: "pd.DataFrame") -> "pd.
     import pandas as pd
 
     expected = f"transcripts= must be transcribe(run, reference=...) of the run {run.short_path}"
+    names = ["row_id", "wer", "cer"]
     keys: Iterable[str | None] = repeat(None)
     if isinstance(given, pd.DataFrame):
-        if lacking := [name for name in _TRANSCRIPT_FACTS if name not in given]:
+        if lacking := [name for name in names if name not in given]:
             raise ExportError(f"{expected}; the given frame has no column {lacking[0]!r}")
-        found = given[[*_TRANSCRIPT_FACTS]]
+        found = given[names]
     else:
         rows = open_rows(given)
         if rows.run.operation != "transcribe":
             raise ExportError(f"{expected}; {rows.run.short_path} is a run of {rows.run.operation}")
-        found = pd.DataFrame([*read_rows(rows, _TRANSCRIPT_FACTS)], columns=[*_TRANSCRIPT_FACTS])
+        found = pd.DataFrame([*read_rows(rows, names)], columns=names)
         keys = (request.get("key") for _, request in _read_requests(rows))
     own = frame[frame["run_id"] == run.run_id]
     calls = dict(zip(own["row_id"], own["request_key"], strict=True))

@@ -172,11 +172,6 @@ def as_splits(given: Any, runs: Sequence[Selection]) -> dict[tuple[str, str], st
     """Return the split of each row by run id and row id, from a result of :func:`split` or a mapping.
 
     The usual splits come first, then the others in the order of the shares or of the mapping.
-
-    Raises
-    ------
-    ExportError
-        The value is not such a result, or its rows are not of these runs.
     """
     items = given.items() if hasattr(given, "items") else None
     if items is None:

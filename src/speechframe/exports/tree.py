@@ -17,15 +17,7 @@ EXPORT_FILE = "export.json"
 
 
 class ExportTree:
-    """A folder that is being written, and the earlier export in its place.
-
-    Parameters
-    ----------
-    folder
-        The folder that is being written.
-    earlier
-        The folder of the earlier export. It may not exist.
-    """
+    """A folder that is being written, and the earlier export in its place, which may not exist."""
 
     def __init__(self, folder: Path, earlier: Path) -> None:
         self.folder, self._earlier = folder, earlier
@@ -64,11 +56,6 @@ def write_tree(out: Path) -> Iterator[ExportTree]:
     """Write an export beside its place, and move it there at the end.
 
     If the block raises, or if the process is killed, an earlier export stays in its place.
-
-    Raises
-    ------
-    ExportError
-        `out` is not a folder of an earlier export, another process writes it, or the disk is full.
     """
     if out.exists() and not (out / EXPORT_FILE).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise ExportError(f"{out} exists, and is not an earlier export: give a new folder, or an empty one")
