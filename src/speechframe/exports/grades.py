@@ -118,8 +118,8 @@ def compare_with_voices(
 ) -> None:
     """Add the columns :data:`COMPARISONS` to a frame of measures.
 
-    Rows with an equal ``voice`` compare. ``marker_s`` is the longest requested pause. `clips` has the place of
-    each row's spectrum in `spectra_db`.
+    Rows with an equal ``voice`` compare. ``marker_s`` is the longest requested pause in seconds. `clips` has
+    the place of each row's spectrum in `spectra_db`.
     """
     inside = (frame["silence_inside_s"] - frame["marker_s"]).to_numpy()
     added = {name: np.full(len(frame), np.nan) for name in COMPARISONS}
