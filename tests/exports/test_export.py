@@ -310,7 +310,7 @@ def test_a_dataset_is_memory_mapped_parquet_and_shows_no_other_bars(corpus, serv
     assert data["train"][0]["text"] == "Guten Tag."
 
 
-def test_rows_of_a_run_and_folders_are_accepted_like_runs(corpus, service, tmp_path):
+def test_rows_of_a_run_and_folders_are_accepted_like_runs(corpus, service, tmp_path, monkeypatch):
     english, german = corpus
     some = english.select(["en/1", "en/9", "pipe"])
     options = {"formats": ["nemo"], "progress": False, "service": service}
@@ -326,7 +326,11 @@ def test_rows_of_a_run_and_folders_are_accepted_like_runs(corpus, service, tmp_p
     assert not report.notes.keys() & {"entries of split= are not among the given rows"}
     report = spf.export([str(english.path), german.select(["d"])], tmp_path / "both", **options)
     assert report.clips == 12
-    data = spf.to_datasets(some, out=tmp_path / "data", progress=False, service=service)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    data = spf.to_datasets(some, progress=False, service=service)
+    rest = spf.to_datasets(english.select(["en/0"]), progress=False, service=service)
+    # Neither dataset replaced the files of the other.
+    assert all(Path(file["filename"]).exists() for one in (data, rest) for file in one["train"].cache_files)
     assert data["train"]["row_id"] == ["en/1", "pipe"]
     with pytest.raises(ExportError, match="dict is not a run: give a run, its folder, rows of it"):
         spf.export({}, tmp_path / "none", **options)

@@ -27,27 +27,13 @@ _FACTS = (ROW_ID_COLUMN, "status", "error_message", "audio_seconds", "sha256")
 
 @dataclass(slots=True)
 class ChosenRows:
-    """Rows of one run for an export, in the run's order. All lists have one entry a row.
-
-    Attributes
-    ----------
-    run
-        The run.
-    places
-        Places of the rows in the run's table.
-    splits
-        Split of each row.
-    paths
-        Path of each row's clip below the tree's folder of clips, without a suffix. Empty until named.
-    left_out
-        Row ids of the other rows, each with the reason.
-    """
+    """Rows of one run for an export, in the run's order. All lists but `left_out` have one entry a row."""
 
     run: StoredRun
-    places: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)  # in the run's table
     splits: list[str] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
-    left_out: list[tuple[str, str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)  # below the folder of clips, without a suffix; set later
+    left_out: list[tuple[str, str]] = field(default_factory=list)  # row ids of other rows, with reasons
 
 
 def choose_rows(

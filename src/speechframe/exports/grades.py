@@ -42,23 +42,14 @@ MAX_WORD_ERROR = 0.2
 class Limit:
     """Limits of a measure. A value beyond `check` or `bad` gives the row this grade.
 
-    Attributes
-    ----------
-    column
-        The measure.
-    check, bad
-        The limits, in the unit of the column's name. They are minima if `check` exceeds `bad`.
-    words
-        The reason that the user reads, with the value.
-    why
-        Origin of the limits. "Fitted" limits are those of ``benchmarks/quality.py``.
+    The limits have the unit of the column's name. They are minima if `check` exceeds `bad`.
     """
 
     column: str
     check: float
     bad: float
-    words: str
-    why: str
+    words: str  # the reason that the user reads, with the value
+    why: str  # origin of the limits; "fitted" limits are those of ``benchmarks/quality.py``
 
 
 _NEVER = float("inf")

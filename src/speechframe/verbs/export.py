@@ -186,8 +186,10 @@ async def to_datasets(
     except ModuleNotFoundError:
         raise ExportError("to_datasets() needs the library datasets: pip install datasets") from None
     if out is None:
-        ids = hashlib.sha256(" ".join(rows.run.run_id for rows in open_runs(runs)).encode()).hexdigest()[:16]
-        out = find_default_cache_folder().parent / "datasets" / ids
+        # A run has one folder, and each selection of its rows has another.
+        parts = [(rows, len(rows) < rows.run.manifest.table.rows) for rows in open_runs(runs)]
+        ids = " ".join(f"{rows.run.run_id}{rows.positions if is_part else ''}" for rows, is_part in parts)
+        out = find_default_cache_folder().parent / "datasets" / hashlib.sha256(ids.encode()).hexdigest()[:16]
     options: dict[str, Any] = {"only": only, "sample_rate": sample_rate, "quality": quality}
     report = await export(
         runs, out, split=split, formats=["huggingface"], progress=progress, service=service, **options
