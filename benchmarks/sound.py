@@ -16,9 +16,9 @@ import numpy as np
 from speechframe.audio import codec
 from speechframe.engines import registry
 from speechframe.engines.base import Recording, Utterance
-from speechframe.local.engines import clarity
 from speechframe.local.engines.reading import japanese
 from speechframe.local.engines.whisper.recogniser import WhisperRecogniser
+from speechframe.recognition import clarity
 from speechframe.spec.locales import get_language
 from speechframe.spec.speech import Model, VoiceKind
 

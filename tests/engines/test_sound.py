@@ -12,11 +12,11 @@ from benchmarks import sound
 from speechframe.engines.base import Recording, Utterance
 from speechframe.engines.words import spoken_tokens
 from speechframe.listening.signals import measure_loudness_lufs
-from speechframe.local.engines import clarity
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.local.engines.kokoro.speaker import KokoroSpeaker
 from speechframe.local.engines.piper.speaker import PiperSpeaker
 from speechframe.local.engines.whisper.recogniser import WhisperRecogniser
+from speechframe.recognition import clarity
 from speechframe.recognition.alignment import align_words
 
 LINES_FILE = Path(__file__).parents[2] / "datasets" / "clarity_lines.csv"

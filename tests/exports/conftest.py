@@ -25,10 +25,11 @@ def corpus(service, tmp_path_factory):
             "id": list("abcd"),
             "text": ["Guten Tag.", "Guten Tag.", "Auf Wiedersehen.", "Bis morgen."],
             "score": range(4),
+            "locale": "de-DE",
         }
     )
     options = {"service": service, "progress": False, "id": "id"}
     english_run = spf.generate(english, voice=spf.col("voice"), run_dir=folder / "en", **options)
-    english_run.review("en/9", "reject")
+    english_run.review("en/9", "reject", comment="The name is wrong. " * 9)
     german_run = spf.generate(german, voice="de-DE-greta", format="WAV", run_dir=folder / "de", **options)
     return english_run, german_run

@@ -41,7 +41,9 @@ def test_every_format_has_every_row_and_the_report_says_which_are_left_out(corpu
     assert exported.formats == dict.fromkeys(FORMATS, 15)
     assert sum(exported.splits.values()) == exported.clips == 15
     (left_out,) = exported.left_out.to_dict(orient="records")
-    assert left_out == {"run_id": corpus[0].run_id, "row_id": "en/9", "reason": "a review rejects it"}
+    assert (left_out["run_id"], left_out["row_id"]) == (corpus[0].run_id, "en/9")
+    assert left_out["reason"].startswith("a review rejects it: The name is wrong. The name")
+    assert len(left_out["reason"]) < 110
     assert exported.notes["rows have another path than their values: unsafe characters became _"] == 9
     assert "left out: 1 row, a review rejects it" in str(exported)
 
@@ -238,7 +240,7 @@ def test_the_card_describes_the_quality_of_the_exported_rows_and_odd_splits_are_
     options = {"quality": found, "split": split, "progress": False, "service": service}
     report = spf.export(english, tmp_path / "out", formats=["nemo"], **options)
     assert report.clips == 2
-    assert report.notes["entries of split= are not rows of these runs"] == 1
+    assert report.notes["entries of split= are not among the given rows"] == 1
     assert "Quality of 2 rows: " in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
@@ -300,8 +302,71 @@ def test_a_format_of_another_package_is_found_and_a_broken_one_disturbs_no_other
         spf.export(corpus[1], tmp_path / "out", formats=["broken"], **options)
 
 
-def test_a_dataset_is_memory_mapped_parquet(corpus, service, tmp_path):
+def test_a_dataset_is_memory_mapped_parquet_and_shows_no_other_bars(corpus, service, tmp_path, capsys):
     data = spf.to_datasets(corpus[1], out=tmp_path / "out", progress=False, service=service)
+    assert capsys.readouterr().err == ""
     assert (list(data), len(data["train"])) == (["train"], 4)
     assert data["train"].cache_files
     assert data["train"][0]["text"] == "Guten Tag."
+
+
+def test_rows_of_a_run_and_folders_are_accepted_like_runs(corpus, service, tmp_path, monkeypatch):
+    english, german = corpus
+    some = english.select(["en/1", "en/9", "pipe"])
+    options = {"formats": ["nemo"], "progress": False, "service": service}
+    parts = spf.split(some, {"train": 0.5, "test": 0.5})
+    assert sorted(parts.index) == ["en/1", "pipe"]
+    found = spf.quality(some, progress=False)
+    assert list(found.index) == ["en/1", "en/9", "pipe"]
+    assert found["audio_seconds"].equals(
+        spf.quality(str(english.path), progress=False)["audio_seconds"][found.index]
+    )
+    report = spf.export(some, tmp_path / "some", split=parts, quality=found, **options)
+    assert (report.clips, list(report.left_out["row_id"])) == (2, ["en/9"])
+    assert not report.notes.keys() & {"entries of split= are not among the given rows"}
+    report = spf.export([str(english.path), german.select(["d"])], tmp_path / "both", **options)
+    assert report.clips == 12
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    data = spf.to_datasets(some, progress=False, service=service)
+    rest = spf.to_datasets(english.select(["en/0"]), progress=False, service=service)
+    # Neither dataset replaced the files of the other.
+    assert all(Path(file["filename"]).exists() for one in (data, rest) for file in one["train"].cache_files)
+    assert data["train"]["row_id"] == ["en/1", "pipe"]
+    with pytest.raises(ExportError, match="dict is not a run: give a run, its folder, rows of it"):
+        spf.export({}, tmp_path / "none", **options)
+    with pytest.raises(ExportError, match="was given twice"):
+        spf.export([english, some], tmp_path / "none", **options)
+
+
+def test_usual_splits_come_first_and_others_in_the_order_of_the_shares(corpus, service, tmp_path):
+    names = {"zulu": 0.2, "alpha": 0.2, "test": 0.2, "dev": 0.2, "train": 0.2}
+    parts = spf.split(corpus[0], names)
+    order = ["train", "dev", "test", "zulu", "alpha"]
+    options = {"formats": ["huggingface"], "progress": False, "service": service}
+    report = spf.export(corpus[0], tmp_path / "out", split=parts, **options)
+    assert list(report.splits) == order
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert (
+        re.findall(r"split: \"(.*)\"", card)
+        == re.findall(r"(?m)^\| (\w+) \| \d+ \| [\d.]+ \|$", card)
+        == order
+    )
+    report = spf.export(
+        corpus[1], tmp_path / "out", split={"a": "b", "b": "test", "c": "a", "d": "train"}, **options
+    )
+    assert list(report.splits) == ["train", "test", "b", "a"]
+
+
+def test_our_column_is_left_out_if_it_repeats_a_column_of_the_table(corpus, service, tmp_path):
+    table = {"text": ["One.", "Two."], "locale": ["en", "en-US"]}
+    run = spf.generate(table, voice="en-US-nora", run_dir=tmp_path / "run", service=service, progress=False)
+    options = {"formats": ["files", "webdataset"], "progress": False, "service": service}
+
+    def export(runs):
+        spf.export(runs, tmp_path / "out", **options)
+        return (tmp_path / "out" / "manifest.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+
+    assert "speech_locale" in corpus[1].columns
+    assert "speech_locale" not in export(corpus[1])
+    assert "speech_locale" in export(run)
+    assert "speech_locale" in export([run, corpus[1]])

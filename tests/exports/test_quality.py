@@ -41,7 +41,7 @@ class Replay(spf.Backend):
             ("text", pa.string()),
         ]
     )
-    arguments = ("text", "locale")
+    arguments = ("text", "locale", "voice")
     service = "replay/1"
 
     def __init__(self, takes, *, varies=True):
@@ -55,7 +55,7 @@ class Replay(spf.Backend):
 
     def check(self, values):
         body = json.dumps({"text": values["text"], "locale": values.get("locale", "en-US")}).encode()
-        facts = {"voice_id": "nora", "locale": values.get("locale", "en-US")}
+        facts = {"voice_id": values.get("voice", "nora"), "locale": values.get("locale", "en-US")}
         return spf.Request(body, body, price=1000, facts=facts, varies=self.varies)
 
     async def send(self, request, attempt):
@@ -190,8 +190,76 @@ def test_word_errors_count_only_in_languages_that_the_recogniser_can_be_trusted_
     assert "no transcript" in found["word_error_remark"].iloc[4]
     with pytest.raises(spf.ExportError, match="one for each run"):
         spf.quality([run, replay({LINES[0]: [spoken[LINES[0]]]})[0]], transcripts=transcripts, progress=False)
-    with pytest.raises(spf.StoreError, match="no column 'wer'"):
+    with pytest.raises(spf.ExportError, match=r"of the run .*run0; the given frame has no column 'wer'"):
+        spf.quality(run, transcripts=transcripts[["row_id"]], progress=False)
+    with pytest.raises(spf.ExportError, match=r"of the run .*run0; .*run0 is a run of replay"):
         spf.quality(run, transcripts=run, progress=False)
+
+
+def test_a_misheard_clip_of_an_unclear_voice_needs_another_voice_and_others_another_take(replay, spoken):
+    table = pd.DataFrame(
+        {"text": LINES[:3], "locale": ["en-US", "pt-BR", "en-US"], "voice": ["a", "pt-BR-bianca", "a"]}
+    )
+    clips = {line: [spoken[line]] for line in LINES[:2]} | {LINES[2]: [damaged(np.zeros(RATE_HZ))["cut off"]]}
+    run, _ = replay(clips, table)
+    transcripts = pd.DataFrame({"row_id": ["0", "1", "2"], "wer": [0.9, 0.9, 0.9], "cer": 0.5})
+    advice = spf.quality(run, transcripts=transcripts, progress=False)["advice"]
+    assert advice["1"] == "use another voice: a recogniser misheard 85% of this voice's words in tests"
+    assert advice["0"] == advice["2"] == "make another take: resume with redo"
+
+
+class Transcribed(spf.Backend):
+    """Answers each clip of a run with a word error of 0.9, as `transcribe` stores it."""
+
+    operation = "transcribe"
+    columns = pa.schema([("wer", pa.float64()), ("cer", pa.float64())])
+    arguments = ("key",)
+    service = "transcribed/1"
+
+    async def open(self):
+        return spf.Opened((spf.LaneSpec("here", f"transcribed {id(self)}", published=2),), takes=False)
+
+    async def close(self):
+        pass
+
+    def check(self, values):
+        body = json.dumps({"run": "run", "key": values["key"]}).encode()
+        return spf.Request(body, body, price=0, varies=False)
+
+    async def send(self, request, attempt):
+        return spf.Answer(None)
+
+    def records(self, request, answer):
+        return [spf.Record({"wer": 0.9, "cer": 0.9})]
+
+
+def test_transcripts_of_another_run_are_refused_and_those_of_an_earlier_take_do_not_count(
+    replay, with_faults, tmp_path, capsys
+):
+    takes, _ = with_faults
+    run, backend = replay(takes)
+    keys = pd.DataFrame({"key": run.to_pandas(["request_key"])["request_key"]})
+    transcripts = spf.run(Transcribed(), keys, run_dir=tmp_path / "transcripts", progress=False)
+    assert spf.quality(run, transcripts=transcripts, progress=False)["word_error"].notna().all()
+    main(["quality", str(run.path), "--transcripts", str(transcripts.path), "--json"])
+    assert json.loads(capsys.readouterr().out)["grades"] == {"good": 0, "check": 0, "bad": len(LINES)}
+    again = spf.resume(run, redo=["0"], backend=backend, progress=False)
+    found = spf.quality(again, transcripts=str(transcripts.path), progress=False)
+    assert list(found.index[found["word_error"].isna()]) == ["0"]
+    other, _ = replay({"another text": takes[LINES[0]]})
+    with pytest.raises(spf.ExportError, match=r"of the run .*; none of the given transcripts is of a clip"):
+        spf.quality(other, transcripts=transcripts, progress=False)
+
+
+def test_shares_are_of_the_good_rows_that_will_be_exported(replay, with_faults):
+    takes, faults = with_faults
+    run, _ = replay(takes)
+    parts = spf.split(run, {"train": 0.5, "test": 0.5}, only="good", progress=False)
+    assert {*parts.index} == {*map(str, range(len(LINES)))} - {*faults}
+    found = spf.quality(run, progress=False).assign(grade="good")
+    assert len(spf.split(run, {"train": 0.5, "test": 0.5}, only="good", quality=found)) == len(LINES)
+    with pytest.raises(spf.ExportError, match="only='best' is not allowed; allowed: 'kept', 'good'"):
+        spf.split(run, {"train": 1.0}, only="best")
 
 
 def test_the_trusted_languages_are_those_of_the_table_of_clarity():

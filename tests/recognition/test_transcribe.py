@@ -101,7 +101,7 @@ def test_errors_are_counted_after_one_normalisation_and_without_a_service(parrot
     assert [tuple(map(int, row)) for row in frame[names].dropna().to_numpy()] == wanted
     assert list(frame["wer"].dropna()) == [errors / words for errors, words, *_ in wanted]
     assert frame["reference"][0] == CASES[0][1]
-    assert frame["word_durations"][0] == [{"word": "polly", "start_ms": 0, "end_ms": 100}]
+    assert frame["transcript_words"][0] == [{"word": "polly", "start_ms": 0, "end_ms": 100}]
     assert list(frame["language"]) == ["en", "en", "zh", "en", "en"]
     assert list(frame["warnings"][3]) == ["no speech was found in the clip"]
     assert (run.ledger["credits"].sum(), run.stats["credits"], run.stats["attempts"]) == (0, 0, len(CASES))
@@ -124,8 +124,25 @@ def test_a_run_is_recognised_in_its_own_new_audio_and_language_without_a_copy(pa
     assert list(frame["transcript"]) == ["good morning", ""]
     assert list(frame["word_errors"]) == [0, 2]
     assert parrot.calls()[1:] == [f"{tenth} en" for tenth in tenths]
+    # Columns of the run keep their names and values. The words of the recogniser have a name of their own.
+    own = spoken.to_pandas()
+    assert frame[["voice_id", "locale"]].equals(own[["voice_id", "locale"]])
+    assert list(frame["word_durations"]) == list(own["word_durations"])
+    assert frame["transcript_words"][0] == [{"word": "polly", "start_ms": 0, "end_ms": 100}]
+    assert "speech_word_durations" not in frame
     assert not (run.path / "clips").exists()
     assert parrot(spoken.select([1]), reference="text", run_dir=tmp_path / "run").estimate.calls == 0
+
+
+def test_a_folder_is_read_with_its_subfolders_but_without_hidden_folders_and_runs(parrot):
+    clips = parrot.says({2: "two", 3: "three", 4: "four", 5: "five"})
+    for place, name in enumerate(("b/c", ".hidden", "run"), 3):
+        (clips / name).mkdir(parents=True)
+        (clips / f"{place:02}.wav").rename(clips / name / f"{place:02}.wav")
+    (clips / "run" / "run.json").touch()
+    frame = parrot(clips).to_pandas()
+    assert list(frame["row_id"]) == ["02.wav", "b/c/03.wav"]
+    assert list(frame["transcript"]) == ["two", "three"]
 
 
 def test_a_process_that_dies_costs_an_attempt_and_a_bad_clip_one_row(parrot):
@@ -180,6 +197,6 @@ def test_whisper_recognises_a_spoken_run(service, tmp_path):
     )
     frame = spf.transcribe(spoken, reference="text", run_dir=tmp_path / "run", progress=False).to_pandas()
     assert frame["word_errors"].sum() / frame["reference_words"].sum() < 0.5
-    words = frame["speech_word_durations"][0]
+    words = frame["transcript_words"][0]
     assert len(words) > 3
     assert words[-1]["end_ms"] <= 1000 * frame["audio_seconds"][0]

@@ -24,6 +24,7 @@ from speechframe.store.schema import AUDIO_COLUMN
 _SUFFIX_WORDS = "wav flac mp3 ogg oga opus aif aiff au caf w64 m4a mp4 aac webm mkv mov 3gp amr wma"
 _AUDIO_SUFFIXES = frozenset(f".{suffix}" for suffix in _SUFFIX_WORDS.split())
 _DOWNLOAD_LIMIT_S = 60.0  # time limit of one download in seconds
+_FACTS = ("request_key", "status", "locale", "voice_id")  # of the row to which a reference leads
 _MAX_CACHED_CLIPS = 50_000  # paths and URLs whose clips are cached
 
 
@@ -35,12 +36,13 @@ class ClipReader:
         self._looked_up = lru_cache(_MAX_CACHED_CLIPS)(self._look_up)  # reads each path or URL once
 
     def open_source(self, table: Any) -> Any:
-        """Return the table, or a list of the audio files if `table` is a folder or an audio file.
+        """Return the table, or a table of the audio files if `table` is a folder or an audio file.
 
-        Relative paths in the file of a table begin at the folder of this file.
+        Relative paths in the file of a table begin at the folder of this file. Subfolders are read, too.
         """
-        source, self._base = find_files(table, _AUDIO_SUFFIXES, "audio")
-        return source
+        source, self._base = find_files(table, _AUDIO_SUFFIXES, "audio", has_subfolders=True)
+        is_folder = source is not table and Path(table).expanduser().is_dir()
+        return FolderClips(Path(table).expanduser(), source) if is_folder else source
 
     def read(self, value: Any, folder: Path | None) -> Upload:
         """Return the clip of a row's value. A clip without a file is stored in the run's `folder`.
@@ -103,11 +105,28 @@ async def _download(address: str) -> bytes:
         raise AudioError(f"cannot be fetched: {str(error) or type(error).__name__}") from None
 
 
+class FolderClips:
+    """Audio files below a folder as a table. Row ids are the paths of the files relative to the folder."""
+
+    def __init__(self, folder: Path, files: Sequence[str]) -> None:
+        self._folder, self._files = folder, files
+
+    def as_batches(
+        self, named: Iterable[str] = (), batch_rows: int | None = None
+    ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, list[Any]]]]:
+        """Return the paths as one batch, with the ids of its rows."""
+        del named, batch_rows
+        batch = pa.RecordBatch.from_pydict({AUDIO_COLUMN: [*self._files]})
+        ids = [Path(file).relative_to(self._folder).as_posix() for file in self._files]
+        return batch.schema, iter([(batch, ids)])
+
+
 class RunClips:
     """Rows of a run as a table. Its column of audio refers to the stored clips instead of containing them.
 
     The column is named ``audio``, or as the run names its audio. It hides a column ``audio`` of the run's own
-    table. A value has the run's path as ``run``, and the row's ``request_key``, ``status`` and ``locale``.
+    table. A value has the run's path as ``run``, and the row's ``request_key``, ``status``, ``locale`` and
+    ``voice_id``.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -119,9 +138,9 @@ class RunClips:
     ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, list[Any]]]]:
         """Return the rows as :meth:`Rows.as_batches` returns them, with references in the column of audio."""
         added = {AUDIO_COLUMN, self._run.name_of(AUDIO_COLUMN)}.intersection(named)
-        facts = {name: self._run.name_of(name) for name in ("request_key", "status", "locale")}
+        facts = {name: self._run.name_of(name) for name in _FACTS}
         schema, batches = self._rows.as_batches({*named, *facts.values()} - added, batch_rows)
-        hidden = {facts["request_key"], facts["status"], *added}
+        hidden = {facts["request_key"], facts["status"], facts["voice_id"], *added}
 
         def refer(batch: pa.RecordBatch) -> pa.RecordBatch:
             values = [batch.column(name) for name in facts.values()]

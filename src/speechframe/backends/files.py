@@ -1,7 +1,7 @@
 """Find the media files that a table names, and store clips that have no file in the run's folder."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from speechframe.tables.table import make_problem
 _MAX_SUFFIX_CHARACTERS = 16
 
 
-def find_files(table: Any, suffixes: Collection[str], files_word: str) -> tuple[Any, Path]:
+def find_files(
+    table: Any, suffixes: Collection[str], files_word: str, *, has_subfolders: bool = False
+) -> tuple[Any, Path]:
     """Return the table, or a list of file paths instead, and the folder in which relative paths begin.
 
     Parameters
@@ -26,6 +28,8 @@ def find_files(table: Any, suffixes: Collection[str], files_word: str) -> tuple[
         media file stands for this file.
     suffixes, files_word
         The extensions of media files in lower case, and the word for such files in an error.
+    has_subfolders
+        True reads subfolders, too. Hidden folders and folders of runs are left out.
 
     Raises
     ------
@@ -36,7 +40,8 @@ def find_files(table: Any, suffixes: Collection[str], files_word: str) -> tuple[
         return table, Path.cwd()
     path = Path(table).expanduser()
     if path.is_dir() and not (path / RUN_FILE).exists():
-        found = sorted(p for p in path.iterdir() if p.suffix.lower() in suffixes and p.is_file())
+        files = _walk(path) if has_subfolders else path.iterdir()
+        found = sorted(p for p in files if p.suffix.lower() in suffixes and p.is_file())
         if not found:
             allowed = f"a folder with files that end in {', '.join(sorted(suffixes))}"
             raise InvalidRows(
@@ -46,6 +51,14 @@ def find_files(table: Any, suffixes: Collection[str], files_word: str) -> tuple[
     if path.suffix.lower() in suffixes:
         return [str(path)], Path.cwd()
     return table, path.absolute().parent
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield the paths in a folder and its subfolders, without hidden folders and folders of runs."""
+    for path in folder.iterdir():
+        yield path
+        if path.is_dir() and not path.is_symlink() and path.name[0] != "." and not (path / RUN_FILE).exists():
+            yield from _walk(path)
 
 
 def store_clip(folder: Path | None, found: Upload) -> Upload:

@@ -100,7 +100,7 @@ def write_card(tree: ExportTree, card: Card, report: "ExportReport") -> None:
         f"- licence of the texts: {card.text_licence}",
         "",
         *_write_sums("Languages", "language", {_name_locale(k): v for k, v in card.sum_by(1).items()}),
-        *_write_sums("Splits", "split", card.sum_by(0)),
+        *_write_sums("Splits", "split", {name: card.sum_by(0)[name] for name in report.splits}),
         *_write_voices(card),
         *_write_remarks(card, report),
     ]

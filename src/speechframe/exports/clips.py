@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -116,35 +116,37 @@ class _Source:
     index: int
 
 
-def read_clips(chosen: Sequence[ChosenRows], shape: AudioShape, folder: str) -> Iterator[ExportedClip]:
+def read_clips(
+    chosen: Sequence[ChosenRows],
+    shape: AudioShape,
+    folder: str,
+    columns: Collection[str],
+    write: Callable[[str, bytes, str], None] | None,
+) -> Generator[ExportedClip]:
     """Yield the rows with their clips in the requested format, in order. All cores convert clips.
 
-    Parameters
-    ----------
-    chosen
-        Rows with their paths.
-    shape
-        Format and sample rate of the clips.
-    folder
-        Name of the folder of clips, the first part of each path.
-
-    Raises
-    ------
-    ExportError
-        A row lost its audio since it was chosen.
-    AudioError
-        A stored clip cannot be decoded.
+    Paths begin with `folder`, and rows have only the given `columns`. The thread that converted a clip calls
+    `write` with its path, audio and SHA-256. A row that lost its audio raises ExportError.
     """
-    sources = (source for rows in chosen for source in _read_sources(rows, shape, folder))
-    return map_on_all_cores(lambda source: _convert(source, shape), sources)
+    sources = (source for rows in chosen for source in _read_sources(rows, shape, folder, columns))
+
+    def convert(source: _Source) -> ExportedClip:
+        clip = _convert(source, shape)
+        if write is not None:
+            write(clip.path, clip.audio, clip.sha256)
+        return clip
+
+    return map_on_all_cores(convert, sources)
 
 
-def _read_sources(rows: ChosenRows, shape: AudioShape, folder: str) -> Iterator[_Source]:
+def _read_sources(
+    rows: ChosenRows, shape: AudioShape, folder: str, published: Collection[str]
+) -> Iterator[_Source]:
     run = rows.run
     # The sent text is not among the run's columns if it is only a copy of the caller's.
     stored = {*run.record_schema.names, ROW_ID_COLUMN}
     known = {name: run.name_of(name) for name in (*_FACTS, AUDIO_COLUMN, ROW_ID_COLUMN) if name in stored}
-    others = list_published_columns(run)
+    others = [name for name in list_published_columns(run) if name in published]
     position = 0
     for batch in Selection(run, rows.places).batches(list(dict.fromkeys([*others, *known.values()]))):
         bare = batch.select(others)
@@ -220,7 +222,7 @@ def convert_audio(
     return codec.encode(samples, rate, format=shape.format), seconds, rate, decoded.channels
 
 
-def map_on_all_cores(function: Callable[[A], B], values: Iterable[A]) -> Iterator[B]:
+def map_on_all_cores(function: Callable[[A], B], values: Iterable[A]) -> Generator[B]:
     """Yield `function` of each value, in order. One thread a core works, a few values ahead of the caller.
 
     Decoding and encoding release Python's global lock, so threads are enough.

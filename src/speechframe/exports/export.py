@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,14 @@ import pyarrow as pa
 from speechframe._version import __version__
 from speechframe.errors import AudioError, ExportError
 from speechframe.exports.card import Card, write_card
-from speechframe.exports.chosen_rows import WHOLE, ChosenRows, Grades, choose_rows, list_published_columns
+from speechframe.exports.chosen_rows import (
+    WHOLE,
+    ChosenRows,
+    Grades,
+    choose_rows,
+    find_repeats,
+    list_published_columns,
+)
 from speechframe.exports.clips import AudioShape, ExportedClip, read_clips
 from speechframe.exports.formats import load_format
 from speechframe.exports.formats.base import ExportFormat
@@ -20,7 +28,7 @@ from speechframe.exports.quality import describe_quality
 from speechframe.exports.report import ExportReport
 from speechframe.exports.tree import EXPORT_FILE, ExportTree, write_tree
 from speechframe.spec.speech import Format
-from speechframe.store.reader import StoredRun
+from speechframe.store.rows import Selection
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +40,7 @@ _FOLDERS = {Format.WAV: "wavs", Format.FLAC: "audio"}
 
 
 def export_runs(
-    runs: Sequence[StoredRun],
+    runs: Sequence[Selection],
     out: Path,
     *,
     name: str,
@@ -48,33 +56,9 @@ def export_runs(
 ) -> ExportReport:
     """Write the tree of an export and return its report.
 
-    Parameters
-    ----------
-    runs, out
-        The runs, and the folder of the export.
-    name, formats
-        Template of the clips' paths, and names of formats.
-    splits
-        Split of each row by run id and row id. None for one split.
-    grades
-        Grades by run id and row id, or None. Only rows with the grade ``good`` are exported.
-    shape
-        Format and sample rate of the clips.
-    card
-        What the caller says about the dataset, and facts of its voices.
-    quality
-        Frame of :func:`quality` over the runs, or None. The card describes its exported rows.
-    remarks
-        Sentences for the card and the report.
-    progress
-        Returns a progress bar of a number of clips.
-    is_cancelled
-        Returns True once the export must end early.
-
-    Raises
-    ------
-    ExportError
-        An argument is unusable, no row is left, or the written files do not have all rows.
+    Only rows in `splits`, and with the grade ``good`` in `grades`, are exported. None takes all. The order of
+    `splits` is that of the report. `quality` is the frame of :func:`quality` for the card, and `remarks` are
+    sentences for the report.
     """
     kinds = _check_formats(formats, shape.format)
     chosen = choose_rows(runs, splits=splits, grades=grades)
@@ -83,25 +67,28 @@ def export_runs(
     notes: Counter[str] = Counter()
     notes["rows have another path than their values: unsafe characters became _"] = name_clips(chosen, name)
     left_out = {(rows.run.run_id, row_id) for rows in chosen for row_id, _ in rows.left_out}
-    notes["entries of split= are not rows of these runs"] = _count_unknown(splits or {}, left_out, total)
+    notes["entries of split= are not among the given rows"] = _count_unknown(splits or {}, left_out, total)
     if quality is not None:
         card.quality = _describe_rest(quality, left_out)
-    schema = unify_columns(runs)
+    schema = unify_columns(chosen)
     with write_tree(out) as tree:
         writers = {kind: writer(tree, schema) for kind, writer in kinds.items()}
         needs_files = any(writer.needs_clip_files for writer in writers.values())
         bar = progress(total)
         try:
-            for clip in read_clips(chosen, shape, _FOLDERS[shape.format]):
-                if needs_files:
-                    tree.write_clip(clip.path, clip.audio, clip.sha256)
-                for writer in writers.values():
-                    writer.add(clip)
-                card.add(clip)
-                notes.update(_explain_odd_length(clip))
-                bar.update()
-                if is_cancelled():
-                    raise ExportError(f"the export was stopped; {out} is as it was before")
+            write_clip = tree.write_clip if needs_files else None
+            clips = read_clips(chosen, shape, _FOLDERS[shape.format], schema.names, write_clip)
+            with closing(clips):  # no thread writes a clip after this block
+                for clip in clips:
+                    if needs_files:
+                        tree.clips[clip.path] = clip.sha256
+                    for writer in writers.values():
+                        writer.add(clip)
+                    card.add(clip)
+                    notes.update(_explain_odd_length(clip))
+                    bar.update()
+                    if is_cancelled():
+                        raise ExportError(f"the export was stopped; {out} is as it was before")
             for writer in writers.values():
                 writer.finish()
         except AudioError as error:
@@ -113,7 +100,7 @@ def export_runs(
         counts = _check_counts(writers, total)
         for writer in writers.values():
             notes.update(writer.notes)
-        report = _make_report(out, tree, chosen, card, counts, +notes, remarks)
+        report = _make_report(out, tree, chosen, card, counts, +notes, remarks, splits)
         tree.write("left_out.csv", report.left_out.to_csv(index=False))
         write_card(tree, card, report)
         facts = {
@@ -139,7 +126,7 @@ def _refuse_empty(chosen: Sequence[ChosenRows]) -> None:
 def _count_unknown(
     splits: Mapping[tuple[str, str], str], left_out: Collection[tuple[str, str]], total: int
 ) -> int:
-    """Return the number of given splits whose row is in no run. `total` rows are exported."""
+    """Return the number of given splits whose row was not given. `total` rows are exported."""
     return max(0, len(splits) - total - sum(key in splits for key in left_out))
 
 
@@ -169,11 +156,12 @@ def _explain_odd_length(clip: ExportedClip) -> list[str]:
     return []
 
 
-def unify_columns(runs: Sequence[StoredRun]) -> pa.Schema:
+def unify_columns(chosen: Sequence[ChosenRows]) -> pa.Schema:
     """Return the published columns of all runs. Raise ExportError if a column has two types."""
-    schemas = [
-        run.join_records(list_published_columns(run), audio=False).schema.remove_metadata() for run in runs
-    ]
+    repeats, schemas = find_repeats(chosen), []
+    for run in (rows.run for rows in chosen):
+        names = [name for name in list_published_columns(run) if name not in repeats]
+        schemas.append(run.join_records(names, audio=False).schema.remove_metadata())
     try:
         return pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowTypeError as error:
@@ -201,16 +189,18 @@ def _make_report(
     counts: Mapping[str, int],
     notes: Mapping[str, int],
     remarks: Sequence[str],
+    given_splits: Mapping[tuple[str, str], str] | None,
 ) -> ExportReport:
     import pandas as pd
 
     left_out = [(rows.run.run_id, *row) for rows in chosen for row in rows.left_out]
     splits = Counter(split for rows in chosen for split in rows.splits)
+    names = [WHOLE] if given_splits is None else dict.fromkeys(given_splits.values())
     return ExportReport(
         path=out,
         clips=splits.total(),
         audio_seconds=round(card.audio_seconds, 3),
-        splits=dict(splits) or {WHOLE: 0},
+        splits={name: splits[name] for name in names if name in splits},
         formats=counts,
         left_out=pd.DataFrame(left_out, columns=["run_id", "row_id", "reason"]),
         notes=dict(notes),

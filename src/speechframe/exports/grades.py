@@ -34,27 +34,22 @@ LANGUAGES_BY_CHARACTER = frozenset({"ja"})
 """Languages without spaces between words. Their character error counts."""
 
 
+MAX_WORD_ERROR = 0.2
+"""A clip with more errors must be checked. A voice with more in ``clarity.csv`` is unclear by nature."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """Limits of a measure. A value beyond `check` or `bad` gives the row this grade.
 
-    Attributes
-    ----------
-    column
-        The measure.
-    check, bad
-        The limits, in the unit of the column's name. They are minima if `check` exceeds `bad`.
-    words
-        The reason that the user reads, with the value.
-    why
-        Origin of the limits. "Fitted" limits are those of ``benchmarks/quality.py``.
+    The limits have the unit of the column's name. They are minima if `check` exceeds `bad`.
     """
 
     column: str
     check: float
     bad: float
-    words: str
-    why: str
+    words: str  # the reason that the user reads, with the value
+    why: str  # origin of the limits; "fitted" limits are those of ``benchmarks/quality.py``
 
 
 _NEVER = float("inf")
@@ -80,7 +75,9 @@ LIMITS: Sequence[Limit] = (
     Limit("snr_db", 15, 8, "its noise is {:.0f} dB below its speech", "clean clips have 20 dB; fitted"),
     Limit("rate_vs_voice", 1.05, 1.08, _RATE, "fitted; 24 for 22.05 kHz gives 1.09"),
     Limit("rate_vs_voice", 0.95, 0.925, _RATE, "fitted; 22.05 for 24 kHz gives 0.92"),
-    Limit("word_error", 0.2, 0.5, "its word error is {:.0%}", "two and five times a trusted voice's"),
+    Limit(
+        "word_error", MAX_WORD_ERROR, 0.5, "its word error is {:.0%}", "two and five times a trusted voice's"
+    ),
 )
 """All limits. ``_vs_voice`` compares with the median over the voice's clips. Deviations are robust standard
 deviations (1.4826 times the median absolute deviation), but at least those of :data:`DEVIATIONS`."""
@@ -112,13 +109,8 @@ def compare_with_voices(
 ) -> None:
     """Add the columns :data:`COMPARISONS` to a frame of measures.
 
-    Parameters
-    ----------
-    frame
-        A row for each clip, with its measures, ``voice`` (equal for clips that compare), ``sha256``,
-        ``log_pace`` and ``marker_s``, the longest requested pause.
-    spectra_db, clips
-        Spectra of clips, and the place of each row's spectrum.
+    Rows with an equal ``voice`` compare. ``marker_s`` is the longest requested pause in seconds. `clips` has
+    the place of each row's spectrum in `spectra_db`.
     """
     inside = (frame["silence_inside_s"] - frame["marker_s"]).to_numpy()
     added = {name: np.full(len(frame), np.nan) for name in COMPARISONS}

@@ -24,19 +24,7 @@ _MAX_PROBLEMS = 1000
 def name_clips(chosen: Sequence[ChosenRows], template: str) -> int:
     """Set the paths of all rows. Return the number of rows whose values were changed for their path.
 
-    Parameters
-    ----------
-    chosen
-        The rows of each run.
-    template
-        A path such as ``{locale}/{voice_id}/{id}``. A name in braces is a column of the runs, and ``row_id``
-        is the row's id. Characters that are unsafe in a file name become ``_``.
-
-    Raises
-    ------
-    ExportError
-        The template is malformed or names an unknown column, a row lacks a value, a path is too long, or two
-        rows have the same path. ``problems`` lists the rows.
+    Raise ExportError for an unusable template, a row without a value, or two rows with the same path.
     """
     parts = _parse_template(template)
     columns = list(dict.fromkeys(name for _, name, _ in parts if name))

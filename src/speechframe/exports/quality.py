@@ -1,9 +1,9 @@
 """Measure the quality of the clips of runs, and grade each row."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from itertools import islice
+from itertools import compress, islice, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,14 @@ from speechframe.audio import codec
 from speechframe.audio.clip_measures import BANDS_HZ, ClipMeasures, measure_clip
 from speechframe.batch.progress import open_bar
 from speechframe.errors import AudioError, ExportError
-from speechframe.exports.chosen_rows import index_rows, open_runs, read_rows
+from speechframe.exports.chosen_rows import (
+    Grades,
+    index_rows,
+    open_rows,
+    open_runs,
+    read_grades,
+    read_rows,
+)
 from speechframe.exports.clips import map_on_all_cores
 from speechframe.exports.grades import (
     BAD,
@@ -23,10 +30,12 @@ from speechframe.exports.grades import (
     ENOUGH_CLIPS,
     GOOD,
     LANGUAGES_BY_CHARACTER,
+    MAX_WORD_ERROR,
     TRUSTED_LANGUAGES,
     compare_with_voices,
     grade_rows,
 )
+from speechframe.recognition.clarity import find_error_rates
 from speechframe.spec.speech import Format, GenerateRequest
 from speechframe.spec.texts import Pause, split_pauses, strip_pauses
 from speechframe.store.journal import load_json
@@ -40,7 +49,7 @@ if TYPE_CHECKING:
 
 _FACTS = (
     *(ROW_ID_COLUMN, "status", "error_message", "sha256", "audio_seconds"),
-    *("voice_id", "locale", "text", "transcription"),
+    *("voice_id", "locale", "text", "transcription", "request_key"),
 )
 _AUDIO_FACTS = (AUDIO_COLUMN, "format", "sample_rate", "channels", "sha256")
 NUMBERS = tuple(each.name for each in fields(ClipMeasures) if each.name != "spectrum_db")
@@ -63,10 +72,11 @@ def quality(runs: Any, *, transcripts: Any = None, progress: bool = True) -> "pd
     Parameters
     ----------
     runs
-        A run with audio, or a list of such runs.
+        A run with audio, its folder, rows of it such as ``run.select(...)``, or a list of these.
     transcripts
         The run of :func:`transcribe` over the run, with a reference. For a list of runs, a list with one for
-        each. Its word error counts only in languages in which the recogniser can be trusted.
+        each. Its word error counts only in languages in which the recogniser can be trusted, and only if the
+        clip did not change since.
     progress
         False shows no progress bar.
 
@@ -103,7 +113,7 @@ def quality(runs: Any, *, transcripts: Any = None, progress: bool = True) -> "pd
     Raises
     ------
     ExportError
-        A value is not a run with audio, or `transcripts` do not fit.
+        A value is not a run with audio, or `transcripts` are not transcripts of these runs.
 
     Examples
     --------
@@ -116,7 +126,7 @@ def quality(runs: Any, *, transcripts: Any = None, progress: bool = True) -> "pd
 
 
 def measure_runs(
-    runs: Sequence[StoredRun],
+    runs: Sequence[Selection],
     *,
     transcripts: Any = None,
     progress: bool = True,
@@ -150,16 +160,32 @@ def grade_clips(
     frame["log_pace"] = np.log(frame["characters_per_second"])
     compare_with_voices(frame, spectra_db, places)
     grade_rows(frame)
-    frame["advice"] = list(map(_advise, frame["grade"], frame["status"], frame["varies"]))
+    rates = _find_error_rates(frame)
+    frame["advice"] = list(map(_advise, frame["grade"], frame["status"], frame["varies"], rates))
     columns = [*_FIRST, *NUMBERS, "characters_per_second", *COMPARISONS, *_WORD_ERRORS]
     return frame.set_index(["run_id", "row_id"])[[name for name in columns if name in frame]]
 
 
-def _read_rows_of(run: StoredRun) -> Iterator[dict[str, Any]]:
+def grade_runs(
+    runs: Sequence[Selection], only: str, measured: "pd.DataFrame | None", **options: Any
+) -> "tuple[pd.DataFrame | None, Grades | None]":
+    """Return the frame of :func:`quality`, measured if `only` needs it, and the grades that `only` needs."""
+    if only not in {"kept", "good"}:
+        raise ExportError(f"only={only!r} is not allowed; allowed: 'kept', 'good'")
+    if only == "kept":
+        return measured, None
+    if measured is None:
+        measured = measure_runs(runs, **options)
+    return measured, read_grades(measured, runs)
+
+
+def _read_rows_of(rows: Selection) -> Iterator[dict[str, Any]]:
     """Yield facts of each row, with the numbers of its text, and the reason if it has no clip."""
+    run = rows.run
     stored = {*run.record_schema.names, ROW_ID_COLUMN}
-    rows = read_rows(run, [name for name in _FACTS if name in stored])
-    for row, (varies, prosody) in zip(rows, _read_requests(run), strict=True):
+    found = read_rows(rows, [name for name in _FACTS if name in stored])
+    for row, (varies, request) in zip(found, _read_requests(rows), strict=True):
+        prosody = " ".join(str(request.get(name) or "") for name in _PROSODY)
         has_clip = row["status"] in FINISHED_STATUSES and row["sha256"] and row["audio_seconds"]
         why = f": {row['error_message']}" if row["error_message"] else ""
         voice, locale = row.get("voice_id") or "", row.get("locale") or ""
@@ -170,6 +196,7 @@ def _read_rows_of(run: StoredRun) -> Iterator[dict[str, Any]]:
             "locale": locale,
             "voice": f"{voice} {locale} {prosody}",
             "sha256": row["sha256"] if has_clip else None,
+            "request_key": row["request_key"],
             "status": row["status"],
             "varies": varies,
             "problem": "" if has_clip else f"it has no audio: it is {row['status']}{why}",
@@ -177,16 +204,17 @@ def _read_rows_of(run: StoredRun) -> Iterator[dict[str, Any]]:
         }
 
 
-def _read_requests(run: StoredRun) -> Iterator[tuple[bool, str]]:
-    """Yield whether another take of a row would differ, and the fields that change how its voice sounds."""
-    table = run.manifest.table.file
-    with pq.ParquetFile(run.folder.get_source(table)) as file:
-        for batch in file.iter_batches(columns=[REQUEST]):
-            for request in batch.column(0).to_pylist():
-                known, _, body = (request or b"").partition(b"\n")
-                fields_ = load_json(body) if body.startswith(b"{") else {}
-                prosody = [str(fields_[name]) if fields_.get(name) else "" for name in _PROSODY]
-                yield bool(known and load_json(known)[1]), " ".join(prosody)
+def _read_requests(rows: Selection) -> Iterator[tuple[bool, dict[str, Any]]]:
+    """Yield whether another take of a row would differ, and the fields of its request."""
+    table = rows.run.manifest.table
+    is_wanted = np.zeros(table.rows, bool)
+    is_wanted[list(rows.positions)] = True
+    with pq.ParquetFile(rows.run.folder.get_source(table.file)) as file:
+        batches = file.iter_batches(columns=[REQUEST])
+        requests = (request for batch in batches for request in batch.column(0).to_pylist())
+        for request in compress(requests, is_wanted):
+            known, _, body = (request or b"").partition(b"\n")
+            yield bool(known and load_json(known)[1]), load_json(body) if body.startswith(b"{") else {}
 
 
 def measure_text(text: str) -> dict[str, float]:
@@ -201,7 +229,7 @@ def measure_text(text: str) -> dict[str, float]:
 
 
 def _measure_clips(
-    runs: Sequence[StoredRun], frame: "pd.DataFrame", is_cancelled: Callable[[], bool], *, is_shown: bool
+    runs: Sequence[Selection], frame: "pd.DataFrame", is_cancelled: Callable[[], bool], *, is_shown: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float16], NDArray[np.intp]]:
     """Return the measures and the spectrum of each different clip, and the place of each row's clip in them.
 
@@ -234,11 +262,12 @@ def _measure_clips(
 
 
 def _read_clips(
-    runs: Sequence[StoredRun], frame: "pd.DataFrame", is_wanted: "pd.Series"
+    runs: Sequence[Selection], frame: "pd.DataFrame", is_wanted: "pd.Series"
 ) -> Iterator[dict[str, Any]]:
-    for run in runs:
+    for rows in runs:
+        run = rows.run
         names = {name: run.name_of(name) for name in _AUDIO_FACTS if name in run.record_schema.names}
-        places = np.flatnonzero(is_wanted[frame["run_id"] == run.run_id]).tolist()
+        places = list(compress(rows.positions, is_wanted[frame["run_id"] == run.run_id]))
         for batch in Selection(run, places).batches(list(names.values())):
             for number in range(batch.num_rows):
                 yield {ours: batch.column(name)[number].as_py() for ours, name in names.items()}
@@ -258,34 +287,72 @@ def _measure(clip: Mapping[str, Any]) -> tuple[str, ClipMeasures | AudioError]:
         return clip["sha256"], error
 
 
-def _add_word_errors(frame: "pd.DataFrame", transcripts: Any, runs: Sequence[StoredRun]) -> "pd.DataFrame":
+def _add_word_errors(frame: "pd.DataFrame", transcripts: Any, runs: Sequence[Selection]) -> "pd.DataFrame":
     """Return the frame with the columns ``_WORD_ERRORS``."""
     import pandas as pd
 
     given = transcripts if isinstance(transcripts, (list, tuple)) else [transcripts]
     if len(given) != len(runs):
         raise ExportError(f"transcripts= must have {format_count(len(runs), 'run')}: give one for each run")
-    names = ["row_id", "wer", "cer"]
-    tables = [one.to_pandas(names) if isinstance(one, StoredRun) else one[names] for one in given]
-    errors = [table.assign(run_id=run.run_id) for table, run in zip(tables, runs, strict=True)]
+    errors = [_read_word_errors(one, rows.run, frame) for one, rows in zip(given, runs, strict=True)]
     frame = frame.merge(pd.concat(errors), how="left", on=["run_id", "row_id"])
     language = frame["locale"].str.partition("-")[0]
     counts = frame["cer"].where(language.isin(LANGUAGES_BY_CHARACTER), frame["wer"])
     is_trusted = language.isin(TRUSTED_LANGUAGES)
     untrusted = "does not count: the recogniser cannot be trusted in " + frame["locale"]
-    missing = pd.Series("no transcript with a reference", frame.index).where(counts.isna(), "")
+    missing = pd.Series("no transcript of this clip with a reference", frame.index).where(counts.isna(), "")
     return frame.assign(
         word_error=counts.where(is_trusted), word_error_remark=missing.where(is_trusted, untrusted)
     )
 
 
-def _advise(grade: str, status: str, varies: object) -> str:
+def _read_word_errors(given: Any, run: StoredRun, frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Return the word errors of a run's clips in `frame`. Raise ExportError if there are none.
+
+    Transcripts of a run name the call of each clip. Transcripts of an earlier take are left out.
+    """
+    import pandas as pd
+
+    expected = f"transcripts= must be transcribe(run, reference=...) of the run {run.short_path}"
+    names = ["row_id", "wer", "cer"]
+    keys: Iterable[str | None] = repeat(None)
+    if isinstance(given, pd.DataFrame):
+        if lacking := [name for name in names if name not in given]:
+            raise ExportError(f"{expected}; the given frame has no column {lacking[0]!r}")
+        found = given[names]
+    else:
+        rows = open_rows(given)
+        if rows.run.operation != "transcribe":
+            raise ExportError(f"{expected}; {rows.run.short_path} is a run of {rows.run.operation}")
+        found = pd.DataFrame([*read_rows(rows, names)], columns=names)
+        keys = (request.get("key") for _, request in _read_requests(rows))
+    own = frame[frame["run_id"] == run.run_id]
+    calls = dict(zip(own["row_id"], own["request_key"], strict=True))
+    of_clips = zip(found["row_id"], keys, strict=False)
+    is_own = [row_id in calls and key in {None, calls[row_id]} for row_id, key in of_clips]
+    if not any(is_own):
+        raise ExportError(f"{expected}; none of the given transcripts is of a clip of this run")
+    return found[is_own].assign(run_id=run.run_id)
+
+
+def _find_error_rates(frame: "pd.DataFrame") -> list[float]:
+    """Return the error rate of the voice of each row whose only fault is its word error, else 0."""
+    if "word_error" not in frame:
+        return [0.0] * len(frame)
+    is_misheard = (frame["word_error"] > MAX_WORD_ERROR) & (frame["reasons"].map(len) == 1)
+    rows = zip(is_misheard, frame["voice_id"], frame["locale"], strict=True)
+    return [find_error_rates(voice).get(locale, 0.0) if found else 0.0 for found, voice, locale in rows]
+
+
+def _advise(grade: str, status: str, varies: object, error_rate: float) -> str:
     if status not in FINISHED_STATUSES:
         return "make the row: resume, unless it is invalid"
     if grade == GOOD:
         return ""
     if grade != BAD:
         return "listen to the clip"
+    if error_rate > MAX_WORD_ERROR:
+        return f"use another voice: a recogniser misheard {error_rate:.0%} of this voice's words in tests"
     if status in {DONE, CACHED} and not varies:
         return "another take would be identical: use another voice or another text"
     return "make another take: resume with redo"

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from speechframe.errors import ExportError
-from speechframe.exports.chosen_rows import choose_rows, index_rows, open_runs
+from speechframe.exports.chosen_rows import Grades, choose_rows, index_rows, open_runs
+from speechframe.exports.quality import grade_runs
 from speechframe.spec.texts import strip_pauses
-from speechframe.store.reader import StoredRun
 from speechframe.store.rows import ROW_ID_COLUMN, Selection
 from speechframe.writing.words import format_count
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TEXTS = ("text", "transcription")
+_FIRST_SPLITS = ("train", "valid", "validation", "dev", "test")
+"""Usual splits, which come first in reports and cards."""
 
 
 def split(
@@ -26,8 +28,11 @@ def split(
     strata: Sequence[str] = (),
     previous: "pd.Series | None" = None,
     seed: int = 0,
+    only: str = "kept",
+    quality: "pd.DataFrame | None" = None,
+    progress: bool = True,
 ) -> "pd.Series":
-    """Return the split of each row that :func:`export` would write.
+    """Return the split of each row that :func:`export` would write with the same `only` and `quality`.
 
     Rows that share a text, or a value of one of the columns `groups`, are one group. Groups are transitive,
     and a group is never divided between splits.
@@ -35,7 +40,7 @@ def split(
     Parameters
     ----------
     runs
-        A run, or a list of runs.
+        A run, its folder, rows of it such as ``run.select(...)``, or a list of these.
     shares
         Share of the rows in each split, such as ``{"train": 0.9, "valid": 0.05, "test": 0.05}``. The sum must
         be 1.
@@ -49,6 +54,8 @@ def split(
         left out, and ``result.attrs["left_out"]`` lists it.
     seed
         Seed of the draw. Equal seeds and rows give equal splits.
+    only, quality, progress
+        As for :func:`export`.
 
     Returns
     -------
@@ -74,7 +81,8 @@ def split(
         if isinstance(columns, str):
             raise ExportError(f"{argument}={columns!r} must be a list of columns, such as [{columns!r}]")
     opened = open_runs(runs)
-    rows = [row for run in opened for row in _read_rows(run, groups, strata)]
+    _, grades = grade_runs(opened, only, quality, progress=progress)
+    rows = [row for given in opened for row in _read_rows(given, grades, groups, strata)]
     group_of = connect_rows([(row["text"], *row["groups"]) for row in rows])
     members: dict[int, list[int]] = defaultdict(list)
     for position, group in enumerate(group_of):
@@ -95,7 +103,7 @@ def split(
     chosen.sort(key=lambda row: order[row[:2]])
     frame = pd.DataFrame(chosen, columns=["run_id", "row_id", "split"])
     result: pd.Series = index_rows(runs, frame)["split"]
-    result.attrs["left_out"] = sorted(left_out)
+    result.attrs |= {"left_out": sorted(left_out), "splits": list(shares)}
     return result
 
 
@@ -108,14 +116,17 @@ def _check_shares(shares: Mapping[str, float]) -> None:
         raise ExportError(f"{unsafe[0]!r} is not a name of a split: use letters, digits, - and _")
 
 
-def _read_rows(run: StoredRun, groups: Sequence[str], strata: Sequence[str]) -> list[dict[str, Any]]:
+def _read_rows(
+    given: Selection, grades: "Grades | None", groups: Sequence[str], strata: Sequence[str]
+) -> list[dict[str, Any]]:
     """Return the exported rows of a run: key, text, values of groups, and stratum."""
+    run = given.run
     for column in (*groups, *strata):
         if column not in run.columns:
             raise ExportError(
                 f"the run {run.short_path} has no column {column!r}; it has {', '.join(run.columns)}"
             )
-    (chosen,) = choose_rows([run])
+    (chosen,) = choose_rows([given], grades=grades)
     texts = [run.name_of(name) for name in _TEXTS if name in run.record_schema.names]
     names = list(dict.fromkeys([run.name_of(ROW_ID_COLUMN), *texts, *groups, *strata]))
     table = Selection(run, chosen.places).to_arrow(names)
@@ -157,13 +168,10 @@ def connect_rows(links: Iterable[Sequence[Any]]) -> list[int]:
     return [find_root(position) for position in range(len(parent))]
 
 
-def as_splits(given: Any, runs: Sequence[StoredRun]) -> dict[tuple[str, str], str]:
+def as_splits(given: Any, runs: Sequence[Selection]) -> dict[tuple[str, str], str]:
     """Return the split of each row by run id and row id, from a result of :func:`split` or a mapping.
 
-    Raises
-    ------
-    ExportError
-        The value is not such a result, or its rows are not of these runs.
+    The usual splits come first, then the others in the order of the shares or of the mapping.
     """
     items = given.items() if hasattr(given, "items") else None
     if items is None:
@@ -175,12 +183,14 @@ def as_splits(given: Any, runs: Sequence[StoredRun]) -> dict[tuple[str, str], st
         if isinstance(key, tuple) and len(key) == 2:  # noqa: PLR2004 - run id and row id
             found[str(key[0]), str(key[1])] = str(name)
         elif len(runs) == 1:
-            found[runs[0].run_id, str(key)] = str(name)
+            found[runs[0].run.run_id, str(key)] = str(name)
         else:
             raise ExportError(
                 "split= of several runs must name run id and row id: give split() the same list of runs"
             )
-    return {key: name for key, name in found.items() if name not in {"", "None", "nan"}}
+    found = {key: name for key, name in found.items() if name not in {"", "None", "nan"}}
+    order = [*_FIRST_SPLITS, *getattr(given, "attrs", {}).get("splits", ()), *dict.fromkeys(found.values())]
+    return dict(sorted(found.items(), key=lambda item: order.index(item[1])))
 
 
 def _keep_previous(

@@ -17,26 +17,25 @@ EXPORT_FILE = "export.json"
 
 
 class ExportTree:
-    """A folder that is being written, and the earlier export in its place.
-
-    Parameters
-    ----------
-    folder
-        The folder that is being written.
-    earlier
-        The folder of the earlier export. It may not exist.
-    """
+    """A folder that is being written, and the earlier export in its place, which may not exist."""
 
     def __init__(self, folder: Path, earlier: Path) -> None:
         self.folder, self._earlier = folder, earlier
         self._clips: dict[str, str] = _read_facts(earlier).get("clips", {})
         self.clips: dict[str, str] = {}
-        self.kept_clips = 0
+        self._made_folders: set[Path] = set()
+
+    @property
+    def kept_clips(self) -> int:
+        """Number of clips that the earlier export had, too."""
+        return len(self.clips.items() & self._clips.items())
 
     def path(self, name: str) -> Path:
         """Return the path of a new file. Its folder exists."""
         path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.parent not in self._made_folders:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._made_folders.add(path.parent)
         return path
 
     def write(self, name: str, content: str | bytes) -> None:
@@ -44,12 +43,10 @@ class ExportTree:
         self.path(name).write_bytes(content.encode() if isinstance(content, str) else content)
 
     def write_clip(self, name: str, content: bytes, sha256: str) -> None:
-        """Write a clip, or link to the same clip of the earlier export."""
-        self.clips[name] = sha256
+        """Write a clip, or link to the same clip of the earlier export. Several threads may write at once."""
         if self._clips.get(name) == sha256:
             with contextlib.suppress(OSError):
                 os.link(self._earlier / name, self.path(name))
-                self.kept_clips += 1
                 return
         self.write(name, content)
 
@@ -59,11 +56,6 @@ def write_tree(out: Path) -> Iterator[ExportTree]:
     """Write an export beside its place, and move it there at the end.
 
     If the block raises, or if the process is killed, an earlier export stays in its place.
-
-    Raises
-    ------
-    ExportError
-        `out` is not a folder of an earlier export, another process writes it, or the disk is full.
     """
     if out.exists() and not (out / EXPORT_FILE).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise ExportError(f"{out} exists, and is not an earlier export: give a new folder, or an empty one")

@@ -64,7 +64,7 @@ def _answer(facts: Mapping[str, Any], audio: bytes) -> dict[str, Any]:
     )
     return {
         "transcript": transcript.text,
-        "word_durations": [(word.word, word.start_ms, word.end_ms) for word in transcript.words],
+        "transcript_words": [(word.word, word.start_ms, word.end_ms) for word in transcript.words],
         "language": transcript.language,
         "audio_seconds": recording.audio_seconds,
         **errors,

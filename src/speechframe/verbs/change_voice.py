@@ -173,7 +173,7 @@ async def change_voice(
     ----------
     table
         Any table of :func:`generate`, audio files (a list of paths or clips, or one path), or a folder of
-        audio files.
+        audio files with its subfolders, as in :func:`transcribe`.
     audio
         The column of clips, or a Series or list of clips. A clip may be a path relative to the table's file,
         an http(s) URL, bytes, or a pair of an array and its rate in Hz. It may also be a mapping as in

@@ -13,10 +13,10 @@ from speechframe.batch.run import run_in_thread
 from speechframe.client import Client
 from speechframe.errors import ExportError, SpeechframeError
 from speechframe.exports.card import UNKNOWN, Card
-from speechframe.exports.chosen_rows import open_runs, read_grades
+from speechframe.exports.chosen_rows import open_runs
 from speechframe.exports.clips import AudioShape
 from speechframe.exports.export import export_runs
-from speechframe.exports.quality import measure_runs
+from speechframe.exports.quality import grade_runs
 from speechframe.exports.report import ExportReport
 from speechframe.exports.split import as_splits
 from speechframe.settings import find_default_cache_folder
@@ -54,7 +54,7 @@ async def export(
     Parameters
     ----------
     runs
-        A run with audio, or a list of such runs.
+        A run with audio, its folder, rows of it such as ``run.select(...)``, or a list of these.
     out
         The folder. It must be new, empty, or an earlier export.
     name
@@ -97,8 +97,6 @@ async def export(
     """
     opened = open_runs(runs)
     shape = AudioShape(_check_audio_format(audio_format), sample_rate)
-    if only not in {"kept", "good"}:
-        raise ExportError(f"only={only!r} is not allowed; allowed: 'kept', 'good'")
     if sample_rate is not None and sample_rate not in ALLOWED_RATES_HZ:
         allowed = f"{ALLOWED_RATES_HZ[0]:,} to {ALLOWED_RATES_HZ[-1]:,} Hz, or None"
         raise ExportError(f"sample_rate={sample_rate} is not allowed; allowed: {allowed}")
@@ -109,18 +107,16 @@ async def export(
     voices, why = await _read_voices(service)
 
     def write(is_cancelled: Any) -> ExportReport:
-        measured = quality
-        if measured is None and only == "good":
-            measured = measure_runs(opened, progress=progress, is_cancelled=is_cancelled)
+        measured, grades = grade_runs(opened, only, quality, progress=progress, is_cancelled=is_cancelled)
         facts = Card(**card_fields, voices=voices)
-        facts.has_converted_speech = any(run.operation == "change_voice" for run in opened)
+        facts.has_converted_speech = any(rows.run.operation == "change_voice" for rows in opened)
         return export_runs(
             opened,
             Path(out).expanduser().absolute(),
             name=name,
             formats=formats,
             splits=splits,
-            grades=read_grades(measured, opened) if measured is not None and only == "good" else None,
+            grades=grades,
             shape=shape,
             card=facts,
             quality=measured,
@@ -190,8 +186,10 @@ async def to_datasets(
     except ModuleNotFoundError:
         raise ExportError("to_datasets() needs the library datasets: pip install datasets") from None
     if out is None:
-        ids = hashlib.sha256(" ".join(run.run_id for run in open_runs(runs)).encode()).hexdigest()[:16]
-        out = find_default_cache_folder().parent / "datasets" / ids
+        # A run has one folder, and each selection of its rows has another.
+        parts = [(rows, len(rows) < rows.run.manifest.table.rows) for rows in open_runs(runs)]
+        ids = " ".join(f"{rows.run.run_id}{rows.positions if is_part else ''}" for rows, is_part in parts)
+        out = find_default_cache_folder().parent / "datasets" / hashlib.sha256(ids.encode()).hexdigest()[:16]
     options: dict[str, Any] = {"only": only, "sample_rate": sample_rate, "quality": quality}
     report = await export(
         runs, out, split=split, formats=["huggingface"], progress=progress, service=service, **options
@@ -200,4 +198,10 @@ async def to_datasets(
         name: sorted(str(path) for path in report.path.glob(f"data/{name}-*-of-*.parquet"))
         for name in report.splits
     }
-    return datasets.load_dataset("parquet", data_files=files, cache_dir=str(report.path / ".cache"))
+    had_bars = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()  # the export has shown a bar already
+    try:
+        return datasets.load_dataset("parquet", data_files=files, cache_dir=str(report.path / ".cache"))
+    finally:
+        if had_bars:
+            datasets.enable_progress_bars()

@@ -26,7 +26,7 @@ from speechframe.store.reader import StoredRun
 from speechframe.store.schema import AUDIO_COLUMN, FINISHED_STATUSES, WORDS_TYPE, columns
 from speechframe.tables.column import Column
 
-_RULES = 1
+_RULES = 2
 """Goes up when equal clips and references give other columns. A run must not mix two ways of counting."""
 
 _ALWAYS_S = 366 * 86_400.0  # a repeat of a call is always free
@@ -38,7 +38,7 @@ class TranscribeBackend(Backend):
     operation = "transcribe"
     columns = columns(
         transcript=pa.string(),
-        word_durations=WORDS_TYPE,
+        transcript_words=WORDS_TYPE,
         language=pa.string(),
         reference=pa.string(),
         wer=pa.float64(),
@@ -84,10 +84,10 @@ class TranscribeBackend(Backend):
         """Return the request of one row, or all problems of the row. Reads a clip that is not of a run."""
         problems = []
         audio, reference, locale = (values.get(name) for name in self.arguments[:3])
-        clip: dict[str, Any] = {}
+        clip, known = dict[str, Any](), dict[str, Any]()
         if isinstance(audio, Mapping) and "request_key" in audio:
             clip, identity = {"run": audio["run"], "key": audio["request_key"]}, audio["request_key"]
-            locale = locale or audio["locale"]
+            locale, known = locale or audio["locale"], {"voice_id": audio["voice_id"]}
             if audio["status"] not in FINISHED_STATUSES:
                 fault = f"is missing, because the row of the run is {audio['status']}"
                 problems.append(
@@ -111,7 +111,7 @@ class TranscribeBackend(Backend):
             return problems
         facts = {"language": language, "reference": reference}
         content = json.dumps([_RULES, identity, facts]).encode()
-        known = {} if locale is None else {"locale": locale}
+        known |= {} if locale is None else {"locale": locale}
         return Request(content, json.dumps(facts | clip).encode(), price=0, facts=known, varies=False)
 
     async def send(self, request: Request, attempt: Attempt) -> Answer:
@@ -158,6 +158,9 @@ async def transcribe(
 ) -> Run:
     """Return a :class:`Run` with the recognised words of every clip of `table`.
 
+    ``transcript`` and ``transcript_words`` have the text, and each word with its times. Columns of an earlier
+    run keep their names and values.
+
     Speech is recognised on this machine, in a process for each core. A process of Whisper base needs 350 MB.
     ``max_concurrency`` sets a smaller number of processes. Nothing is sent to a service, and no credits are
     charged. The extra ``asr`` is needed. Calling again with the same clips recognises only missing ones.
@@ -166,7 +169,8 @@ async def transcribe(
     ----------
     table
         An earlier run with audio, its folder, or a list of such runs. Or any table of :func:`generate`, audio
-        files (a list of paths or clips, or one path), or a folder of audio files.
+        files (a list of paths or clips, or one path), or a folder of audio files. Subfolders are read, too,
+        but not hidden folders and folders of runs. Row ids are then the paths relative to the folder.
     audio
         The column of clips, or a list of clips, as in :func:`change_voice`. In an earlier run, ``"audio"`` is
         the audio that the run made. This audio is not copied.

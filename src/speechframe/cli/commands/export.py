@@ -83,28 +83,31 @@ def _parse_entry(words: str) -> tuple[str, str]:
 def run(options: argparse.Namespace) -> int:
     """Write the dataset and print its report."""
     from speechframe import api
-    from speechframe.batch.live import open_run
+    from speechframe.exports.quality import quality
     from speechframe.exports.split import split
 
     if (options.group or options.stratum) and not options.split:
         options.parser.error("--group and --stratum need --split")
-    runs = [open_run(folder) for folder in options.runs]
-    given: Any = runs[0] if len(runs) == 1 else runs
+    given: Any = options.runs[0] if len(options.runs) == 1 else options.runs
+    has_bar = not options.json and sys.stderr.isatty()
+    measured: pd.DataFrame | None = quality(given, progress=has_bar) if options.only == "good" else None
+    chosen: dict[str, Any] = {"only": options.only, "quality": measured}
     parts: pd.Series | None = None
     if options.split:
-        parts = split(given, options.split, groups=options.group, strata=options.stratum, seed=options.seed)
+        drawn = {"groups": options.group, "strata": options.stratum, "seed": options.seed}
+        parts = split(given, options.split, **drawn, **chosen)
     report = api.export(
         given,
         options.out,
         name=options.name,
         formats=options.formats or ["huggingface"],
         split=parts,
-        only=options.only,
         sample_rate=options.sample_rate,
         audio_format=options.audio_format,
         card=dict(options.card),
-        progress=not options.json and sys.stderr.isatty(),
+        progress=has_bar,
         service=selection.choose_service(options),
+        **chosen,
     )
     if options.json:
         left_out = report.left_out.to_dict(orient="records")

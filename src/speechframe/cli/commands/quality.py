@@ -15,17 +15,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"The exit code is {exits.ROWS_FAILED} if a row is bad."
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, or its URL (s3://bucket/run)")
+    parser.add_argument(
+        "--transcripts",
+        action="append",
+        metavar="RUN",
+        help="run of transcribe with a reference over the run; repeatable, one for each run in order",
+    )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write all measures of all rows as CSV")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the number of rows of each grade, and the bad rows with their reasons."""
-    from speechframe.batch.live import open_run
     from speechframe.errors import StoreError
     from speechframe.exports.quality import describe_quality, quality
 
-    found = quality([open_run(path) for path in options.runs], progress=not options.json)
+    found = quality(options.runs, transcripts=options.transcripts, progress=not options.json)
     if options.csv is not None:
         try:
             found.assign(reasons=found["reasons"].map("; ".join)).to_csv(options.csv)

@@ -12,13 +12,7 @@ _GROUP = "speechframe.exports"
 
 
 def load_format(name: str) -> type[ExportFormat]:
-    """Return the format of a name. Only this format is imported, so that a broken package disturbs no other.
-
-    Raises
-    ------
-    ExportError
-        No package has the format, or the format cannot be imported or is not an :class:`ExportFormat`.
-    """
+    """Return the format of a name. Only this format is imported, so a broken package disturbs no other."""
     entries = entry_points(group=_GROUP)
     if name not in entries.names:
         raise ExportError(f"{name!r} is not an export format; allowed: {', '.join(sorted(entries.names))}")

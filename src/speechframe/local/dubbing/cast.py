@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from speechframe.engines.base import EngineVoice
 from speechframe.engines.registry import CatalogueEntry, build_catalogue
-from speechframe.local.engines import clarity
+from speechframe.recognition import clarity
 from speechframe.spec.fields._range import Range
 from speechframe.spec.speech import Gender, Model, VoiceKind
 

@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 
 from speechframe.engines import registry
 from speechframe.engines.base import EngineVoice
-from speechframe.local.engines import clarity
 from speechframe.local.service.http.answers import Refusal
+from speechframe.recognition import clarity
 from speechframe.spec import locales
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import shorten_value
