@@ -5,7 +5,7 @@ Section 2.6 of the service document describes the call.
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import Any, Self, Unpack
@@ -17,7 +17,19 @@ from speechframe.backends.glossary import Glossary, read_glossary
 from speechframe.backends.placeholders import Span
 from speechframe.backends.service import CallBackend
 from speechframe.backends.targets import format_locales, pack_rows, read_targets, refuse_targets, share_cost
-from speechframe.batch.backend import Answer, Finding, Opened, Record, Request
+from speechframe.backends.translations import (
+    STALE,
+    UNCHECKED,
+    HumanText,
+    Translations,
+    get_human_text,
+    judge_source,
+    match_targets,
+    read_allowed_locales,
+    read_tag,
+    read_translations,
+)
+from speechframe.batch.backend import Answer, Finding, Opened, Record, Request, RowWithoutCall
 from speechframe.batch.live import Run
 from speechframe.batch.run import make_run
 from speechframe.batch.run_options import RunOptions
@@ -29,8 +41,9 @@ from speechframe.spec import locales
 from speechframe.spec.billing import compute_translation_millicredits, convert_to_credits
 from speechframe.spec.check import FieldProblem, check, shorten_value
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
+from speechframe.spec.states import NOT_TRANSLATABLE, is_usable_state
 from speechframe.spec.translate import TranslateRequest
-from speechframe.store.schema import columns
+from speechframe.store.schema import DONE, SKIPPED, columns
 from speechframe.tables.column import Column
 from speechframe.wire.answers import collect_warnings, read_whole_number
 from speechframe.wire.requests import encode_request
@@ -44,6 +57,18 @@ TRANSLATION_COLUMNS = columns(
     length_ratio=pa.float64(),
     placeholders_ok=pa.bool_(),
     glossary_ok=pa.bool_(),
+)
+
+STALE_REASON = "the source has changed since its translation by people"
+"""The reason why a stale row is skipped."""
+_ROW_COLUMNS = columns(
+    locale=pa.string(),
+    text=pa.string(),
+    translated_text=pa.string(),
+    origin=pa.string(),
+    translation_state=pa.string(),
+    source_sha256=pa.string(),
+    stale_text=pa.string(),
 )
 
 # The fault of a target in an error.
@@ -94,13 +119,24 @@ class TranslateBackend(CallBackend):
 
     operation = "translate"
     columns = TRANSLATION_COLUMNS
-    arguments = ("text", "targets", "source_locale", "glossary")
-    table_arguments = frozenset({"targets", "glossary"})
+    arguments = ("text", "targets", "source_locale", "glossary", "translations", "row_id")
+    table_arguments = frozenset({"targets", "glossary", "translations"})
+    row_columns = _ROW_COLUMNS
     unit = "text"
 
-    def __init__(self, settings: Settings, targets: Sequence[str] = ()) -> None:
+    def __init__(
+        self, settings: Settings, targets: Sequence[str] = (), given_locales: Sequence[str] | bool = ()
+    ) -> None:
         super().__init__(settings)
         self._targets = targets
+        # Targets with texts in `translations=`. False uses no texts by people.
+        self._given_locales = given_locales
+        self.translations: Translations | None = None  # None in a resumed run, which has only its own table
+        self._has_people = bool(given_locales)  # True if any target has texts by people
+        self._left_out = 0  # number of rows that are not made, because the column `locales` excludes them
+        self._notes: list[str] = []
+        self._unknown_targets: list[str] = []  # targets that the service does not translate into
+        self._known_targets: list[str] = []
         self._sources: dict[str, list[str]] | None = (
             None  # maps a target language to its source locales; None if the service publishes no languages
         )
@@ -108,15 +144,15 @@ class TranslateBackend(CallBackend):
 
     @classmethod
     def from_constants(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
-        """Return the backend for the `targets` among the constant arguments of a run."""
-        return cls(settings, constants.get("targets", ()))
+        """Return the backend for `targets` and `translations` among the constant arguments of a run."""
+        return cls(settings, constants.get("targets", ()), constants.get("translations", ()))
 
     async def open(self) -> Opened:
         """Open the backend, and report that the service cannot make further takes of a translation."""
         return replace(await super().open(), takes=False)
 
     async def look_up(self) -> Mapping[str, Any]:
-        """Read the limits and languages that the service publishes. InvalidRows for an impossible target."""
+        """Read the limits and languages that the service publishes."""
         self._most_texts = read_whole_number(self.limits, "max_texts_per_call") or MAX_TEXTS_PER_CALL
         self._most_characters = (
             read_whole_number(self.limits, "max_translate_characters") or MAX_TRANSLATE_CHARACTERS
@@ -133,16 +169,118 @@ class TranslateBackend(CallBackend):
                 self._sources.setdefault(locales.get_language(target), []).append(source)
                 known.append(target)
         # Accept any region of a known language, because the service decides about regions.
-        unknown = [one for one in self._targets if locales.get_language(one) not in self._sources]
-        refuse_targets(unknown, known, _UNKNOWN_TARGET_FAULT)
+        self._unknown_targets = [
+            one for one in self._targets if locales.get_language(one) not in self._sources
+        ]
+        self._known_targets = known
         return {}
 
-    def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield the row once for each target."""
-        for target in values["targets"]:
-            yield f"/{target}", {**values, "target": target}
+    def find_columns(self, names: Sequence[str], taken: Collection[str]) -> Mapping[str, str]:
+        """Return the columns with texts by people and their states, and the column `locales`.
 
-    def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
+        InvalidRows for a target that neither the service nor people translate into.
+        """
+        found = {"locales": "locales"}
+        by_target: dict[str, str] = {}
+        if self._given_locales is not False:
+            given: Any = self._given_locales
+            by_target = match_targets(
+                names, [one for one in self._targets if one not in given], taken, field="table"
+            )
+            found |= {"state": "state"}
+            found |= {_name_argument(target): name for target, name in by_target.items()}
+            found |= {f"state.{target}": f"state.{name}" for target, name in by_target.items()}
+            if both := sorted({*given} & {*names}):
+                self._notes.append(
+                    f"the table's columns {', '.join(both)} are not used: translations= has them"
+                )
+        self._has_people = self._has_people or bool(by_target)
+        covered = {*by_target, *(self._given_locales or ()), *map(read_tag, taken)}
+        unknown = [one for one in self._unknown_targets if one not in covered]
+        refuse_targets(unknown, self._known_targets, _UNKNOWN_TARGET_FAULT)
+        return {name: column for name, column in found.items() if column in names and column not in taken}
+
+    def finish_table(self) -> list[str]:
+        """Return notes about the translations by people and the rows that are not made."""
+        notes = [*self._notes, *(self.translations.describe() if self.translations else [])]
+        if self._left_out:
+            reason = "not made, because the column locales leaves this target out"
+            notes.append(f"{format_count(self._left_out, 'row')}: {reason}")
+        return notes
+
+    def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield the row once for each target, or for each target in the column `locales`."""
+        allowed = None
+        try:
+            allowed = read_allowed_locales(values.get("locales"))
+        except ValueError as error:
+            values = {**values, "locales_fault": str(error)}
+        for target in values["targets"]:
+            if allowed is None or any(locales.is_within(target, one) for one in allowed):
+                yield f"/{target}", {**values, "target": target}
+            else:
+                self._left_out += 1
+
+    def check(self, values: Mapping[str, Any]) -> Request | RowWithoutCall | list[FieldProblem]:
+        """Return the request or the result for the text and target of a row, or all problems of the row."""
+        text, target = values.get("text"), values["target"]
+        if (fault := values.get("locales_fault")) is not None:
+            return [FieldProblem("locales", fault, "", "a list of locales, or null for all targets")]
+        if text is not None and not isinstance(text, str):
+            return self._check_text(values)
+        is_blank = not (text or "").strip()
+        if values.get("state") == NOT_TRANSLATABLE and not is_blank:
+            ours = {"locale": target, "text": text, "translated_text": text, "origin": "source"}
+            return RowWithoutCall(DONE, f"left in the source language (state {NOT_TRANSLATABLE!r})", ours)
+        human = self._find_human_text(values)
+        if human is not None and is_usable_state(human.state):
+            return self._use_human_text(human, text or "", values)
+        if is_blank and self._has_people:
+            return RowWithoutCall(SKIPPED, "there is no text to translate", {"locale": target})
+        if target in self._unknown_targets:
+            fault = f"{_UNKNOWN_TARGET_FAULT}, and the row has no usable translation by people"
+            return [FieldProblem("targets", fault, target, format_locales(self._known_targets))]
+        request = self._check_text(values)
+        if isinstance(request, Request) and human is not None:
+            reason = f"translated by the engine, because the text by people has the state {human.state!r}"
+            return replace(request, note=reason)
+        return request
+
+    def _find_human_text(self, values: Mapping[str, Any]) -> HumanText | None:
+        """Return the text by people for a row, or None. A blank text is none."""
+        target, row_id = values["target"], values["row_id"]
+        given: Any = self._given_locales
+        if given is False:
+            return None
+        if target not in given:
+            text = values.get(_name_argument(target))
+            is_text = text is not None and str(text).strip()
+            return (
+                HumanText(str(text), values.get(f"state.{target}") or values.get("state"))
+                if is_text
+                else None
+            )
+        if self.translations is not None:
+            return self.translations.find(row_id.removesuffix(f"/{target}"), target)
+        # A resumed run has no other source of these texts than its own table.
+        earlier = self.earlier.find(row_id)
+        text = None if earlier is None else get_human_text(earlier.row_values)
+        return None if text is None else HumanText(text)
+
+    def _use_human_text(self, human: HumanText, text: str, values: Mapping[str, Any]) -> RowWithoutCall:
+        """Return the result of a row with a usable text by people."""
+        earlier = self.earlier.find(values["row_id"]) if human.source_text is None else None
+        state, sha256 = judge_source(human, text, {} if earlier is None else earlier.row_values)
+        ours = {"locale": values["target"], "text": text, "origin": "human"}
+        ours |= {"translation_state": state, "source_sha256": sha256}
+        if state == STALE:
+            return RowWithoutCall(SKIPPED, STALE_REASON, ours | {"stale_text": human.text})
+        reason = "translated by people"
+        if state == UNCHECKED:
+            reason += " (unchecked, because it is not known which source text they translated)"
+        return RowWithoutCall(DONE, reason, ours | {"translated_text": human.text})
+
+    def _check_text(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
         """Return the request for the text and target of a row, or all problems of the row."""
         text, target = values.get("text"), values["target"]
         source, problems = self._check_source(values.get("source_locale"), target)
@@ -168,7 +306,8 @@ class TranslateBackend(CallBackend):
         fields = asdict(_Text(text, sent, target, source, kept))
         body = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
         price = compute_translation_millicredits([sent])
-        return Request(body, body, price, len(sent), {"locale": target}, varies=False)
+        ours = {"locale": target, "origin": "engine"}
+        return Request(body, body, price, len(sent), {"locale": target}, varies=False, row_values=ours)
 
     def _check_source(self, given: Any, target: str) -> tuple[str | None, list[FieldProblem]]:
         """Return the source language of a row, or None if there is none, and its problems."""
@@ -305,6 +444,11 @@ class TranslateBackend(CallBackend):
         return findings
 
 
+def _name_argument(target: str) -> str:
+    """Return the name of the argument with the texts by people for a target."""
+    return f"translations.{target}"
+
+
 async def translate(
     table: Any,
     *,
@@ -312,6 +456,7 @@ async def translate(
     targets: list[str],
     source_locale: str | Column | Any = None,
     glossary: str | PathLike[str] | Any = None,
+    translations: str | PathLike[str] | Any = None,
     **options: Unpack[RunOptions],
 ) -> Run:
     """Return a :class:`Run` with every row of `table` in every language of `targets`, one row each.
@@ -319,7 +464,13 @@ async def translate(
     A row of the run is a row of the table with a target. Its id is ``<id>/<locale>``, such as
     ``greeting/pt-BR``. Its columns are those of the table, and ``locale``, ``translated_text``, ``route``
     (all languages from the source to the target), ``length_ratio``, ``placeholders_ok``, ``glossary_ok``,
-    ``credits`` and ``status``.
+    ``credits`` and ``status``. ``origin`` is ``engine``, ``human`` or ``source`` (a row with the ``state``
+    ``no`` keeps its text). A column ``locales`` of the table limits its rows to some of the targets.
+
+    Translations by people are used as they are and cost nothing. The service fills the gaps: empty texts, and
+    texts with a ``state`` such as ``fuzzy`` or ``needs-translation``. If the source text has changed since it
+    was translated, ``translation_state`` is ``stale``. Such a row is ``skipped``, and the old translation is
+    in ``stale_text``. The state ``unchecked`` means that nothing shows which text was translated.
 
     A call contains many texts, and equal texts are sent once. Calling :func:`translate` again with the same
     rows and parameters costs nothing. After a crash, the same call makes only the missing rows. A run can be
@@ -350,6 +501,12 @@ async def translate(
         translation, and null if the row has no term. A name that must stay is a term that is its own
         translation: ``{"Berlin":
         "Berlin"}``. Other words that come back unchanged make a row ``suspect``.
+    translations
+        Translations by people: a frame or file with the column ``id`` and a column for each locale, or with
+        ``id``, ``locale`` and ``translated_text`` (or ``text``). ``source_text`` (the text that was
+        translated) and ``state`` (or ``state.<locale>``) are optional. For other targets, and if None
+        (default), columns of the table that are named like a target count. False ignores these columns.
+        Without ``source_text``, changes are seen only if the run has the same ``run_dir`` as before.
     **options
         See :class:`RunOptions`: ``run_dir``, ``id``, ``max_concurrency``, ``max_credits``, ``cache``,
         ``truth_checks``, ``on_invalid``, ``wait``, ``dry_run`` and more. Translations cannot have further
@@ -371,12 +528,17 @@ async def translate(
     >>> run = spf.translate(["Good morning, {name}."], targets=["fr-FR", "pt-BR"])  # doctest: +SKIP
     >>> run.to_pandas()[["locale", "translated_text", "route"]]  # doctest: +SKIP
     """
+    locales_of_run = read_targets(targets)
+    people = read_translations(translations, locales_of_run, options.get("id"))
     arguments = {
         "text": text,
-        "targets": read_targets(targets),
+        "targets": locales_of_run,
         "source_locale": source_locale,
         "glossary": read_glossary(glossary),
     }
-    return await make_run(
-        TranslateBackend.from_constants(options["service"], arguments), table, arguments, options
-    )
+    # run.json has only the locales of the translations. Their texts are in the run's table.
+    if translations is not None:
+        arguments["translations"] = people.locales if people is not None else False
+    backend = TranslateBackend.from_constants(options["service"], arguments)
+    backend.translations = people
+    return await make_run(backend, table, arguments, options)

@@ -1,0 +1,280 @@
+"""Translations by people, which `translate` uses as they are. A text is found by row id and locale."""
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from speechframe.errors import InvalidRows
+from speechframe.spec import locales
+from speechframe.spec.check import shorten_value
+from speechframe.tables.table import convert_to_python, make_problem
+from speechframe.tables.table_input import open_table
+from speechframe.writing.words import format_count
+
+CURRENT, UNCHECKED, STALE = "current", "unchecked", "stale"
+"""Values of the column ``translation_state``. CURRENT: the source text is the one that was translated.
+UNCHECKED: nothing shows which text was translated. STALE: the source text has changed since then."""
+
+_MAX_SHOWN_IDS = 3
+"""Number of row ids that a note or an error lists."""
+
+
+class HumanText(NamedTuple):
+    """A text by people, its state, and the source text that was translated. None is unknown."""
+
+    text: str
+    state: str | None = None
+    source_text: str | None = None
+
+
+class _LocaleTexts(NamedTuple):
+    """The texts of one locale: the position of each row id in the columns."""
+
+    positions: Mapping[str, int]
+    texts: Any
+    states: Any
+    source_texts: Any
+
+
+class Translations:
+    """The texts of a table of translations. The table stays in Arrow, so that it may be large."""
+
+    def __init__(self, by_locale: Mapping[str, _LocaleTexts], ids: Sequence[str], notes: list[str]) -> None:
+        self._by_locale, self._ids, self._notes = by_locale, ids, notes
+        self._is_found = bytearray(len(ids))
+
+    @property
+    def locales(self) -> list[str]:
+        """The targets of which the table has texts."""
+        return [*self._by_locale]
+
+    def find(self, row_id: str, locale: str) -> HumanText | None:
+        """Return the text of a row in a locale, or None if the table has no row or no locale for it."""
+        of_locale = self._by_locale.get(locale)
+        if of_locale is None or (position := of_locale.positions.get(row_id)) is None:
+            return None
+        self._is_found[position] = True
+        text, *rest = (None if column is None else column[position].as_py() for column in of_locale[1:])
+        return None if text is None else HumanText(text, *rest)
+
+    def describe(self) -> list[str]:
+        """Return notes for the user, once all rows were looked up. InvalidRows if no row was found."""
+        is_used = np.zeros(len(self._ids), bool)
+        for one in self._by_locale.values():
+            is_used[np.fromiter(one.positions.values(), np.int64)] = True
+        unknown = np.flatnonzero(is_used & ~np.frombuffer(self._is_found, bool))
+        examples = ", ".join(dict.fromkeys(self._ids[position] for position in unknown[:_MAX_SHOWN_IDS]))
+        if len(unknown) == is_used.sum():
+            fault = f"has no row of the table; its first ids are {examples}"
+            allowed = "the ids of the table in a column named id; id= names the table's own column of ids"
+            raise InvalidRows([make_problem("translations", fault, allowed=allowed)])
+        if not len(unknown):
+            return self._notes
+        rows = format_count(len(unknown), "row")
+        return [*self._notes, f"{rows} of translations: the table has no such row ({examples})"]
+
+
+def read_translations(
+    given: Any, targets: Sequence[str], id_column: str | None = None
+) -> Translations | None:
+    """Return the texts of a wide or long table of translations, or None if `given` is None or False.
+
+    `id_column` is the name of the column of ids in the caller's table. Raises InvalidRows if the table cannot
+    be read, has no ids or no text in any target, or has two texts for the same id and locale.
+    """
+    if given is None or given is False:
+        return None
+    try:
+        opened = open_table(given)
+        ids: list[str] = []
+        batches = []
+        for batch, names in opened.batches():
+            batches.append(batch)
+            ids += names
+    except InvalidRows as error:
+        raise InvalidRows([{**line, "field": "translations"} for line in error.problems]) from None
+    table, notes = pa.Table.from_batches(batches, opened.schema), [*opened.notes]
+    key = next((name for name in (id_column, "id") if name in table.column_names), None)
+    if key is not None:
+        ids = list(map(str, convert_to_python(table[key].combine_chunks(), key)))
+    elif opened.is_numbered:
+        raise _refuse("has no column of ids", "a column named id, or like id=")
+    if "locale" in table.column_names:
+        by_locale = _read_long(table, ids, targets, notes)
+    else:
+        by_locale = _read_wide(table, ids, targets, notes, key)
+    if not by_locale:
+        allowed = f"a column for each locale or a column locale, with {', '.join(targets)}"
+        raise _refuse("has no text in a target", allowed)
+    return Translations(by_locale, ids, notes)
+
+
+def _refuse(fault: str, allowed: str) -> InvalidRows:
+    return InvalidRows([make_problem("translations", fault, allowed=allowed)])
+
+
+def _read_wide(
+    table: pa.Table, ids: Sequence[str], targets: Sequence[str], notes: list[str], key: str | None
+) -> dict[str, _LocaleTexts]:
+    """Return the texts of a table with a column for each locale."""
+    names = match_targets(table.column_names, targets, [key or "id"], field="translations")
+    positions = _number_ids(enumerate(ids))
+    source_texts = _get_texts(table, "source_text")
+    unused = [name for name in table.column_names if name not in {*names.values(), key or "id"}]
+    if unused := [name for name in unused if read_tag(name) is not None]:
+        notes.append(f"translations: the columns {', '.join(unused)} are not used, as they are no targets")
+    return {
+        target: _LocaleTexts(
+            positions,
+            _get_texts(table, name),
+            _get_texts(table, f"state.{name}", "state"),
+            source_texts,
+        )
+        for target, name in names.items()
+    }
+
+
+def _read_long(
+    table: pa.Table, ids: Sequence[str], targets: Sequence[str], notes: list[str]
+) -> dict[str, _LocaleTexts]:
+    """Return the texts of a table with a row for each id and locale."""
+    name = next((one for one in ("translated_text", "text") if one in table.column_names), None)
+    if name is None:
+        raise _refuse("has a column locale, but no texts", "a column translated_text or text")
+    columns = (_get_texts(table, name), _get_texts(table, "state"), _get_texts(table, "source_text"))
+    tags: list[Any] = table["locale"].cast(pa.string()).to_pylist()
+    spellings = list(dict.fromkeys(tags))
+    if unknown := [one for one in spellings if read_tag(one or "") is None]:
+        allowed = "a code or locale in every row, such as fr-FR"
+        raise _refuse(f"has the locale {unknown[0]!r}, which is not a language", allowed)
+    found = match_targets(spellings, targets, field="translations", by="rows of the locale")
+    target_by_tag = {one: read_tag(one) for one in spellings if read_tag(one) in found}
+    rows: dict[str, list[tuple[int, str]]] = {}
+    for position, (row_id, tag) in enumerate(zip(ids, tags, strict=True)):
+        if (target := target_by_tag.get(tag)) is not None:
+            rows.setdefault(target, []).append((position, row_id))
+    if unused := [one for one in spellings if one not in target_by_tag]:
+        notes.append(f"translations: the locales {', '.join(unused)} are not used, as they are no targets")
+    return {target: _LocaleTexts(_number_ids(of_target), *columns) for target, of_target in rows.items()}
+
+
+def _number_ids(rows: Iterable[tuple[int, str]]) -> dict[str, int]:
+    """Return the position of each id. Raise InvalidRows if an id has two rows."""
+    found: dict[str, int] = {}
+    for position, row_id in rows:
+        if found.setdefault(row_id, position) != position:
+            fault = f"has the id {row_id!r} in the rows {found[row_id]:,} and {position:,}"
+            raise _refuse(fault, "one row for each id, or for each id and locale")
+    return found
+
+
+def _get_texts(table: pa.Table, *names: str) -> Any:
+    """Return the first of some columns that a table has as texts, without empty texts, or None.
+
+    Where a column has no value, the next column counts.
+    """
+    columns = []
+    for name in names:
+        if name in table.column_names:
+            try:
+                columns.append(table[name].cast(pa.large_string()))
+            except pa.ArrowException:
+                raise _refuse(f"has a column {name!r} of the type {table[name].type}", "texts") from None
+    if not columns:
+        return None
+    filled = [pc.if_else(pc.equal(pc.utf8_trim_whitespace(one), ""), None, one) for one in columns]
+    return pc.coalesce(*filled).combine_chunks()
+
+
+def match_targets(
+    names: Iterable[str],
+    targets: Sequence[str],
+    taken: Collection[str] = (),
+    *,
+    field: str,
+    by: str = "a column",
+) -> dict[str, str]:
+    """Return the name of each target among `names`, which may spell a locale in any way.
+
+    Names in `taken` and the name ``id`` are not locales. Raises InvalidRows if two names are the same target,
+    or if a target has only a name of its language, such as ``de`` for ``de-DE``. `field` and `by` are words
+    for the error.
+    """
+    tags: dict[str, str] = {}
+    problems, taken_tags = [], set(map(read_tag, taken))
+    for name in names:
+        if name in taken or name == "id" or (tag := read_tag(name)) is None:
+            continue
+        if tag in tags and tag in targets and by == "a column":
+            fault = f"has two columns for {tag}: {tags[tag]!r} and {name!r}"
+            problems.append(make_problem(field, fault, allowed="one column for each locale"))
+        tags.setdefault(tag, name)
+    for target in targets:
+        language = locales.get_language(target)
+        if target not in tags and target not in taken_tags and language in tags and language not in targets:
+            fault = f"has {by} {tags[language]!r}, and none for the target {target}"
+            allowed = f"the name {target}; or leave {tags[language]!r} out, and the service translates"
+            problems.append(make_problem(field, fault, allowed=allowed))
+    if problems:
+        raise InvalidRows(problems)
+    return {target: tags[target] for target in targets if target in tags}
+
+
+def read_tag(name: str) -> str | None:
+    """Return a locale in its normal spelling, or None if a name is not a locale."""
+    with suppress(ValueError):
+        return locales.normalise(name)
+    return None
+
+
+def read_allowed_locales(value: Any) -> list[str] | None:
+    """Return the locales in which a row exists. `value` is a list, a text with commas, or None for all.
+
+    Raises ValueError for other values, and if a locale is unknown.
+    """
+    if value is None or value == "":
+        return None
+    tags = re.findall(r"[\w-]+", value) if isinstance(value, str) else value
+    if not isinstance(tags, list):
+        raise ValueError(f"{shorten_value(value)} is not a list of locales")  # noqa: TRY004
+    return [locales.normalise(str(tag)) for tag in tags]
+
+
+def compute_source_sha256(text: str) -> str:
+    """Return the hash of a source text, as in the column ``source_sha256``."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def judge_source(human: HumanText, text: str, known: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the state of a human text, and the hash of the source text that it belongs to.
+
+    `text` is the source text of now. `known` are the row's values in the run's table so far. If they contain
+    the same human text, then the hash of its source text counts, unless the human text has a source text.
+    """
+    sha256 = compute_source_sha256(text)
+    if human.source_text is not None:
+        return (
+            (CURRENT, sha256)
+            if human.source_text == text
+            else (STALE, compute_source_sha256(human.source_text))
+        )
+    former = known.get("source_sha256")
+    if former is None or get_human_text(known) != human.text:
+        return UNCHECKED, sha256
+    if former != sha256:
+        return STALE, former
+    return CURRENT if known.get("translation_state") == CURRENT else UNCHECKED, sha256
+
+
+def get_human_text(known: Mapping[str, Any]) -> str | None:
+    """Return the human text in the values of a row of the run's table, or None."""
+    if known.get("origin") != "human":
+        return None
+    text: str | None = known.get("stale_text") or known.get("translated_text")
+    return text
