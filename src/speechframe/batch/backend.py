@@ -11,7 +11,7 @@ is one address that takes calls with one key.
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -448,6 +448,15 @@ class Backend(ABC):
         """
         yield "", values
 
+    def find_columns(self, names: Sequence[str], taken: Collection[str]) -> Mapping[str, str]:
+        """Return further arguments with their columns, for a table with these column `names`.
+
+        `taken` are the columns of the given arguments. By default return the :attr:`optional_columns`.
+        InvalidRows is raised if the columns are ambiguous.
+        """
+        del taken
+        return {name: column for name, column in self.optional_columns.items() if column in names}
+
     @abstractmethod
     def check(self, values: Mapping[str, Any]) -> Request | RowWithoutCall | Sequence[FieldProblem | str]:
         """Return the row's request, or all problems of the row. This call uses no network.
@@ -463,6 +472,13 @@ class Backend(ABC):
             The request, the result of a row without a call, or a problem for each argument at fault. A plain
             string is a problem of the whole row.
         """
+
+    def finish_table(self) -> list[str]:
+        """Return notes for the user about the table, after all its rows were checked. By default none.
+
+        InvalidRows is raised if the table as a whole cannot be meant as it is.
+        """
+        return []
 
     def revise(self, request: Request, seconds_of: Callable[[str], float | None]) -> Request | None:
         """Return the new request of a row of the run's own table, or None if the row stays as it is.

@@ -199,7 +199,7 @@ def prepare_run(
         prices,
         checker.identical_retakes,
         checker.problems,
-        [*table.notes, *reasons],
+        [*table.notes, *checker.notes, *reasons],
     )
 
 
@@ -295,7 +295,8 @@ def _open_table(
         names = [*stored, *table.carried]
         found = {name: Column(name) for name in backend.arguments or names if name in names}
         arguments = {**found, **arguments}
-    present = {n: Column(c) for n, c in backend.optional_columns.items() if c in table.schema.names}
+    taken = {column for column in columns.values() if column}
+    present = {n: Column(c) for n, c in backend.find_columns(table.schema.names, taken).items()}
     given_arguments = {name: value for name, value in arguments.items() if value is not None}
     return table, {**arguments, **present, **given_arguments}
 
@@ -334,6 +335,7 @@ class _Checker:
         self._gives_row_id = "row_id" in backend.arguments
         self._make_key = make_key_function(backend)
         self._row_columns = backend.row_columns
+        self.notes: list[str] = []  # notes of the backend about the table
         self.row_counts: Counter[str] = Counter()  # number of rows without a call, by reason
         self._rows = self._invalid = self.identical_retakes = self._problem_count = 0
         self.problems: list[dict[str, Any]] = []
@@ -377,6 +379,7 @@ class _Checker:
         is_hopeless = self._invalid >= self._rows or any(one["field"] == "id" for one in self.problems)
         if self._problem_count and (is_hopeless or not leaves_out):
             raise InvalidRows(self.problems, total=self._problem_count, rows=self._invalid or None)
+        self.notes = self._backend.finish_table()
         return TableEntry(
             file,
             self._rows,
