@@ -188,7 +188,10 @@ def _get_texts(table: pa.Table, *names: str) -> Any:
                 raise _refuse(f"has a column {name!r} of the type {table[name].type}", "texts") from None
     if not columns:
         return None
-    filled = [pc.if_else(pc.equal(pc.utf8_trim_whitespace(one), ""), None, one) for one in columns]
+    filled = [
+        pc.if_else(pc.equal(pc.utf8_trim_whitespace(one), pa.scalar("", pa.large_string())), None, one)
+        for one in columns
+    ]
     return pc.coalesce(*filled).combine_chunks()
 
 

@@ -124,12 +124,10 @@ class TranslateBackend(CallBackend):
     row_columns = _ROW_COLUMNS
     unit = "text"
 
-    def __init__(
-        self, settings: Settings, targets: Sequence[str] = (), given_locales: Sequence[str] | bool = ()
-    ) -> None:
+    def __init__(self, settings: Settings, targets: Sequence[str] = (), given_locales: Any = ()) -> None:
         super().__init__(settings)
         self._targets = targets
-        # Targets with texts in `translations=`. False uses no texts by people.
+        # Targets with texts in `translations=`, or False to use no texts by people.
         self._given_locales = given_locales
         self.translations: Translations | None = None  # None in a resumed run, which has only its own table
         self._has_people = bool(given_locales)  # True if any target has texts by people
@@ -183,7 +181,7 @@ class TranslateBackend(CallBackend):
         found = {"locales": "locales"}
         by_target: dict[str, str] = {}
         if self._given_locales is not False:
-            given: Any = self._given_locales
+            given = self._given_locales
             by_target = match_targets(
                 names, [one for one in self._targets if one not in given], taken, field="table"
             )
@@ -249,7 +247,7 @@ class TranslateBackend(CallBackend):
     def _find_human_text(self, values: Mapping[str, Any]) -> HumanText | None:
         """Return the text by people for a row, or None. A blank text is none."""
         target, row_id = values["target"], values["row_id"]
-        given: Any = self._given_locales
+        given = self._given_locales
         if given is False:
             return None
         if target not in given:
