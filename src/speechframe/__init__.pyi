@@ -93,6 +93,7 @@ from speechframe.spending.usage import usage as usage
 from speechframe.strings.write import StringsReport as StringsReport
 from speechframe.tables.column import balanced as balanced
 from speechframe.tables.column import col as col
+from speechframe.verbs.coverage import coverage as coverage
 from speechframe.verbs.strings import read_strings as read_strings
 from speechframe.verbs.strings import write_strings as write_strings
 from speechframe.widgets import browse as browse

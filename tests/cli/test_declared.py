@@ -144,7 +144,7 @@ PARAMETERS = {"generate": 16, "translate": 4, "change_voice": 16, "dub": 13, "tr
 COLUMNS = {
     "generate": {"--voice-col", "--locale-col", "--rate-col"},
     "change_voice": {"--audio", "--voice-col", "--transcription-col"},
-    "translate": {"--source-locale-col", "--target", "--targets", "--glossary"},
+    "translate": {"--source-locale-col", "--target", "--targets", "--glossary", "--translations"},
     "transcribe": {"--audio", "--reference", "--locale-col", "--recogniser"},
     "dub": {"--target", "--targets", "--media", "--scripts-col", "--seconds", "--out", "--no-wait"},
 }

@@ -242,7 +242,15 @@ class TranslateBackend(CallBackend):
         if isinstance(request, Request) and human is not None:
             reason = f"translated by the engine, because the text by people has the state {human.state!r}"
             return replace(request, note=reason)
+        if isinstance(request, Request) and get_human_text(self._get_known(values)) is not None:
+            reason = "translated by the engine, because the text by people is no longer given"
+            return replace(request, note=reason)
         return request
+
+    def _get_known(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the values of a row in the run's table so far. They may be empty."""
+        earlier = self.earlier.find(values["row_id"])
+        return {} if earlier is None else earlier.row_values
 
     def _find_human_text(self, values: Mapping[str, Any]) -> HumanText | None:
         """Return the text by people for a row, or None. A blank text is none."""
@@ -261,14 +269,13 @@ class TranslateBackend(CallBackend):
         if self.translations is not None:
             return self.translations.find(row_id.removesuffix(f"/{target}"), target)
         # A resumed run has no other source of these texts than its own table.
-        earlier = self.earlier.find(row_id)
-        text = None if earlier is None else get_human_text(earlier.row_values)
+        text = get_human_text(self._get_known(values))
         return None if text is None else HumanText(text)
 
     def _use_human_text(self, human: HumanText, text: str, values: Mapping[str, Any]) -> RowWithoutCall:
         """Return the result of a row with a usable text by people."""
-        earlier = self.earlier.find(values["row_id"]) if human.source_text is None else None
-        state, sha256 = judge_source(human, text, {} if earlier is None else earlier.row_values)
+        known = self._get_known(values) if human.source_text is None else {}
+        state, sha256 = judge_source(human, text, known)
         ours = {"locale": values["target"], "text": text, "origin": "human"}
         ours |= {"translation_state": state, "source_sha256": sha256}
         if state == STALE:
