@@ -42,7 +42,7 @@ class _LocaleTexts(NamedTuple):
     source_texts: Any
 
 
-class Translations:
+class HumanTranslations:
     """The texts of a table of translations. The table stays in Arrow, so that it may be large."""
 
     def __init__(self, by_locale: Mapping[str, _LocaleTexts], ids: Sequence[str], notes: list[str]) -> None:
@@ -82,7 +82,7 @@ class Translations:
 
 def read_translations(
     given: Any, targets: Sequence[str], id_column: str | None = None
-) -> Translations | None:
+) -> HumanTranslations | None:
     """Return the texts of a wide or long table of translations, or None if `given` is None or False.
 
     `id_column` is the name of the column of ids in the caller's table. Raises InvalidRows if the table cannot
@@ -112,7 +112,7 @@ def read_translations(
     if not by_locale:
         allowed = f"a column for each locale or a column locale, with {', '.join(targets)}"
         raise _refuse("has no text in a target", allowed)
-    return Translations(by_locale, ids, notes)
+    return HumanTranslations(by_locale, ids, notes)
 
 
 def _refuse(fault: str, allowed: str) -> InvalidRows:

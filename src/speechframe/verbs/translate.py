@@ -21,7 +21,7 @@ from speechframe.backends.translations import (
     STALE,
     UNCHECKED,
     HumanText,
-    Translations,
+    HumanTranslations,
     get_human_text,
     judge_source,
     match_targets,
@@ -129,7 +129,9 @@ class TranslateBackend(CallBackend):
         self._targets = targets
         # Targets with texts in `translations=`, or False to use no texts by people.
         self._given_locales = given_locales
-        self.translations: Translations | None = None  # None in a resumed run, which has only its own table
+        self.translations: HumanTranslations | None = (
+            None  # None in a resumed run, which has only its own table
+        )
         self._has_people = bool(given_locales)  # True if any target has texts by people
         self._left_out = 0  # number of rows that are not made, because the column `locales` excludes them
         self._notes: list[str] = []
