@@ -105,10 +105,17 @@ def read_translations(
         ids = list(map(str, convert_to_python(table[key].combine_chunks(), key)))
     elif opened.is_numbered:
         raise _refuse("has no column of ids", "a column named id, or like id=")
-    if "locale" in table.column_names:
-        by_locale = _read_long(table, ids, targets, notes)
-    else:
-        by_locale = _read_wide(table, ids, targets, notes, key)
+    is_long = "locale" in table.column_names
+    try:
+        by_locale = (_read_long if is_long else _read_wide)(table, ids, targets)
+    except pa.ArrowException as error:
+        raise _refuse(f"has a column that cannot be read as texts: {error}", "columns of texts") from None
+    spellings: list[Any] = pc.unique(table["locale"]).to_pylist() if is_long else table.column_names
+    unused = [one for one in spellings if one != key and read_tag(one) not in {None, *by_locale}]
+    if by_locale and unused:
+        notes.append(
+            f"locales of translations that are not used, as they are no targets: {', '.join(unused)}"
+        )
     if not by_locale:
         allowed = f"a column for each locale or a column locale, with {', '.join(targets)}"
         raise _refuse("has no text in a target", allowed)
@@ -119,48 +126,35 @@ def _refuse(fault: str, allowed: str) -> InvalidRows:
     return InvalidRows([make_problem("translations", fault, allowed=allowed)])
 
 
-def _read_wide(
-    table: pa.Table, ids: Sequence[str], targets: Sequence[str], notes: list[str], key: str | None
-) -> dict[str, _LocaleTexts]:
+def _read_wide(table: pa.Table, ids: Sequence[str], targets: Sequence[str]) -> dict[str, _LocaleTexts]:
     """Return the texts of a table with a column for each locale."""
-    names = match_targets(table.column_names, targets, [key or "id"], field="translations")
-    positions = _number_ids(enumerate(ids))
-    source_texts = _get_texts(table, "source_text")
-    unused = [name for name in table.column_names if name not in {*names.values(), key or "id"}]
-    if unused := [name for name in unused if read_tag(name) is not None]:
-        notes.append(f"translations: the columns {', '.join(unused)} are not used, as they are no targets")
+    positions, source_texts = _number_ids(enumerate(ids)), _get_texts(table, "source_text")
     return {
         target: _LocaleTexts(
-            positions,
-            _get_texts(table, name),
-            _get_texts(table, f"state.{name}", "state"),
-            source_texts,
+            positions, _get_texts(table, name), _get_texts(table, f"state.{name}", "state"), source_texts
         )
-        for target, name in names.items()
+        for target, name in match_targets(table.column_names, targets, field="translations").items()
     }
 
 
-def _read_long(
-    table: pa.Table, ids: Sequence[str], targets: Sequence[str], notes: list[str]
-) -> dict[str, _LocaleTexts]:
+def _read_long(table: pa.Table, ids: Sequence[str], targets: Sequence[str]) -> dict[str, _LocaleTexts]:
     """Return the texts of a table with a row for each id and locale."""
     name = next((one for one in ("translated_text", "text") if one in table.column_names), None)
     if name is None:
         raise _refuse("has a column locale, but no texts", "a column translated_text or text")
     columns = (_get_texts(table, name), _get_texts(table, "state"), _get_texts(table, "source_text"))
     tags: list[Any] = table["locale"].cast(pa.string()).to_pylist()
-    spellings = list(dict.fromkeys(tags))
-    if unknown := [one for one in spellings if read_tag(one or "") is None]:
-        allowed = "a code or locale in every row, such as fr-FR"
-        raise _refuse(f"has the locale {unknown[0]!r}, which is not a language", allowed)
-    found = match_targets(spellings, targets, field="translations", by="rows of the locale")
-    target_by_tag = {one: read_tag(one) for one in spellings if read_tag(one) in found}
-    rows: dict[str, list[tuple[int, str]]] = {}
+    normal = {tag: read_tag(tag or "") for tag in set(tags)}
+    if None in normal.values():
+        fault = (
+            f"has the locale {next(tag for tag in tags if normal[tag] is None)!r}, which is not a language"
+        )
+        raise _refuse(fault, "a code or locale in every row, such as fr-FR")
+    found = match_targets(normal, targets, field="translations")
+    rows: dict[Any, list[tuple[int, str]]] = {target: [] for target in found}
     for position, (row_id, tag) in enumerate(zip(ids, tags, strict=True)):
-        if (target := target_by_tag.get(tag)) is not None:
-            rows.setdefault(target, []).append((position, row_id))
-    if unused := [one for one in spellings if one not in target_by_tag]:
-        notes.append(f"translations: the locales {', '.join(unused)} are not used, as they are no targets")
+        if normal[tag] in rows:
+            rows[normal[tag]].append((position, row_id))
     return {target: _LocaleTexts(_number_ids(of_target), *columns) for target, of_target in rows.items()}
 
 
@@ -179,13 +173,7 @@ def _get_texts(table: pa.Table, *names: str) -> Any:
 
     Where a column has no value, the next column counts.
     """
-    columns = []
-    for name in names:
-        if name in table.column_names:
-            try:
-                columns.append(table[name].cast(pa.large_string()))
-            except pa.ArrowException:
-                raise _refuse(f"has a column {name!r} of the type {table[name].type}", "texts") from None
+    columns = [table[name].cast(pa.large_string()) for name in names if name in table.column_names]
     if not columns:
         return None
     filled = [
@@ -196,32 +184,22 @@ def _get_texts(table: pa.Table, *names: str) -> Any:
 
 
 def match_targets(
-    names: Iterable[str],
-    targets: Sequence[str],
-    taken: Collection[str] = (),
-    *,
-    field: str,
-    by: str = "a column",
+    names: Iterable[str], targets: Sequence[str], taken: Collection[str] = (), *, field: str
 ) -> dict[str, str]:
     """Return the name of each target among `names`, which may spell a locale in any way.
 
-    Names in `taken` and the name ``id`` are not locales. Raises InvalidRows if two names are the same target,
-    or if a target has only a name of its language, such as ``de`` for ``de-DE``. `field` and `by` are words
-    for the error.
+    Names in `taken` and the name ``id`` are not locales. Raises InvalidRows if a target has only a name of
+    its language, such as ``de`` for ``de-DE``. `field` is the argument at fault.
     """
-    tags: dict[str, str] = {}
-    problems, taken_tags = [], set(map(read_tag, taken))
+    tags: dict[str | None, str] = {}
     for name in names:
-        if name in taken or name == "id" or (tag := read_tag(name)) is None:
-            continue
-        if tag in tags and tag in targets and by == "a column":
-            fault = f"has two columns for {tag}: {tags[tag]!r} and {name!r}"
-            problems.append(make_problem(field, fault, allowed="one column for each locale"))
-        tags.setdefault(tag, name)
+        if name not in taken and name != "id":
+            tags.setdefault(read_tag(name), name)
+    problems, known = [], {*tags, *map(read_tag, taken)}
     for target in targets:
         language = locales.get_language(target)
-        if target not in tags and target not in taken_tags and language in tags and language not in targets:
-            fault = f"has {by} {tags[language]!r}, and none for the target {target}"
+        if target not in known and language in tags and language not in targets:
+            fault = f"has the locale {tags[language]!r}, and not the target {target}"
             allowed = f"the name {target}; or leave {tags[language]!r} out, and the service translates"
             problems.append(make_problem(field, fault, allowed=allowed))
     if problems:
@@ -249,24 +227,17 @@ def read_allowed_locales(value: Any) -> list[str] | None:
     return [locales.normalise(str(tag)) for tag in tags]
 
 
-def compute_source_sha256(text: str) -> str:
-    """Return the hash of a source text, as in the column ``source_sha256``."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def judge_source(human: HumanText, text: str, known: Mapping[str, Any]) -> tuple[str, str]:
     """Return the state of a human text, and the hash of the source text that it belongs to.
 
     `text` is the source text of now. `known` are the row's values in the run's table so far. If they contain
     the same human text, then the hash of its source text counts, unless the human text has a source text.
     """
-    sha256 = compute_source_sha256(text)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    if human.source_text == text:
+        return CURRENT, sha256
     if human.source_text is not None:
-        return (
-            (CURRENT, sha256)
-            if human.source_text == text
-            else (STALE, compute_source_sha256(human.source_text))
-        )
+        return STALE, hashlib.sha256(human.source_text.encode()).hexdigest()
     former = known.get("source_sha256")
     if former is None or get_human_text(known) != human.text:
         return UNCHECKED, sha256

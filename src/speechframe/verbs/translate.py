@@ -129,9 +129,7 @@ class TranslateBackend(CallBackend):
         self._targets = targets
         # Targets with texts in `translations=`, or False to use no texts by people.
         self._given_locales = given_locales
-        self.translations: HumanTranslations | None = (
-            None  # None in a resumed run, which has only its own table
-        )
+        self.translations: HumanTranslations | None = None  # a resumed run has only its own table
         self._has_people = bool(given_locales)  # True if any target has texts by people
         self._left_out = 0  # number of rows that are not made, because the column `locales` excludes them
         self._notes: list[str] = []
@@ -180,22 +178,18 @@ class TranslateBackend(CallBackend):
 
         InvalidRows for a target that neither the service nor people translate into.
         """
-        found = {"locales": "locales"}
-        by_target: dict[str, str] = {}
+        given = self._given_locales or ()
+        found, by_target = {"locales": "locales"}, {}
         if self._given_locales is not False:
-            given = self._given_locales
-            by_target = match_targets(
-                names, [one for one in self._targets if one not in given], taken, field="table"
-            )
+            others = [one for one in self._targets if one not in given]
+            by_target = match_targets(names, others, taken, field="table")
             found |= {"state": "state"}
-            found |= {_name_argument(target): name for target, name in by_target.items()}
+            found |= {f"translations.{target}": name for target, name in by_target.items()}
             found |= {f"state.{target}": f"state.{name}" for target, name in by_target.items()}
-            if both := sorted({*given} & {*names}):
-                self._notes.append(
-                    f"the table's columns {', '.join(both)} are not used: translations= has them"
-                )
+        if both := [name for name in names if name in given]:
+            self._notes.append(f"columns of the table that translations= replaces: {', '.join(both)}")
         self._has_people = self._has_people or bool(by_target)
-        covered = {*by_target, *(self._given_locales or ()), *map(read_tag, taken)}
+        covered = {*by_target, *given, *map(read_tag, taken)}
         unknown = [one for one in self._unknown_targets if one not in covered]
         refuse_targets(unknown, self._known_targets, _UNKNOWN_TARGET_FAULT)
         return {name: column for name, column in found.items() if column in names and column not in taken}
@@ -241,13 +235,12 @@ class TranslateBackend(CallBackend):
             fault = f"{_UNKNOWN_TARGET_FAULT}, and the row has no usable translation by people"
             return [FieldProblem("targets", fault, target, format_locales(self._known_targets))]
         request = self._check_text(values)
-        if isinstance(request, Request) and human is not None:
-            reason = f"translated by the engine, because the text by people has the state {human.state!r}"
-            return replace(request, note=reason)
-        if isinstance(request, Request) and get_human_text(self._get_known(values)) is not None:
-            reason = "translated by the engine, because the text by people is no longer given"
-            return replace(request, note=reason)
-        return request
+        if not isinstance(request, Request):
+            return request
+        reason = f"has the state {human.state!r}" if human is not None else "is no longer given"
+        if human is None and get_human_text(self._get_known(values)) is None:
+            return request
+        return replace(request, note=f"translated by the engine, because the text by people {reason}")
 
     def _get_known(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values of a row in the run's table so far. They may be empty."""
@@ -261,18 +254,14 @@ class TranslateBackend(CallBackend):
         if given is False:
             return None
         if target not in given:
-            text = values.get(_name_argument(target))
-            is_text = text is not None and str(text).strip()
-            return (
-                HumanText(str(text), values.get(f"state.{target}") or values.get("state"))
-                if is_text
-                else None
-            )
+            text = str(values.get(f"translations.{target}", ""))
+            state = values.get(f"state.{target}") or values.get("state")
+            return HumanText(text, state) if text.strip() else None
         if self.translations is not None:
             return self.translations.find(row_id.removesuffix(f"/{target}"), target)
         # A resumed run has no other source of these texts than its own table.
-        text = get_human_text(self._get_known(values))
-        return None if text is None else HumanText(text)
+        remembered = get_human_text(self._get_known(values))
+        return None if remembered is None else HumanText(remembered)
 
     def _use_human_text(self, human: HumanText, text: str, values: Mapping[str, Any]) -> RowWithoutCall:
         """Return the result of a row with a usable text by people."""
@@ -449,11 +438,6 @@ class TranslateBackend(CallBackend):
             message = f"the text has {len(text):,} characters, its translation {len(translated):,}"
             findings.append(Finding("length", message))
         return findings
-
-
-def _name_argument(target: str) -> str:
-    """Return the name of the argument with the texts by people for a target."""
-    return f"translations.{target}"
 
 
 async def translate(
