@@ -26,15 +26,9 @@ PUBLIC = """
     RequestTimeout Run RunLocked RunMismatch RunOptions ServedTest ServerError ServiceError Settings
     SettingsError SpeechframeError StoreError Stream StreamBroken StreamSession StringsReport SyncClient SyncStream
     SyncStreamSession TimedOut Unavailable UsageTable VoteRefused __version__ aio balanced browse change_voice
-<<<<<<< HEAD
-    changes check_budgets col compare_voices configure correct dub export forecast gallery generate listening_test
+    changes check_budgets col compare_voices configure correct coverage dub export forecast gallery generate listening_test
     local_service open_run open_test play plot_burn_down plot_usage quality read_strings read_votes receive_webhooks reconcile
     report resume review run say serve_test split stream to_datasets transcribe translate tune_allocator usage utterances voices watch write_strings
-=======
-    changes check_budgets col compare_voices configure correct coverage dub export forecast gallery generate listening_test
-    local_service open_run open_test play plot_burn_down plot_usage quality read_votes receive_webhooks reconcile
-    report resume review run say serve_test split stream to_datasets transcribe translate tune_allocator usage utterances voices watch
->>>>>>> 0610bcd (Count rows of translations by locale and state)
 """
 
 

@@ -41,9 +41,9 @@ from speechframe.spec import locales
 from speechframe.spec.billing import compute_translation_millicredits, convert_to_credits
 from speechframe.spec.check import FieldProblem, check, shorten_value
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
-from speechframe.spec.states import NOT_TRANSLATABLE, is_usable_state
 from speechframe.spec.translate import TranslateRequest
 from speechframe.store.schema import DONE, SKIPPED, columns
+from speechframe.strings.entries import NOT_TRANSLATABLE, is_usable_state
 from speechframe.tables.column import Column
 from speechframe.wire.answers import collect_warnings, read_whole_number
 from speechframe.wire.requests import encode_request
