@@ -42,7 +42,7 @@ def test_a_real_file_is_written_back_to_the_same_bytes(tmp_path, name, locale):
 @pytest.mark.parametrize(("name", "locale"), SAMPLES)
 def test_one_changed_text_changes_only_its_lines(tmp_path, name, locale):
     frame, out = read(FILES / name, locale), tmp_path / Path(name).name
-    frame.loc[4, locale] = 'Brand <new> & "odd"'
+    frame.loc[frame.index[4], locale] = 'Brand <new> & "odd"'
     assert write(frame, FILES / name, out, locale).written == 1
     encoding = "cp1252" if "es-ES" in name else "utf-8"
     old, new = ((path.read_bytes().decode(encoding)).split("\n") for path in (FILES / name, out))
@@ -227,7 +227,7 @@ def test_sheets_keep_their_other_cells(tmp_path):
         ["1", "a;b", "translated", "=1"],
         ["2", "c", "untranslated", 'q "r"'],
     ]
-    strings.loc[1, "de"] = "neu"
+    strings.loc[strings.index[1], "de"] = "neu"
     write(strings, tmp_path / "a.csv", tmp_path / "b.csv", "de")
     assert (
         tmp_path / "b.csv"
@@ -258,7 +258,7 @@ def test_a_failed_write_leaves_the_file(tmp_path):
         ("1\n00:00:01,000 --> 00:00:02,000", "would have other texts"),
     ):
         frame = spf.read_strings(path, progress=False).rename(columns={"text": "es-ES"})
-        frame.loc[3, "es-ES"] = text
+        frame.loc[frame.index[3], "es-ES"] = text
         with pytest.raises(spf.InvalidRows, match=words):
             write(frame, path, path, "es-ES")
         assert path.read_bytes() == before

@@ -44,7 +44,7 @@ SLOT_COLUMNS = columns(
 """Row columns of a line with a slot."""
 
 
-class Fit(NamedTuple):
+class LineFit(NamedTuple):
     """What to do with a line: its row values, and the requested length in seconds or None."""
 
     row_values: Mapping[str, Any]
@@ -62,7 +62,7 @@ def compute_available_s(slot: Any, gap: Any) -> float | FieldProblem:
 
 def fit_line(
     available_s: float, natural_s: float, basis: str, characters: int, max_ratio: float = MAX_FIT_RATIO
-) -> Fit:
+) -> LineFit:
     """Return what to do with a line of a known or predicted length.
 
     A line that is longer than `max_ratio` times the available time must be shortened.
@@ -77,12 +77,12 @@ def fit_line(
     ratio = natural_s / available_s
     known = {"available_s": available_s, "natural_s": natural_s, "natural_basis": basis, "fit_ratio": ratio}
     if natural_s <= available_s + _TOLERANCE_S:
-        return Fit({**known, "slot_status": FITS, "over_s": 0.0}, None)
+        return LineFit({**known, "slot_status": FITS, "over_s": 0.0}, None)
     if ratio <= max_ratio:
-        return Fit({**known, "slot_status": FITTED, "over_s": 0.0}, available_s)
+        return LineFit({**known, "slot_status": FITTED, "over_s": 0.0}, available_s)
     lost = math.ceil(characters * (1 - max_ratio / ratio))
     over = {"slot_status": NEEDS_SHORTENING, "over_s": natural_s - available_s, "characters_to_lose": lost}
-    return Fit({**known, **over}, None)
+    return LineFit({**known, **over}, None)
 
 
 def keep_slot_values(earlier: Mapping[str, Any], available_s: float) -> dict[str, Any]:

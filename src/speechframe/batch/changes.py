@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from speechframe.batch.backend import Backend
+from speechframe.batch.earlier import find_row_columns
 from speechframe.batch.plan import plan_calls
 from speechframe.batch.prepare import prepare_run
 from speechframe.batch.run import EarlierRun, open_backend, run_in_thread
-from speechframe.store.schema import BASE_KEY, REQUEST, ROW_ID
+from speechframe.store.schema import BASE_KEY, ENDED, REQUEST, ROW_ID
 from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
@@ -95,11 +96,15 @@ async def find_changes(earlier: EarlierRun, backend: Backend, table: Any) -> Cha
         return await run_in_thread(compare)
 
 
-def _read_calls_by_row(file: Any) -> dict[str, tuple[str | None, bytes]]:
+def _read_calls_by_row(file: Any) -> dict[str, tuple[str, bytes]]:
     """Return the key and the body of each row's call in an input file, by row id.
 
-    A row that cannot be sent has the key None and an empty body.
+    A row without a call has its status and its row values in place of the key, and an empty body.
     """
-    columns = pq.read_table(file, columns=[ROW_ID, BASE_KEY, REQUEST]).columns
-    rows = zip(*(column.to_pylist() for column in columns), strict=True)
-    return {row_id: (key, (written or b"").partition(b"\n")[2]) for row_id, key, written in rows}
+    names = [ROW_ID, BASE_KEY, REQUEST, ENDED, *find_row_columns(pq.read_schema(file))]
+    found: dict[str, tuple[str, bytes]] = {}
+    for row_id, key, written, *values in zip(
+        *pq.read_table(file, columns=names).to_pydict().values(), strict=True
+    ):
+        found[row_id] = key or repr(values), (written or b"").partition(b"\n")[2]
+    return found

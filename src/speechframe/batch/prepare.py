@@ -119,7 +119,7 @@ class Prepared:
     notes: list[str] = field(default_factory=list)  # notes for the user, such as numbers of dropped rows
 
 
-def prepare_run(
+def prepare_run(  # noqa: PLR0915 - one step after the other
     given: Any,
     arguments: Mapping[str, Any],
     backend: Backend,
@@ -166,7 +166,8 @@ def prepare_run(
             entry = checker.write(temporary, file, is_stopped, leaves_out=leaves_out)
         keys, prices = _read_calls(temporary)
         if not options.run_dir:
-            name = hashlib.blake2b(keys, digest_size=5).hexdigest()
+            checker.ended.update(keys)
+            name = checker.ended.hexdigest()
             folder = Folder((DEFAULT_ROOT / f"{backend.operation}-{name}").absolute())
             is_preview = options.dry_run and _has_begun(folder)
             if is_preview:
@@ -336,6 +337,7 @@ class _Checker:
         self._make_key = make_key_function(backend)
         self._row_columns = backend.row_columns
         self.notes: list[str] = []  # notes of the backend about the table
+        self.ended = hashlib.blake2b(digest_size=5)  # hash of the rows without a call
         self.row_counts: Counter[str] = Counter()  # number of rows without a call, by reason
         self._rows = self._invalid = self.identical_retakes = self._problem_count = 0
         self.problems: list[dict[str, Any]] = []
@@ -428,6 +430,7 @@ class _Checker:
                 mine = (row_id, key, take, found.price, write_request(found), tag, None, None)
             elif isinstance(found, RowWithoutCall):
                 self.row_counts[found.reason] += 1
+                self.ended.update(repr((row_id, found)).encode("utf-8", "replace"))
                 reason, row_values = found.reason if found.status == SKIPPED else None, found.row_values
                 mine = (row_id, None, 0, 0, None, tag, found.status, reason)
             else:

@@ -43,8 +43,11 @@ def read_files(
 ) -> "pd.DataFrame":
     """Return the strings of files as a frame. See the public function `read_strings`.
 
-    Remarks for the user are in ``frame.attrs["notes"]``.
+    The index has the ids, too, because an index becomes the row ids of a run. Remarks for the user are in
+    ``frame.attrs["notes"]``.
     """
+    import pandas as pd
+
     if source_locale is not None:
         source_locale = read_locale(source_locale, "source_locale")
     notes: list[str] = []
@@ -71,6 +74,7 @@ def read_files(
     for locale, by_unit in targets.items():
         targets[locale] = {by_id[unit].id: one for unit, one in by_unit.items()}
     frame = _make_frame(rows, targets, has_files=len(groups) > 1, has_previous=previous is not None)
+    frame.index = pd.Index(frame["id"].tolist(), dtype=object)
     frame.attrs["notes"] = notes
     return frame
 

@@ -20,7 +20,7 @@ from speechframe.backends.slots import (
     MEASURED,
     PREDICTED,
     SLOT_COLUMNS,
-    Fit,
+    LineFit,
     Paces,
     compute_available_s,
     fit_line,
@@ -299,7 +299,7 @@ def change_fields(body: bytes, **changes: Any) -> tuple[bytes, bytes]:
     return encode_canonical_json(content), encode_canonical_json(fields)
 
 
-def _apply_fit(request: Request, fit: Fit) -> Request:
+def _apply_fit(request: Request, fit: LineFit) -> Request:
     """Return a request with the row values and the length that fit a line to its slot."""
     found = replace(request, row_values={**request.row_values, **fit.row_values})
     if fit.audio_duration is None:
