@@ -75,6 +75,7 @@ from speechframe.tables.table import (
     choose_column_names,
     contains_bytes,
     get_column_name,
+    is_missing,
     make_problem,
     make_rows,
     resolve_sources,
@@ -193,7 +194,7 @@ def prepare_run(
         prices,
         checker.identical_retakes,
         checker.problems,
-        [*table.notes, *reasons],
+        [*table.notes, *reasons, *backend.list_notes()],
     )
 
 
@@ -324,6 +325,7 @@ class _Checker:
         self._is_take_constant = take.column is None and take.values is None
         self._expands_rows = type(backend).expand is not Backend.expand
         self._gives_row_id = "row_id" in backend.arguments
+        self._gives_columns = "read_column" in backend.arguments
         self._make_key = make_key_function(backend)
         self.row_counts: Counter[str] = Counter()  # number of rows without a call, by reason
         self._rows = self._invalid = self.identical_retakes = self._problem_count = 0
@@ -396,8 +398,10 @@ class _Checker:
             lines = [(row_id, row, tag) for _, row_id, row, tag in spread]
         ours: list[tuple[Any, ...]] = []
         row_names = self._backend.row_columns.names
-        for row_id, row, tag in lines:
+        for position, (row_id, row, tag) in enumerate(lines):
             take = row.pop("take", None)
+            if self._gives_columns:
+                row["read_column"] = partial(_read_cell, batch, position)
             if self._gives_row_id:
                 row["row_id"] = row_id
             found = self._backend.check(row)
@@ -451,6 +455,14 @@ class _Checker:
         self._problem_count += 1
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(make_problem(*words, **facts))
+
+
+def _read_cell(batch: pa.RecordBatch, position: int, column: str) -> Any:
+    """Return a row's value in a column of a batch. Return None if it is missing or contains bytes."""
+    if column not in batch.schema.names or contains_bytes(batch.schema.field(column).type):
+        return None
+    value = batch.column(column)[position].as_py()
+    return None if is_missing(value) else value
 
 
 def make_key_function(backend: Backend) -> Callable[[Request], str]:

@@ -3,26 +3,36 @@
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from json import JSONDecoder, JSONEncoder
+from os import PathLike
 from types import MappingProxyType
 from typing import Any, Literal, Self, Unpack
 
+import pyarrow as pa
+
 from speechframe.backends import alignment
+from speechframe.backends.cast import CastSheet, read_cast
 from speechframe.backends.judging import SPOKEN_SIGNS
+from speechframe.backends.pronunciations import PronunciationSheet, read_pronunciations
 from speechframe.backends.service import SpokenBackend
-from speechframe.batch.backend import Opened, Request
+from speechframe.backends.spoken_text import make_finder, make_spoken_text, read_fill, read_object
+from speechframe.batch.backend import Opened, Request, RowWithoutCall
 from speechframe.batch.live import Run
 from speechframe.batch.run import make_run
 from speechframe.batch.run_options import RunOptions
 from speechframe.client import PreparedCall
+from speechframe.errors import InvalidRows
 from speechframe.settings import Settings
 from speechframe.spec.billing import PRICES
 from speechframe.spec.check import FieldProblem, shorten_value
 from speechframe.spec.limits import Pool, get_default_sample_rate_hz
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
 from speechframe.spec.texts import count_billed_characters, find_text_fault, strip_pauses
+from speechframe.store.schema import SKIPPED, columns
 from speechframe.tables.column import Column
+from speechframe.tables.table import make_problem
 from speechframe.wire.requests import encode_request
 from speechframe.wire.speech import encode_content
 
@@ -34,6 +44,15 @@ WIRE_OF_ARGUMENT: Mapping[str, str] = MappingProxyType(
     | {"model": _STREAM_WIRES["model"]}
 )
 """Maps each argument of :func:`generate` but ``words`` to the wire name of the field that it fills."""
+
+_SPOKEN_TEXT_COLUMN = columns(spoken_text=pa.string())
+_SPEAKING_ARGUMENTS = frozenset(
+    {"spoken", "fill", "pronunciations", "cast", "character", "translation_state", "read_column"}
+)
+"""Arguments from which :meth:`GenerateBackend._prepare_row` makes the arguments of a request."""
+_NOTHING_TO_SPEAK = "there is nothing to speak"
+_STALE, _STALE_REASON = "stale", "the source has changed since its translation by people"
+_DICTIONARY_EXAMPLE = '{"SQL": {"type": "SAY_AS", "pronunciation": "sequel"}}'
 
 _PRICE_A_CHARACTER = PRICES["generate"].millicredits  # thousandths of a credit for a billed character
 _STREAM_VARIATION = StreamRequest.model_fields["variation"].get_default()  # streams ignore other values
@@ -55,12 +74,32 @@ class GenerateBackend(SpokenBackend):
 
     operation = "generate"
     arguments = (*WIRE_OF_ARGUMENT, "words")
-    table_arguments = frozenset({"words"})
+    table_arguments = frozenset({"words", "pronunciations", "cast"})
     wire_names = WIRE_OF_ARGUMENT
 
-    def __init__(self, settings: Settings, model: Model = Model.GEN2, words: Any = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        model: Model = Model.GEN2,
+        words: Any = None,
+        *,
+        is_spoken: bool = False,
+        fill: Any = None,
+        pronunciations: Any = None,
+        cast: Any = None,
+    ) -> None:
         super().__init__(settings)
         self.model, self._words = model, words
+        self._is_spoken, self._fill = is_spoken, fill
+        self._pronunciations = None if pronunciations is None else PronunciationSheet(pronunciations)
+        self._cast = None if cast is None else CastSheet(cast)
+        self.optional_columns = {
+            **({"translation_state": "translation_state"} if is_spoken else {}),
+            **({"character": "character"} if cast is not None else {}),
+        }
+        if is_spoken:
+            self.row_columns = _SPOKEN_TEXT_COLUMN
+            self.arguments = (*self.arguments, "read_column")
         self._is_stream = model is Model.FALCON_2
         self._request_type: type[GenerateRequest | StreamRequest] = (
             StreamRequest if self._is_stream else GenerateRequest
@@ -77,8 +116,16 @@ class GenerateBackend(SpokenBackend):
 
     @classmethod
     def from_constants(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
-        """Return the backend for the `model` and the `words` among the constant arguments of a run."""
-        return cls(settings, find_model(constants.get("model")), constants.get("words"))
+        """Return the backend for the constant arguments of a run that belong to the whole table."""
+        return cls(
+            settings,
+            find_model(constants.get("model")),
+            constants.get("words"),
+            is_spoken=bool(constants.get("spoken")),
+            fill=constants.get("fill"),
+            pronunciations=constants.get("pronunciations"),
+            cast=constants.get("cast"),
+        )
 
     async def open(self) -> Opened:
         """Open the client. If ``words="align"``, also load the recogniser, or raise SettingsError."""
@@ -88,8 +135,69 @@ class GenerateBackend(SpokenBackend):
             self.remark = f"{self.remark}; {remark}" if self.remark else remark
         return await super().open()
 
-    def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
-        """Return the request of one row, or all of its problems."""
+    def check(self, values: Mapping[str, Any]) -> Request | RowWithoutCall | list[FieldProblem]:
+        """Return the request of one row, the reason why it needs no call, or all of its problems."""
+        row = self._prepare_row(values)
+        if not isinstance(row, dict):
+            return row
+        found = self._make_request(row)
+        if self._is_spoken and isinstance(found, Request):
+            return replace(found, row_values={**found.row_values, "spoken_text": row["text"]})
+        return found
+
+    def list_notes(self) -> list[str]:
+        """Return a note about words of `pronunciations` that are in no row, if there are any."""
+        return [] if self._pronunciations is None else self._pronunciations.list_notes()
+
+    def _prepare_row(self, values: Mapping[str, Any]) -> dict[str, Any] | RowWithoutCall | list[FieldProblem]:
+        """Return the arguments of a row's request: its voice from the cast, its spoken text and its words."""
+        row = {name: value for name, value in values.items() if name not in _SPEAKING_ARGUMENTS}
+        problems: list[FieldProblem] = []
+        if self._is_spoken and values.get("translation_state") == _STALE:
+            return RowWithoutCall(SKIPPED, _STALE_REASON)
+        if self._cast is not None:
+            row, problems = self._cast.complete(row, values.get("character"))
+        if self._is_spoken and isinstance(row.get("text", ""), str):
+            row["text"], faults = self._make_spoken_text(row, values)
+            if not has_words(row["text"]) and not faults:
+                return RowWithoutCall(SKIPPED, _NOTHING_TO_SPEAK)
+            problems += faults
+        dictionary = row.get("pronunciation_dictionary")
+        if isinstance(dictionary, str):
+            entries = read_object("pronunciation_dictionary", dictionary, _DICTIONARY_EXAMPLE)
+            if isinstance(entries, FieldProblem):
+                problems.append(entries)
+            row["pronunciation_dictionary"] = entries
+        if self._pronunciations is not None and isinstance(row.get("text"), str):
+            locale, voice_id = self._find_voice(row)
+            if used := self._pronunciations.choose(row["text"], locale, voice_id):
+                row["pronunciation_dictionary"] = used
+        return problems or row
+
+    def _make_spoken_text(
+        self, row: Mapping[str, Any], values: Mapping[str, Any]
+    ) -> tuple[str, list[FieldProblem]]:
+        """Return the text to speak in a row, and the problems of its placeholders."""
+        fill: Any = self._fill
+        if not isinstance(fill, Mapping):
+            own = read_object("fill", values.get("fill") or {}, '{"count": "3"}')
+            if isinstance(own, FieldProblem):
+                return "", [own]
+            fill = {"*": own}
+        read_column = values.get("read_column", {}.get)
+        return make_spoken_text(row.get("text", ""), make_finder(fill, self._find_voice(row)[0], read_column))
+
+    def _find_voice(self, row: Mapping[str, Any]) -> tuple[str | None, str]:
+        """Return the locale and the voice id of a row, as the catalogue spells them if it has them."""
+        voice, locale = row.get("voice"), row.get("locale", row.get("multi_native_locale"))
+        locale = locale if isinstance(locale, str) else None
+        if not isinstance(voice, str):
+            return locale, ""
+        found = self.book.resolve(voice, locale)
+        return found.spoken_locale, found.voice_id
+
+    def _make_request(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
+        """Return the request of prepared arguments, or all problems of the row."""
         options = dict(values)
         text: Any = options.pop("text", None)
         # Check and encode each set of options once, because most rows of a table have the same options. Use
@@ -190,11 +298,25 @@ def find_model(name: Any) -> Model:
     return next((model for model in Model if isinstance(name, str) and model == name), Model.GEN2)
 
 
+def _refuse_combinations(given: Mapping[str, Any]) -> None:
+    """Raise InvalidRows if arguments of the whole table are missing, or cannot be combined."""
+    problems: list[tuple[str, str, str]] = []
+    if given["voice"] is None and given["cast"] is None:
+        problems.append(("voice", "is missing", "a voice, or cast= with a voice for each character"))
+    if given["pronunciations"] is not None and given["pronunciation_dictionary"] is not None:
+        fault, allowed = "cannot be combined with pronunciation_dictionary", "one of the two"
+        problems.append(("pronunciations", fault, allowed))
+    if given["fill"] is not None and not given["spoken"]:
+        problems.append(("fill", "needs spoken=True", "spoken=True, or leave fill out"))
+    if problems:
+        raise InvalidRows([make_problem(name, fault, allowed=allowed) for name, fault, allowed in problems])
+
+
 async def generate(
     table: Any,
     *,
     text: str | Column | Any = "text",
-    voice: str | Column | Any,
+    voice: str | Column | Any = None,
     locale: str | Column | Any = None,
     style: str | Column | Any = None,
     pitch: int | Column | Any = None,
@@ -206,11 +328,15 @@ async def generate(
     channel_type: str | Column | Any = None,
     audio_duration: float | Column | Any = None,
     word_durations_as_original_text: bool | Column | Any = None,
-    pronunciation_dictionary: Mapping[str, Any] | None = None,
+    pronunciation_dictionary: Mapping[str, Any] | Column | None = None,
     encode_as_base64: bool | Column | Any = None,
     model_version: str | None = None,
     multi_native_locale: str | Column | Any = None,
     words: Literal["align"] | None = None,
+    spoken: bool = False,
+    fill: Mapping[str, Any] | Column | None = None,
+    pronunciations: str | PathLike[str] | Any = None,
+    cast: str | PathLike[str] | Any = None,
     **options: Unpack[RunOptions],
 ) -> Run:
     """Return a :class:`Run` with every row of `table` spoken, with word durations and credit usage.
@@ -227,7 +353,8 @@ async def generate(
         The column with the text, or a Series or list of texts.
     voice
         Full voice id (``en-US-nora``) or bare name; ``col("x")`` takes it from a column, and a list has a
-        voice for each row. Most parameters below accept columns and lists, too. A table has one model.
+        voice for each row. Most parameters below accept columns and lists, too. A table has one model. With
+        `cast`, the voice may be left out.
     locale
         Language of the audio, if it is not the voice's own.
     style
@@ -251,7 +378,8 @@ async def generate(
     word_durations_as_original_text
         True returns word durations with the words as written in the text (English only).
     pronunciation_dictionary
-        Maps a word to ``{"type": "IPA" | "SAY_AS", "pronunciation": ...}``.
+        Maps a word to ``{"type": "IPA" | "SAY_AS", "pronunciation": ...}``. ``col("x")`` takes such an
+        object from a column, also as JSON text.
     encode_as_base64
         False requests only a URL instead of audio in the answer. The bytes are the same.
     model_version
@@ -261,6 +389,25 @@ async def generate(
     words
         ``"align"`` finds the words of rows without words in their audio, after all calls. This needs the
         recogniser of the extra ``asr``. The column ``words_basis`` marks these rows.
+    spoken
+        True removes tags from each text, decodes entities, fills placeholders and collapses whitespace,
+        before the text is checked and priced. The column ``spoken_text`` has the result. Rows without words
+        are skipped, and also rows whose column ``translation_state`` is ``stale``.
+    fill
+        Values of placeholders by locale, language or ``"*"``, such as ``{"pt-BR": {"count": "3"}}``, or
+        ``col("x")`` for a column with an object (or JSON text) of values for the row. ``%s`` and ``%d`` have
+        the names ``"1"``, ``"2"`` in order, and ``{0}`` has the name ``"0"``. A placeholder without a value
+        is filled from the column of its name. If there is none, the placeholder is a problem.
+    pronunciations
+        Pronunciations of words, as a frame, list of dicts or file with the columns ``word``, ``locale``,
+        ``voice`` (both empty or ``*`` for any), and either ``ipa`` or ``say_as``. Or a dict of word to the
+        text to say. A request gets only the words of its text. So a new word makes only the rows again that
+        contain it. A word in lower case matches any case, and the longest word wins.
+    cast
+        Voices by character, as a frame, list of dicts or file with the columns ``character``, ``locale``
+        (both empty or ``*`` for any), ``voice``, ``style``, ``rate`` and ``pitch``. The column ``character``
+        of the table names the character of each row. The line with the fewest ``*`` counts. Arguments of
+        this function take precedence over the cast.
     **options
         See :class:`RunOptions`: ``run_dir``, ``id``, ``max_credits``, ``dry_run``, ``wait`` and more.
 
@@ -299,7 +446,12 @@ async def generate(
         "model_version": model_version,
         "multi_native_locale": multi_native_locale,
         "words": words,
+        "spoken": spoken or None,
+        "fill": read_fill(fill),
+        "pronunciations": read_pronunciations(pronunciations),
+        "cast": read_cast(cast),
     }
+    _refuse_combinations(arguments)
     return await make_run(
         GenerateBackend.from_constants(options["service"], arguments), table, arguments, options
     )

@@ -3,8 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from speechframe.audio.clip import Clip
+from speechframe.batch.backend import Request
 from speechframe.errors import InvalidRows
 from speechframe.spec.billing import convert_to_credits
+from speechframe.spec.check import FieldProblem
 from speechframe.spec.speech import Format
 from speechframe.tables.table import make_problem
 from speechframe.verbs.generate import WIRE_OF_ARGUMENT, GenerateBackend, find_model
@@ -54,9 +56,10 @@ async def say(
     try:
         await backend.open()
         checked = backend.check({name: value for name, value in given.items() if value is not None})
-        if isinstance(checked, list):
+        if not isinstance(checked, Request):
+            found = checked if isinstance(checked, list) else [FieldProblem("text", checked.reason)]
             raise InvalidRows(
-                [make_problem(p.field, p.problem, value=p.value, allowed=p.allowed) for p in checked]
+                [make_problem(p.field, p.problem, value=p.value, allowed=p.allowed) for p in found]
             )
         call = backend.call(checked, take=take if checked.varies else 0)
         answer: Spoken = await backend.client.call(call)

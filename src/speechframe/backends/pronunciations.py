@@ -1,0 +1,130 @@
+"""Pronunciations of words by locale and voice. A request gets only those of the words in its text."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from speechframe.backends.sheets import rank_locale, read_locale, read_sheet
+from speechframe.errors import InvalidRows
+from speechframe.spec.check import check
+from speechframe.spec.chosen import MAX_PRONUNCIATION_CHARACTERS
+from speechframe.spec.pronunciations import WordIndex, fold_word
+from speechframe.spec.speech import Pronunciation
+from speechframe.tables.table import make_problem
+from speechframe.writing.words import format_count
+
+WORD, LOCALE, VOICE, IPA, SAY_AS = PRONUNCIATION_COLUMNS = ("word", "locale", "voice", "ipa", "say_as")
+_MAX_SHOWN_WORDS = 5  # words that a note lists
+
+
+def read_pronunciations(table: Any) -> list[list[str]] | None:
+    """Return the lines of a sheet as word, locale, voice, type and pronunciation. Empty texts stand for any.
+
+    `table` is a frame, list of dicts or file with these columns, or a dict of word to its pronunciation. The
+    result is None if `table` is None or empty. Raise InvalidRows, with the number of the row, for a line that
+    cannot be sent, and for two different lines of the same word, locale and voice.
+    """
+    if table is None or (isinstance(table, (Mapping, list, tuple)) and not table):
+        return None
+    if isinstance(table, Mapping) and all(isinstance(value, (str, Mapping)) for value in table.values()):
+        table = [{WORD: word, **_read_sound(sound)} for word, sound in table.items()]
+    problems: list[tuple[str, str]] = []
+    lines: dict[tuple[str, str, str], tuple[int, list[str]]] = {}
+    for number, row in enumerate(read_sheet(table, "pronunciations", PRONUNCIATION_COLUMNS, [WORD]), 1):
+        word, kind = row[WORD], IPA if row[IPA] else SAY_AS
+        if not word or len(word) > MAX_PRONUNCIATION_CHARACTERS:
+            allowed = f"a word of 1 to {MAX_PRONUNCIATION_CHARACTERS} characters in every row"
+            problems.append((f"row {number}: has no word, or a long one", allowed))
+            continue
+        if bool(row[IPA]) == bool(row[SAY_AS]):
+            problems.append((f"row {number}: {word!r} needs exactly one sound", f"{IPA} or {SAY_AS}"))
+            continue
+        fields = {"type": kind.upper(), "pronunciation": row[kind]}
+        problems += [
+            (f"row {number}: the {kind} of {word!r} {one.problem}", one.allowed)
+            for one in check(Pronunciation, fields).problems
+        ]
+        try:
+            locale = read_locale(row[LOCALE])
+        except ValueError as error:
+            problems.append((f"row {number}: {error}", "a code or locale, such as fr-FR, or *"))
+            continue
+        voice = row[VOICE].casefold()
+        line = [word, locale, voice, *fields.values()]
+        first, known = lines.setdefault((fold_word(word), locale, voice), (number, line))
+        if known[3:] != line[3:]:
+            fault = f"rows {first} and {number} have different sounds of {word!r}"
+            problems.append((fault, "one line for a word, locale and voice"))
+    if problems:
+        raise InvalidRows(
+            [make_problem("pronunciations", fault, allowed=allowed) for fault, allowed in problems]
+        )
+    return [line for _, line in lines.values()]
+
+
+def _read_sound(sound: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns for a value of a dict: a text to say, or an entry of a pronunciation dictionary."""
+    if isinstance(sound, str):
+        return {SAY_AS: sound}
+    return {str(sound.get("type")).lower(): sound.get("pronunciation")}
+
+
+class PronunciationSheet:
+    """The lines of a sheet of pronunciations, and the words that the rows so far have used.
+
+    If several lines have the same word, a line for the row's voice comes first, then a line for its locale,
+    then a line for its language.
+
+    Examples
+    --------
+    >>> lines = [["SQL", "", "", "SAY_AS", "sequel"], ["SQL", "de", "", "SAY_AS", "S Q L"]]
+    >>> sheet = PronunciationSheet(lines)
+    >>> sheet.choose("Learn SQL.", "en-US", "en-US-nora")
+    {'SQL': {'type': 'SAY_AS', 'pronunciation': 'sequel'}}
+    >>> sheet.choose("Learn more.", "en-US", "en-US-nora")
+    {}
+    """
+
+    def __init__(self, lines: Sequence[Sequence[str]]) -> None:
+        self._lines = lines
+        self._used: set[int] = set()
+        self._choose_lines = cache(self._find_lines)
+
+    def choose(self, text: str, locale: str | None, voice_id: str) -> dict[str, dict[str, str]]:
+        """Return the pronunciation dictionary for a text, which has only the words of the text."""
+        index, entries = self._choose_lines(locale, voice_id.casefold())
+        found: dict[str, dict[str, str]] = {}
+        for word in sorted(index.find_used(text)):
+            chosen, applicable = entries[word]
+            self._used |= applicable
+            found[word] = {"type": chosen[3], "pronunciation": chosen[4]}
+        return found
+
+    def list_notes(self) -> list[str]:
+        """Return a note that names the words that no row has used, if there are any."""
+        unused = [
+            f"{word!r}" + (f" ({locale})" if locale else "")
+            for number, (word, locale, *_) in enumerate(self._lines)
+            if number not in self._used
+        ]
+        if not unused:
+            return []
+        more = f" and {len(unused) - _MAX_SHOWN_WORDS} more" if len(unused) > _MAX_SHOWN_WORDS else ""
+        shown = ", ".join(unused[:_MAX_SHOWN_WORDS])
+        return [f"{format_count(len(unused), 'word')} of pronunciations: in no row: {shown}{more}"]
+
+    def _find_lines(
+        self, locale: str | None, voice_id: str
+    ) -> tuple[WordIndex, dict[str, tuple[Sequence[str], frozenset[int]]]]:
+        """Return the words for a locale and a voice, and for each word its line and all lines that apply."""
+        of_voice = {"": 0, voice_id.rpartition("-")[2]: 1, voice_id: 2}
+        applicable: dict[str, list[tuple[int, int, int]]] = {}
+        for number, (word, of_sheet, voice, *_) in enumerate(self._lines):
+            locale_rank, voice_rank = rank_locale(of_sheet, locale), of_voice.get(voice)
+            if locale_rank is not None and voice_rank is not None:
+                applicable.setdefault(fold_word(word), []).append((voice_rank, locale_rank, number))
+        entries = {}
+        for found in applicable.values():
+            line = self._lines[max(found)[-1]]
+            entries[line[0]] = line, frozenset(number for *_, number in found)
+        return WordIndex(entries), entries
