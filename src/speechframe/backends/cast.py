@@ -5,13 +5,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from speechframe.backends.sheets import ANY, rank_locale, read_locale, read_sheet
-from speechframe.errors import InvalidRows
+from speechframe.backends.sheets import ANY, rank_locale, read_sheet
 from speechframe.spec.check import FieldProblem
-from speechframe.tables.table import make_problem
 
 CHARACTER, LOCALE, *SPOKEN_COLUMNS = CAST_COLUMNS = ("character", "locale", "voice", "style", "rate", "pitch")
-_NUMBERS = ("rate", "pitch")
+_NUMBERS = frozenset({"rate", "pitch"})
 _MAX_SHOWN_NAMES = 5  # names that a problem lists
 
 
@@ -21,31 +19,17 @@ def read_cast(table: Any) -> list[list[Any]] | None:
     The result is None if `table` is None. Raise InvalidRows, with the number of the row, for an unknown
     locale, a `rate` or `pitch` that is not an integer, and two different lines of a character and locale.
     """
-    if table is None:
-        return None
-    problems: list[tuple[str, str]] = []
-    lines: dict[tuple[str, str], tuple[int, list[Any]]] = {}
-    for number, row in enumerate(read_sheet(table, "cast", CAST_COLUMNS, ["voice"]), 1):
-        given: dict[str, Any] = {name: row[name] for name in SPOKEN_COLUMNS if row[name]}
-        for name in _NUMBERS:
-            try:
-                given |= {name: int(given[name])} if name in given else {}
-            except ValueError:
-                fault = f"row {number}: {name} {given[name]!r} is not an integer"
-                problems.append((fault, "an integer from -50 to 50, or empty"))
+    return None if table is None else read_sheet(table, "cast", CAST_COLUMNS, _read_row)
+
+
+def _read_row(row: Mapping[str, str]) -> tuple[tuple[str, str], list[Any]]:
+    given: dict[str, Any] = {name: row[name] for name in SPOKEN_COLUMNS if row[name]}
+    for name in _NUMBERS & given.keys():
         try:
-            locale = read_locale(row[LOCALE])
-        except ValueError as error:
-            problems.append((f"row {number}: {error}", "a code or locale, such as fr-FR, or *"))
-            continue
-        line = [row[CHARACTER], locale, given]
-        first, known = lines.setdefault((row[CHARACTER].casefold(), locale), (number, line))
-        if known[-1] != given:
-            fault = f"rows {first} and {number} differ for {_name_line(row[CHARACTER], locale)}"
-            problems.append((fault, "one line for a character and locale"))
-    if problems:
-        raise InvalidRows([make_problem("cast", fault, allowed=allowed) for fault, allowed in problems])
-    return [line for _, line in lines.values()]
+            given[name] = int(given[name])
+        except ValueError:
+            raise ValueError(f"{name} {given[name]!r} is not an integer") from None
+    return (row[CHARACTER].casefold(), row[LOCALE]), [row[CHARACTER], row[LOCALE], given]
 
 
 class CastSheet:
@@ -94,13 +78,7 @@ class CastSheet:
             f"{one} in {', '.join(of_sheet or ANY for who, of_sheet, _ in self._lines if who == one)}"
             for one in near
         )
-        hint = f"; nearest: {shown}" if shown else ""
-        fault = f"has no line for {_name_line(name, locale or '')}"
-        value = f"{name or 'no character'}, {locale or 'no locale'}"
-        return FieldProblem("cast", fault, value, f"a line for both, or with {ANY}{hint}")
-
-
-def _name_line(character: str, locale: str) -> str:
-    """Return a character and a locale in words."""
-    who = f"the character {character!r}" if character else "rows without a character"
-    return f"{who} and {f'the locale {locale}' if locale else 'no locale'}"
+        who = f"the character {name!r}" if name else "rows without a character"
+        fault = f"has no line for {who} and {f'the locale {locale}' if locale else 'no locale'}"
+        allowed = f"a line for both, or with {ANY}; nearest: {shown or 'the sheet names no character'}"
+        return FieldProblem("cast", fault, f"{name or ANY}, {locale or ANY}", allowed)

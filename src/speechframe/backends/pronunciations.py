@@ -4,13 +4,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from speechframe.backends.sheets import rank_locale, read_locale, read_sheet
-from speechframe.errors import InvalidRows
+from speechframe.backends.sheets import rank_locale, read_sheet
 from speechframe.spec.check import check
 from speechframe.spec.chosen import MAX_PRONUNCIATION_CHARACTERS
 from speechframe.spec.pronunciations import WordIndex, fold_word
 from speechframe.spec.speech import Pronunciation
-from speechframe.tables.table import make_problem
 from speechframe.writing.words import format_count
 
 WORD, LOCALE, VOICE, IPA, SAY_AS = PRONUNCIATION_COLUMNS = ("word", "locale", "voice", "ipa", "say_as")
@@ -22,44 +20,26 @@ def read_pronunciations(table: Any) -> list[list[str]] | None:
 
     `table` is a frame, list of dicts or file with these columns, or a dict of word to its pronunciation. The
     result is None if `table` is None or empty. Raise InvalidRows, with the number of the row, for a line that
-    cannot be sent, and for two different lines of the same word, locale and voice.
+    cannot be sent, and for different lines of the same word, locale and voice.
     """
     if table is None or (isinstance(table, (Mapping, list, tuple)) and not table):
         return None
     if isinstance(table, Mapping) and all(isinstance(value, (str, Mapping)) for value in table.values()):
         table = [{WORD: word, **_read_sound(sound)} for word, sound in table.items()]
-    problems: list[tuple[str, str]] = []
-    lines: dict[tuple[str, str, str], tuple[int, list[str]]] = {}
-    for number, row in enumerate(read_sheet(table, "pronunciations", PRONUNCIATION_COLUMNS, [WORD]), 1):
-        word, kind = row[WORD], IPA if row[IPA] else SAY_AS
-        if not word or len(word) > MAX_PRONUNCIATION_CHARACTERS:
-            allowed = f"a word of 1 to {MAX_PRONUNCIATION_CHARACTERS} characters in every row"
-            problems.append((f"row {number}: has no word, or a long one", allowed))
-            continue
-        if bool(row[IPA]) == bool(row[SAY_AS]):
-            problems.append((f"row {number}: {word!r} needs exactly one sound", f"{IPA} or {SAY_AS}"))
-            continue
-        fields = {"type": kind.upper(), "pronunciation": row[kind]}
-        problems += [
-            (f"row {number}: the {kind} of {word!r} {one.problem}", one.allowed)
-            for one in check(Pronunciation, fields).problems
-        ]
-        try:
-            locale = read_locale(row[LOCALE])
-        except ValueError as error:
-            problems.append((f"row {number}: {error}", "a code or locale, such as fr-FR, or *"))
-            continue
-        voice = row[VOICE].casefold()
-        line = [word, locale, voice, *fields.values()]
-        first, known = lines.setdefault((fold_word(word), locale, voice), (number, line))
-        if known[3:] != line[3:]:
-            fault = f"rows {first} and {number} have different sounds of {word!r}"
-            problems.append((fault, "one line for a word, locale and voice"))
-    if problems:
-        raise InvalidRows(
-            [make_problem("pronunciations", fault, allowed=allowed) for fault, allowed in problems]
-        )
-    return [line for _, line in lines.values()]
+    return read_sheet(table, "pronunciations", PRONUNCIATION_COLUMNS, _read_row)
+
+
+def _read_row(row: Mapping[str, str]) -> tuple[tuple[str, ...], list[str]]:
+    word, voice = row[WORD], row[VOICE].casefold()
+    if not 0 < len(word) <= MAX_PRONUNCIATION_CHARACTERS:
+        raise ValueError(f"needs a {WORD} of at most {MAX_PRONUNCIATION_CHARACTERS} characters")
+    if bool(row[IPA]) == bool(row[SAY_AS]):
+        raise ValueError(f"{word!r} needs either {IPA} or {SAY_AS}")
+    kind = IPA if row[IPA] else SAY_AS
+    fields = {"type": kind.upper(), "pronunciation": row[kind]}
+    for problem in check(Pronunciation, fields).problems:
+        raise ValueError(f"the {kind} of {word!r}: {problem}")
+    return (fold_word(word), row[LOCALE], voice), [word, row[LOCALE], voice, *fields.values()]
 
 
 def _read_sound(sound: str | Mapping[str, Any]) -> dict[str, Any]:

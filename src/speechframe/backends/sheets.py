@@ -1,6 +1,6 @@
 """Read sheets that users keep beside their tables, such as a cast or a list of pronunciations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from speechframe.errors import InvalidRows
@@ -13,30 +13,43 @@ ANY = "*"
 
 
 def read_sheet(
-    table: Any, argument: str, columns: Sequence[str], needed: Sequence[str]
-) -> list[dict[str, str]]:
-    """Return the rows of a sheet as texts by column. Missing values and `*` become empty texts.
+    table: Any,
+    argument: str,
+    columns: Sequence[str],
+    read_row: Callable[[dict[str, str]], tuple[Hashable, list[Any]]],
+) -> list[list[Any]]:
+    """Return the lines of a sheet, which is a frame, list of dicts or file.
 
-    `table` is a frame, list of dicts or file. Raise InvalidRows, with `argument` as the field, if the sheet
-    cannot be read or lacks one of the `needed` columns. Other columns than `columns` are ignored.
+    `read_row` gets a row as texts by column, with empty texts for missing values and `*`, and with the locale
+    in normal spelling. It returns a key and the line, or raises ValueError. InvalidRows, with `argument` as
+    the field, lists these errors, and the numbers of rows that have the same key but different lines.
     """
     try:
         opened = open_table(table, named=columns)
-        present = [name for name in columns if name in opened.schema.names]
+        present = [name for name in opened.schema.names if name.strip().casefold() in columns]
         rows = [row for batch, _ in opened.batches() for row in batch.select(present).to_pylist()]
     except InvalidRows as error:
         raise InvalidRows([{**line, "field": argument} for line in error.problems]) from None
-    if missing := [name for name in needed if name not in present]:
-        allowed = f"the columns {', '.join(columns)}"
-        raise InvalidRows(
-            [make_problem(argument, "lacks a column", value=", ".join(missing), allowed=allowed)]
-        )
-    return [{name: _read_cell(row.get(name)) for name in columns} for row in rows]
-
-
-def read_locale(text: str) -> str:
-    """Return a locale of a sheet in the normal spelling, or "". Raise ValueError if it is wrong."""
-    return normalise(text) if text else ""
+    problems: list[str] = []
+    found: dict[Hashable, tuple[int, list[Any]]] = {}
+    for number, cells in enumerate(rows, 1):
+        given = {name.strip().casefold(): _read_cell(value) for name, value in cells.items()}
+        row = {name: given.get(name, "") for name in columns}
+        try:
+            row["locale"] = normalise(row["locale"]) if row["locale"] else ""
+            key, line = read_row(row)
+        except ValueError as error:
+            problems.append(f"row {number}: {error}")
+            continue
+        first, known = found.setdefault(key, (number, line))
+        if known != line:
+            problems.append(
+                f"rows {first} and {number} differ for {', '.join(part or ANY for part in line[:2])}"
+            )
+    if problems:
+        allowed = f"the columns {', '.join(columns)}, and one row for each combination"
+        raise InvalidRows([make_problem(argument, fault, allowed=allowed) for fault in problems])
+    return [line for _, line in found.values()]
 
 
 def rank_locale(of_sheet: str, locale: str | None) -> int | None:
@@ -57,8 +70,6 @@ def rank_locale(of_sheet: str, locale: str | None) -> int | None:
 
 
 def _read_cell(value: Any) -> str:
-    if is_missing(value):
-        return ""
     # pandas stores whole numbers as floats if a value of their column is missing.
     text = str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
-    return "" if text == ANY else text
+    return "" if is_missing(value) or text == ANY else text

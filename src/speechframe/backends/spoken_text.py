@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -77,7 +78,8 @@ def make_spoken_text(text: str, find_value: FindValue) -> tuple[str, list[FieldP
         keys = _list_keys(piece, positional)
         positional += _POSITIONAL.fullmatch(piece) is not None
         if (value := find_value(keys)) is not None:
-            parts.append(_write_value(value))
+            is_whole = isinstance(value, float) and value.is_integer()
+            parts.append(str(int(value) if is_whole else value))
         elif kind in _KINDS_WITH_VALUE and not _ORDINARY_TEXT.fullmatch(piece):
             problems.setdefault(piece, _make_problem(piece, keys))
         else:
@@ -106,8 +108,7 @@ def _read_plain_code(kind: str, piece: str) -> str | None:
 
 def _decode_escape(match: re.Match[str]) -> str:
     if match[1]:
-        number = int(match[1], 16)
-        return chr(number) if number < 0xD800 or 0xDFFF < number <= 0x10FFFF else ""  # noqa: PLR2004 - Unicode
+        return chr(min(int(match[1], 16), sys.maxunicode))
     return " " if match[2] in _WHITESPACE_ESCAPES else match[2]
 
 
@@ -124,18 +125,13 @@ def _list_keys(piece: str, positional: int) -> list[str]:
     return [piece, *(next(filter(None, match.groups())) for match in names)][:2]
 
 
-def _write_value(value: Any) -> str:
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
-
-
 def _make_problem(piece: str, keys: Sequence[str]) -> FieldProblem:
-    as_key = json.dumps(piece, ensure_ascii=False)
-    if _BRANCHES.match(piece):
-        allowed = f'the text to speak for the whole message, as fill={{"*": {{{as_key}: "..."}}}}'
-        return FieldProblem("fill", "has no text for a message with branches", shorten_value(piece), allowed)
-    name = json.dumps(keys[-1], ensure_ascii=False)
-    column = f"a column {keys[-1]!r}, or " if len(keys) > 1 else ""
-    allowed = f'fill={{"*": {{{name}: "..."}}}}, {column}{{{as_key}: {as_key}}} to speak it as written'
+    written, key = (json.dumps(one, ensure_ascii=False) for one in (piece, keys[-1]))
+    if len(keys) == 1:
+        allowed = f'fill={{"*": {{{key}: "the text to speak for all of it"}}}}'
+    else:
+        as_written = f"{{{written}: {written}}} to speak it as written"
+        allowed = f'fill={{"*": {{{key}: "..."}}}}, a column {key}, or {as_written}'
     return FieldProblem("fill", "has no value for a placeholder", shorten_value(piece), allowed)
 
 
@@ -150,20 +146,13 @@ def read_fill(fill: Any) -> Any:
         fault = "is not a dict"
         raise InvalidRows([make_problem("fill", fault, value=shorten_value(fill), allowed=_FILL_EXAMPLE)])
     found: dict[str, dict[str, Any]] = {}
-    problems = []
     for locale, values in fill.items():
-        if not isinstance(values, Mapping):
-            fault = "has a value that is not a dict of placeholders"
-            problems.append(make_problem("fill", fault, value=f"{locale!r}", allowed=_FILL_EXAMPLE))
-            continue
         try:
             tag = locale if locale == ALL_LOCALES else normalise(str(locale))
-        except ValueError as error:
-            problems.append(make_problem("fill", f"has a wrong key: {error}", allowed=_FILL_EXAMPLE))
-            continue
-        found[tag] = {str(name): value for name, value in values.items()}
-    if problems:
-        raise InvalidRows(problems)
+            found[tag] = {str(name): value for name, value in values.items()}
+        except (ValueError, AttributeError):
+            fault = "needs a dict of values for each locale"
+            raise InvalidRows([make_problem("fill", fault, value=locale, allowed=_FILL_EXAMPLE)]) from None
     return found
 
 
