@@ -12,7 +12,7 @@ CAST = [
     {"character": "Anna", "locale": "*", "voice": "en-US-nora", "rate": 10},
     {"character": "Ben", "locale": "en-US", "voice": "en-US-hank", "rate": None},
     {"character": None, "locale": "en-US", "voice": "en-US-joe", "rate": -5},
-    {"character": "*", "locale": None, "voice": "en-US-ivy", "rate": None},
+    {"character": "*", "locale": None, "voice": "en-US-ruby", "rate": None},
 ]
 
 
@@ -105,7 +105,7 @@ def test_rows_with_nothing_to_speak_are_skipped_and_counted(plan, capsys):
     assert "2 rows: the source has changed since its translation by people" in said
     assert frame["error_message"][5] == "the source has changed since its translation by people"
     with pytest.raises(spf.InvalidRows):
-        plan(table, "other")
+        plan(table, "other", dry_run=False)
 
 
 def test_a_new_word_makes_only_the_rows_again_that_contain_it(plan, capsys):
@@ -130,7 +130,7 @@ def test_the_voice_and_then_the_locale_decide_between_pronunciations(plan):
         ],
         columns=["Word", "locale", "voice", "say_as"],
     )  # fmt: skip
-    voices = ["en-US-nora", "en-US-hank", "en-UK-ruby", "fr-FR-adele"]
+    voices = ["en-US-nora", "en-US-hank", "en-GB-edith", "fr-FR-hugo"]
 
     def said(sheet):
         run = plan(pd.DataFrame({"text": "SQL", "v": voices}), voice=spf.col("v"), pronunciations=sheet)
@@ -170,30 +170,30 @@ def test_a_column_of_dictionaries_may_hold_json(plan):
 
 
 def test_the_cast_gives_each_row_its_voice(plan):
-    rows = [("ANNA", "en-US"), ("Ben", "en-US"), ("Cid", "en-US"), ("Cid", "en-UK"), (None, "en-US")]
+    rows = [("ANNA", "en-US"), ("Ben", "en-US"), ("Cid", "en-US"), ("Cid", "en-GB"), (None, "en-US")]
     table = pd.DataFrame(rows, columns=["character", "locale"]).assign(text="Hi.")
     given = {"voice": None, "cast": CAST}
-    run = plan(table, **given, locale=spf.col("locale"), on_invalid="skip")
-    made = [(r["voiceId"], r.get("rate")) for r in requests(run) if r]
-    assert made == [("en-US-nora", 10), ("en-US-hank", None), ("en-US-joe", -5), ("en-US-joe", -5)]
-    table["own"] = ["en-US-ivy", *[None] * 4]
+    run = plan(table, **given, locale=spf.col("locale"))
+    made = [(r["voiceId"], r.get("rate")) for r in requests(run)]
+    nora, hank, joe = ("en-US-nora", 10), ("en-US-hank", None), ("en-US-joe", -5)
+    assert made == [nora, hank, joe, ("en-US-ruby", None), joe]
+    table["own"] = ["en-US-ruby", *[None] * 4]
     run = plan(table[:2], **given | {"voice": spf.col("own")}, rate=3)
-    assert [(r["voiceId"], r["rate"]) for r in requests(run)] == [("en-US-ivy", 3), ("en-US-ivy", 3)]
+    assert [(r["voiceId"], r["rate"]) for r in requests(run)] == [("en-US-ruby", 3), ("en-US-ruby", 3)]
 
 
 def test_a_character_without_a_line_is_a_problem_of_its_row(plan):
     table = pd.DataFrame({"id": ["1"], "text": ["Hi."], "character": ["Anne"]})
     with pytest.raises(spf.InvalidRows) as refused:
         plan(table, id="id", voice=None, cast=CAST[:2], locale="fr-FR", dry_run=False)
-    assert str(refused.value).count("Anna in *") == 0  # Anna speaks every locale, but has another name
     (problem,) = refused.value.problems
     assert (problem["field"], problem["row_id"]) == ("cast", "1")
     assert problem["problem"] == "has no line for the character 'Anne' and the locale fr-FR"
     assert "nearest: Anna in *" in problem["allowed"]
-    with pytest.raises(spf.InvalidRows, match="rows 1 and 3 differ for Anna, *"):
-        plan(table, voice=None, cast=[*CAST[:2], {"character": "anna", "voice": "en-US-ivy"}])
+    with pytest.raises(spf.InvalidRows, match="rows 1 and 3 differ for anna, "):
+        plan(table, voice=None, cast=[*CAST[:2], {"character": "anna", "voice": "en-US-ruby"}])
     with pytest.raises(spf.InvalidRows, match="row 1: rate 'fast' is not an integer"):
-        plan(table, voice=None, cast=[{"character": "Anne", "voice": "en-US-ivy", "rate": "fast"}])
+        plan(table, voice=None, cast=[{"character": "Anne", "voice": "en-US-ruby", "rate": "fast"}])
     with pytest.raises(spf.InvalidRows, match="cast= with a voice for each character"):
         plan(table, voice=None)
 
