@@ -142,7 +142,15 @@ def options_of(command):
 
 PARAMETERS = {"generate": 20, "translate": 4, "change_voice": 16, "dub": 13, "transcribe": 4}
 COLUMNS = {
-    "generate": {"--voice-col", "--rate-col", "--spoken", "--fill", "--fill-col", "--cast", "--pronunciations"},
+    "generate": {
+        "--voice-col",
+        "--rate-col",
+        "--spoken",
+        "--fill",
+        "--fill-col",
+        "--cast",
+        "--pronunciations",
+    },
     "change_voice": {"--audio", "--voice-col", "--transcription-col"},
     "translate": {"--source-locale-col", "--target", "--targets", "--glossary"},
     "transcribe": {"--audio", "--reference", "--locale-col", "--recogniser"},

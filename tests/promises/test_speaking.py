@@ -30,7 +30,7 @@ def plan(service, tmp_path):
 
 def requests(run):
     """Return the fields of the request of each row, as the run's table has them."""
-    table = pd.read_parquet(run.path / sorted((run.path / "input").glob("*.parquet"))[-1])
+    table = pd.read_parquet(run.path / max((run.path / "input").glob("*.parquet")))
     return [None if r is None else json.loads(r.partition(b"\n")[2]) for r in table["spf:request"]]
 
 
@@ -66,13 +66,17 @@ def test_texts_without_code_have_the_same_calls_whether_they_are_spoken_or_not(p
     table = pd.DataFrame({"text": ["Good morning.", "See you soon."]})
     plain, spoken = plan(table, "plain"), plan(table, "spoken", spoken=True)
     assert requests(plain) == requests(spoken)
-    assert plan(table, "plain", dry_run=False).to_pandas()["request_key"].tolist() == plan(
-        table, "spoken", spoken=True, pronunciations={"nowhere": "x"}, dry_run=False
-    ).to_pandas()["request_key"].tolist()
+    made = [
+        plan(table, "plain", dry_run=False),
+        plan(table, "spoken", spoken=True, pronunciations={"nowhere": "x"}, dry_run=False),
+    ]
+    assert len({tuple(run.to_pandas()["request_key"]) for run in made}) == 1
     assert "spoken_text" not in plain.to_pandas().columns
 
 
-@pytest.mark.parametrize("written", ["{count} files", "%d files", ":count files", "%@", "{n, plural, other {#}}"])
+@pytest.mark.parametrize(
+    "written", ["{count} files", "%d files", ":count files", "%@", "{n, plural, other {#}}"]
+)
 def test_a_placeholder_without_a_value_is_a_problem_before_the_run(plan, written):
     with pytest.raises(spf.InvalidRows) as refused:
         plan([written, "Fine."], spoken=True, dry_run=False)
@@ -83,11 +87,14 @@ def test_a_placeholder_without_a_value_is_a_problem_before_the_run(plan, written
 
 
 def test_values_of_a_row_may_come_from_a_column(plan):
-    table = pd.DataFrame({"text": ["{n} of {all}"] * 2, "own": ['{"n": 1}', '{"n": 2, "all": 9}'], "all": [7, 8]})
-    assert list(plan(table, spoken=True, fill=spf.col("own")).to_pandas()["spoken_text"]) == ["1 of 7", "2 of 9"]
+    table = pd.DataFrame(
+        {"text": ["{n} of {all}"] * 2, "own": ['{"n": 1}', '{"n": 2, "all": 9}'], "all": [7, 8]}
+    )
+    spoken = plan(table, spoken=True, fill=spf.col("own")).to_pandas()["spoken_text"]
+    assert list(spoken) == ["1 of 7", "2 of 9"]
     with pytest.raises(spf.InvalidRows, match="JSON text"):
         plan(table.assign(own="{"), spoken=True, fill=spf.col("own"))
-    with pytest.raises(spf.InvalidRows, match="needs a dict of values for each locale.*'count'|value count"):
+    with pytest.raises(spf.InvalidRows, match="needs a dict of values for each locale"):
         plan(table, spoken=True, fill={"count": "3"})
 
 
@@ -119,7 +126,9 @@ def test_a_new_word_makes_only_the_rows_again_that_contain_it(plan, capsys):
     assert again.estimate.calls == 1
     assert "1 word of pronunciations: in no row: 'Absent' (fr)" in capsys.readouterr().err
     assert spf.resume(again, table=["Nguyen again."], dry_run=True, progress=False).estimate.calls == 1
-    assert requests(again)[1]["pronunciationDictionary"] == {"nguyen": {"type": "IPA", "pronunciation": "wɪn"}}
+    assert requests(again)[1]["pronunciationDictionary"] == {
+        "nguyen": {"type": "IPA", "pronunciation": "wɪn"}
+    }
 
 
 def test_the_voice_and_then_the_locale_decide_between_pronunciations(plan):

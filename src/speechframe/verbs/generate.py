@@ -150,7 +150,7 @@ class GenerateBackend(SpokenBackend):
         return [] if self._pronunciations is None else self._pronunciations.list_notes()
 
     def _prepare_row(self, values: Mapping[str, Any]) -> dict[str, Any] | RowWithoutCall | list[FieldProblem]:
-        """Return the arguments of a row's request: its voice from the cast, its spoken text and its words."""
+        """Return the arguments of a row's request, with its voice from the cast and with its spoken text."""
         row = {name: value for name, value in values.items() if name not in _SPEAKING_ARGUMENTS}
         problems: list[FieldProblem] = []
         if self._is_spoken and values.get("translation_state") == _STALE:
@@ -168,10 +168,6 @@ class GenerateBackend(SpokenBackend):
             if isinstance(entries, FieldProblem):
                 problems.append(entries)
             row["pronunciation_dictionary"] = entries
-        if self._pronunciations is not None and isinstance(row.get("text"), str):
-            locale, voice_id = self._find_voice(row)
-            if used := self._pronunciations.choose(row["text"], locale, voice_id):
-                row["pronunciation_dictionary"] = used
         return problems or row
 
     def _make_spoken_text(
@@ -198,6 +194,9 @@ class GenerateBackend(SpokenBackend):
 
     def _make_request(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
         """Return the request of prepared arguments, or all problems of the row."""
+        if self._pronunciations is not None and isinstance(values.get("text"), str):
+            used = self._pronunciations.choose(values["text"], *self._find_voice(values))
+            values = {**values, "pronunciation_dictionary": used} if used else values
         options = dict(values)
         text: Any = options.pop("text", None)
         # Check and encode each set of options once, because most rows of a table have the same options. Use
