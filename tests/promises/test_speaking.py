@@ -43,7 +43,7 @@ WRITTEN = {
     ":count ${count} #{count} %{count} {count:,.2f} <%= count %>": "3 3 3 3 3 3",
     "{n, plural, one {# file} other {# files}}": "many files",
     "https://a.example/b?c=1 me@a.example $5 7:45": "https://a.example/b?c=1 me@a.example $5 7:45",
-    "{city}": "São Paulo",
+    "[b]{city}[/b] [_1] [count] of [[count]] [optional]": "São Paulo Ana [count] of 3 [optional]",
 }
 FILL = {
     "en": {"count": "none"},

@@ -26,7 +26,7 @@ _CUE_TIME = re.compile(r"<(?:\d+:)?\d\d:\d\d[.,]\d{3}>")
 _ESCAPE = re.compile(r"\\+(?:(?:u\{?|x|U)([0-9a-fA-F]{2,8})\}?|(.))", re.DOTALL)
 _WHITESPACE_ESCAPES = "nrtvf"
 # Code that is not a placeholder: remarks of templates, styles of subtitles, and single tags of BBCode.
-_REMARK = re.compile(r"\{#.*#\}|\{\\[^{}]*\}|\[/?[a-z]\w*\]|\{\{!.*\}\}", re.DOTALL)
+_REMARK = re.compile(r"\{#.*#\}|\{\\[^{}]*\}|\[(?:/\w+|[bius])\]|\{\{!.*\}\}", re.DOTALL)
 # Each pattern matches a whole placeholder. Its group is the name or the number of the value.
 _NAME = r"([^\W\d](?:[\w.-]*\w)?|\d{1,9})"
 _NAMED = [
@@ -34,7 +34,7 @@ _NAMED = [
     for pattern in (
         rf"[$#%@*:]{{0,2}}\{{+[-~]?\s*[$%]?{_NAME}\s*(?:![rsa])?\s*(?:[:,|].*)?[-~]?\}}+",  # {name}
         rf"%\({_NAME}\).*|%<{_NAME}>.*|%{_NAME}\$.*|%(\d+)!.*|%#@{_NAME}@|%L?(\d)",  # %(name)s, %1$s, %1
-        rf"%{_NAME}%?|\${_NAME}\$?|[:@!]{{1,2}}{_NAME}:?|\[_(\d+)\]|\[\[{_NAME}\]\]",  # %name%, $name, :name
+        rf"%{_NAME}%?|\${_NAME}\$?|[:@!]{{1,2}}{_NAME}:?|\[_(\d+)\]|\[{{1,2}}{_NAME}\]{{1,2}}",  # :name
         rf"\(\({_NAME}\)\)|[#~^]{{1,2}}{_NAME}[#~^]{{1,2}}|<[%?]=?\s*{_NAME}\s*[%?]>",  # #name#, <%= name %>
     )
 ]
