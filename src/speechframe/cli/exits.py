@@ -13,6 +13,7 @@ ROWS_INVALID = 3
 LIMIT_REACHED = 4
 SERVICE_UNUSABLE = 5
 FOLDER_UNUSABLE = 6
+ROWS_OPEN = 7
 BUDGET_ALERT = 8
 JOBS_RUNNING = 9
 INTERRUPTED = 130
@@ -27,6 +28,7 @@ EXIT_CODES: Mapping[int, str] = MappingProxyType(
         LIMIT_REACHED: "the key's quota, --max-credits or a budget stopped the run. Finished rows are kept",
         SERVICE_UNUSABLE: "the service cannot be used, because of the key, address, settings or network",
         FOLDER_UNUSABLE: "run folder, cache or --out is unusable (no run, in use, other service, read-only)",
+        ROWS_OPEN: "every row ended, and some are needs_shortening, stale or in conflict",
         BUDGET_ALERT: "usage --check: a budget has reached an alert (4 if it is exceeded)",
         JOBS_RUNNING: "dub --no-wait, jobs: dubbing jobs still run at the service",
         INTERRUPTED: "interrupted. Finished rows are kept",

@@ -38,6 +38,7 @@ export default makeWidget("Review", (shell) => {
   const apply = (review) => {
     const row = rowOf.get(keyOf(review));
     for (const name of Object.keys(WITHDRAWN)) if (review[name] != null) row.now[name] = review[name] || null;
+    mark(row);
   };
   const keep = (review) => {
     apply(review);
@@ -64,6 +65,7 @@ export default makeWidget("Review", (shell) => {
     const fresh = found.filter((review) => !known.has(nameOf(review)));
     log = [...log, ...fresh].sort((a, b) => (a.reviewed_at > b.reviewed_at) - (a.reviewed_at < b.reviewed_at));
     rows.forEach((row) => { row.now = { ...row.before }; });
+    rows.forEach(mark);
     log.forEach(apply);
     return { found, fresh };
   };
@@ -118,6 +120,7 @@ export default makeWidget("Review", (shell) => {
   const locale = choice(t("locale"), [["", t("all_locales")], ...locales.map((name) => [name, name])], "", narrow);
   const search = el("input", { type: "search", placeholder: t("search"), label: t("search"), dir: "auto", input: narrow });
   const list = el("ol.list", { label: t("list") });
+  const scroll = el("div.scroll", list);
   const badge = (name) => el("span.badge", { "data-tone": BADGES[name] ?? "" }, get("texts")[name] ?? name);
   const mark = (row) => row.marks.replaceChildren(...[
     BADGES[row.status] && badge(row.status), row.now.verdict && badge(row.now.verdict),
@@ -215,7 +218,9 @@ export default makeWidget("Review", (shell) => {
     refresh();
     if (hadFocus) view?.node.focus();
     else if (!isInPanel) open.focus({ preventScroll: true });
-    row.item.scrollIntoView({ block: "nearest" });
+    // Only the list scrolls to the row, because the page must not move.
+    const hidden = row.item.offsetTop < scroll.scrollTop || row.item.offsetTop + row.item.offsetHeight > scroll.scrollTop + scroll.clientHeight;
+    if (hidden) scroll.scrollTop = row.item.offsetTop - scroll.clientHeight / 2;
     if (plays && !row.problem) view?.sound.play();
   };
 
@@ -232,7 +237,6 @@ export default makeWidget("Review", (shell) => {
   } });
   const warn = () => tell(banner, editable && !store.lasting ? t("refused") : "");
   const refresh = () => {
-    rows.forEach(mark);
     const done = rows.filter(isDone).length;
     write(counter, t(editable ? "counter" : "rows", { done: number(done), total: number(rows.length) }));
     write(pending, unsaved.size ? t("unsaved", { count: number(unsaved.size) }) : "");
@@ -242,16 +246,15 @@ export default makeWidget("Review", (shell) => {
     rating.node.hidden = Boolean(at?.problem);
   };
   const panel = el("div.panel", { role: "region", label: t("panel") },
-    el("div.row", button(t("previous"), () => step(-1)), position, button(t("next"), () => step(1))), top,
-    judges ? el("div.row", ...verdicts) : null, rates ? rating.node : null,
-    ...(judges ? fields.map(({ node }) => node) : []),
-    editable ? el("div.row", button(t("undo"), undo), el("label", auto, t("auto"))) : null);
+    el("div.row", button(t("previous"), () => step(-1)), position, button(t("next"), () => step(1)),
+      ...(judges ? verdicts : []), rates ? rating.node : null, editable ? button(t("undo"), undo) : null),
+    editable ? el("label", auto, t("auto")) : null, top, ...(judges ? fields.map(({ node }) => node) : []));
   root.append(
     get("total") > rows.length ? el("p", t("first", { count: number(rows.length), total: number(get("total")) })) : "",
     editable ? el("div.row", el("label", t("name"), person), button(t("save"), save, { class: "spf-main" }),
       button(t("load"), () => pick.click()), pending) : "",
     banner, el("div.row", counter, filter, locales.length > 1 ? locale : null, search), shell.status,
-    el("div.review", el("div.scroll", list), panel), el("p.dim.keys", t(judges ? "keys" : rates ? "rating_keys" : "play_keys")),
+    el("div.review", scroll, panel), el("p.dim.keys", t(judges ? "keys" : rates ? "rating_keys" : "play_keys")),
   );
 
   const writeIn = (place) => () => fields[place].field.focus();
