@@ -120,14 +120,14 @@ def resolve_texts(locale: str, texts: Mapping[str, str] | None = None) -> dict[s
     """
     language = locale.partition("-")[0].lower()
     place = _LANGUAGES.index(language) if language in _LANGUAGES else None
+    if place is None and texts is None:
+        built_in = " and ".join(_LANGUAGES)
+        raise ValueError(f"locale={locale!r} has no texts; built in are {built_in}. Pass all texts as texts=")
     found = {} if place is None else {name: both[place] for name, both in _TABLE.items()}
     found |= texts or {}
     for fault, names in (("misses", _TABLE.keys() - found), ("has unknown names:", found.keys() - _TABLE)):
         if names:
-            raise ValueError(
-                f"texts {fault} {', '.join(sorted(names))}; only {' and '.join(_LANGUAGES)} are built in, so "
-                "pass all texts of another locale"
-            )
+            raise ValueError(f"texts {fault} {', '.join(sorted(names))}; allowed: {', '.join(_TABLE)}")
     return found
 
 
