@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -144,10 +144,18 @@ class ClipShelf:
     def compute_peaks(self, clip_id: str, bins: int = PEAK_BINS) -> bytes:
         """Return the outline of a clip's waveform (see `audio.peaks`), or no bytes if it cannot be read."""
         try:
-            return compute_peaks(self.read_clip(clip_id).samples, bins)
+            return compute_outline(self.read_clip(clip_id), bins)
         except (SpeechframeError, OSError):
             # The clip stays on the page, which shows the error when the clip is played.
             return b""
+
+
+def compute_outline(clip: Clip, bins: int = PEAK_BINS) -> bytes:
+    """Return the outline of a clip's waveform (see `audio.peaks`), or no bytes if its audio is broken."""
+    try:
+        return compute_peaks(clip.samples, bins)
+    except SpeechframeError:
+        return b""
 
 
 def make_shelf(
@@ -242,7 +250,7 @@ def _read_run(
 ) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
     """Yield the data of each clip in a run, and a function that reads the clip."""
     run: Any = part if isinstance(part, Run) else part.run
-    name_of, our_columns = run.name_of, {*run.manifest.schema.names, *CALL_COLUMNS.names}
+    name_of, our_columns = cache(run.name_of), {*run.manifest.schema.names, *CALL_COLUMNS.names}
     if needs_audio and not _has_audio(part):
         raise StoreError(f"a run of {run.operation} does not contain audio; pass a run that makes speech")
     # A run omits speechframe's columns whose values are already in the caller's table. They are read as well.

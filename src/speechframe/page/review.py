@@ -3,12 +3,13 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from speechframe.errors import SpeechframeError, StoreError
 from speechframe.page.arguments import check_text
-from speechframe.page.clips import ClipShelf, Entry
+from speechframe.page.clips import ClipShelf, Entry, compute_outline
 from speechframe.page.html import stream_saved_page
 from speechframe.page.texts import is_right_to_left, resolve_texts
 from speechframe.store.reviews import read_latest_reviews
@@ -63,11 +64,12 @@ def make_review_page(
     runs = {id(entry.run): entry.run for entry in shelf.entries}
     run = next(iter(runs.values())) if len(runs) == 1 else None
     reviews: Mapping[Any, Any] = {} if run is None else read_latest_reviews(run.folder).to_dict("index")
-    rows = [_make_row(entry, reviews.get(entry.row_id, {})) for entry in shelf.entries]
+    name_of = str if run is None else cache(run.name_of)
+    rows = [_make_row(entry, reviews.get(entry.row_id, {}), name_of) for entry in shelf.entries]
     if run is not None:
         # Rows with equal calls share their audio.
         for entry, row in zip(shelf.entries, rows, strict=True):
-            row["id"] = entry.fields.get(run.name_of("request_key")) or entry.clip_id
+            row["id"] = entry.fields.get(name_of("request_key")) or entry.clip_id
     run_id = None if run is None else run.run_id
     identity = json.dumps([title, *((row["row_id"], row["sha256"], row["seconds"]) for row in rows)])
     state = {
@@ -94,10 +96,9 @@ def make_review_page(
     )
 
 
-def _make_row(entry: Entry, review: Mapping[str, Any]) -> dict[str, Any]:
+def _make_row(entry: Entry, review: Mapping[str, Any], name_of: Callable[[str], str]) -> dict[str, Any]:
     """Return a row with its review as plain values for the page."""
     fields, run = entry.fields, entry.run
-    name_of = (lambda name: name) if run is None else run.name_of
     spoken = "" if run is None else str(run.manifest.table.arguments.get("text", {}).get("column"))
     source = fields.get("text") or fields.get(spoken) or entry.text
     sha256 = fields.get(name_of("sha256"))
@@ -136,7 +137,8 @@ def _read_clips(shelf: ClipShelf, rows: list[dict[str, Any]]) -> Iterator[tuple[
             continue
         if (clip_id := row["id"]) not in outlines:
             try:
-                data, mime = shelf.read_playable(entry.clip_id)
+                clip = shelf.read_clip(entry.clip_id)
+                data, mime = clip.playable()
             except (SpeechframeError, OSError) as error:
                 row["problem"] = str(error)
                 continue
@@ -147,5 +149,5 @@ def _read_clips(shelf: ClipShelf, rows: list[dict[str, Any]]) -> Iterator[tuple[
                     "limit of a page: make several pages, each with some of the rows (filters or limit=)"
                 )
             yield clip_id, data, mime
-            outlines[clip_id] = shelf.compute_peaks(entry.clip_id)
+            outlines[clip_id] = compute_outline(clip)
         row["outline"] = outlines[clip_id]
