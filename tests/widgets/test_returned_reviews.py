@@ -36,7 +36,7 @@ def run(tmp_path):
 
 
 def said(k, minute=0, *, sha256=None, **values):
-    time = f"2026-03-01T10:{minute:02d}:00.000Z"
+    time = f"2024-03-01T10:{minute:02d}:00.000Z"
     return {"row_id": str(k), "sha256": sha256 or sha_of(k), "reviewed_at": time, **values}
 
 
@@ -85,13 +85,18 @@ def test_a_folder_of_files_is_applied_once_with_the_reviewers_and_times_of_the_f
         "bob",
         True,
     ]
-    assert found.loc["2", "reviewed_at"] == pd.Timestamp("2026-03-01T10:04Z")
+    assert found.loc["2", "reviewed_at"] == pd.Timestamp("2024-03-01T10:04Z")
     # A later review of the run settles what was applied. Reading the files again changes nothing.
     run.review("2", "keep")
     again = run.read_reviews(folder)
     assert (len(again), again.attrs) == (0, {"new": 0, "known": 4})
     assert len(pq.read_table(run.path / "reviews.parquet")) == 5
     assert verdicts(run) == {"1": "keep", "2": "keep"}
+    # What is read later but was said earlier is history.
+    run.review("3", "keep", reviewer="ann")
+    write(folder, "ann", said(3, 5, verdict="reject"))
+    assert len(run.read_reviews(folder)) == 0
+    assert verdicts(run)["3"] == "keep"
 
 
 def test_what_cannot_be_applied_is_named_and_everything_else_is_read(run, tmp_path):
