@@ -412,7 +412,8 @@ class StoredRun(Rows):
         conflicts = conflicts.where(conflicts.notna(), None)
         conflicts.attrs = {"new": len(found.new), "known": found.known}
         # Notebooks show standard error in a red box.
-        output = sys.stdout if "ipykernel" in sys.modules else sys.stderr
+        shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+        output = sys.stderr if getattr(shell, "kernel", None) is None else sys.stdout
         output.write(f"{describe_returned_reviews(conflicts)}\n")
         return conflicts
 
