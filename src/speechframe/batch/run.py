@@ -229,7 +229,7 @@ async def _carry_out(backend: Backend, options: Options, prepare: Callable[..., 
             print_line(f"{name}: {planned.line()} (dry run: nothing was sent)", shown=shown)
             for note in prepared.notes:
                 print_line(note, shown=bool(options.progress))
-            return Run(folder, estimate=planned, problems=prepared.problems)
+            return Run(folder, estimate=planned, problems=prepared.problems, notes=prepared.notes)
         learned = make_shared_folder()
         most = compute_max_calls(len(opened.lanes))
         lanes = [Lane(spec, options.max_concurrency, learned, most=most) for spec in opened.lanes]
@@ -271,7 +271,7 @@ async def _carry_out(backend: Backend, options: Options, prepare: Callable[..., 
             update_budget=begun.update_budget,
         )
         live = Live(progress, options, engine.stop)
-        run = Run(folder, estimate=planned, problems=prepared.problems, live=live)
+        run = Run(folder, estimate=planned, problems=prepared.problems, notes=prepared.notes, live=live)
         # From here on the run's own task closes all resources, even if no caller waits for the run.
         live.start(_make_calls(run, live, begun, queue, engine, backend, stack.pop_all()), run.run_id)
         return await _return_run(run, live)
