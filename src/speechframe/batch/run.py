@@ -187,9 +187,11 @@ async def _make_and_revise(backend: Backend, options: Options, prepare: Callable
             "slot= needs wait=True, because a second step follows the first calls: leave wait out"
         )
     run = await _carry_out(backend, options, prepare)
-    if backend.is_revised and not options.dry_run and run.stopped_because is None:
-        run = await _carry_out(backend, options, partial(reopen_run, run.folder, None))
-    return run
+    if not backend.is_revised or options.dry_run or run.stopped_because is not None:
+        return run
+    revised = await _carry_out(backend, options, partial(reopen_run, run.folder, None))
+    # Without further calls, return the run that describes the calls.
+    return revised if revised.estimate is not None and revised.estimate.calls else run.refresh()
 
 
 # -- the run itself ---------------------------------------------------------------------
