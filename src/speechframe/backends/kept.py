@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from speechframe.backends.bodies import read_text
 from speechframe.backends.slots import keep_slot_values
+from speechframe.backends.speech import read_text
 from speechframe.batch.backend import CORRECTION_COLUMNS, HELD_COLUMN, EarlierRows, Request, RowWithoutCall
 from speechframe.store.schema import columns
 

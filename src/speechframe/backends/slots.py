@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from speechframe.backends.bodies import change_fields, split_options
+from speechframe.backends.speech import change_fields, split_options
 from speechframe.batch.backend import EarlierRows, Request
 from speechframe.spec.check import FieldProblem, shorten_value
 from speechframe.store.schema import columns

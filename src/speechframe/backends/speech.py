@@ -1,17 +1,18 @@
-"""The base of backends that speak texts: the request of a text, and its call."""
+"""The base of backends that speak texts: the request of a text, its stored body, and its call."""
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from json import JSONEncoder
+from json import JSONDecoder, JSONEncoder
 from types import MappingProxyType
 from typing import Any
 
 from speechframe.backends import alignment
-from speechframe.backends.bodies import split_at_text
 from speechframe.backends.judging import SPOKEN_SIGNS
 from speechframe.backends.service import SpokenBackend
+from speechframe.backends.spoken_text import read_object
 from speechframe.batch.backend import Opened, Request
 from speechframe.client import PreparedCall
 from speechframe.settings import Settings
@@ -20,8 +21,8 @@ from speechframe.spec.check import FieldProblem, shorten_value
 from speechframe.spec.limits import Pool, get_default_sample_rate_hz
 from speechframe.spec.speech import GenerateRequest, Model, StreamRequest
 from speechframe.spec.texts import count_billed_characters, find_text_fault, strip_pauses
-from speechframe.wire.requests import encode_request
-from speechframe.wire.speech import encode_content
+from speechframe.wire.requests import encode_canonical_json, encode_request
+from speechframe.wire.speech import DELIVERY_FIELD, encode_content
 
 _GENERATE_WIRES, _STREAM_WIRES = GenerateRequest.get_wire_names(), StreamRequest.get_wire_names()
 
@@ -36,12 +37,15 @@ PRICE_A_CHARACTER = PRICES["generate"].millicredits
 """Thousandths of a credit for a billed character."""
 NOTHING_TO_SPEAK = "has nothing to speak", "letters, digits or signs"
 """The fault of a text without words, and what is allowed."""
+_DICTIONARY_EXAMPLE = '{"SQL": {"type": "SAY_AS", "pronunciation": "sequel"}}'
 _STREAM_VARIATION = StreamRequest.model_fields["variation"].get_default()  # streams ignore other values
 _MAX_CACHED_TEMPLATES = 1024  # cached sets of options
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 # Encode the text like the whole request, because request keys are made from these bytes.
 _write_json = JSONEncoder(ensure_ascii=False).encode
+_read_json = JSONDecoder().raw_decode
+_TEXT_FIELD = b'"text":'
 
 # The parts that requests share if they differ only in their text. These are the bytes before and after the
 # text in `Request.content`, the same two in `Request.body`, and the fields `facts` and `varies`.
@@ -81,6 +85,7 @@ class SpeechBackend(SpokenBackend):
     def make_request(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
         """Return the request of prepared arguments, or all problems of the row."""
         options = dict(values)
+        options.pop("row_id", None)
         text: Any = options.pop("text", None)
         # Check and encode each set of options once, because most rows of a table have the same options. Use
         # their `repr` as the key, because 1, 1.0 and True are equal but make different requests.
@@ -100,6 +105,12 @@ class SpeechBackend(SpokenBackend):
 
     def _make_template(self, values: Mapping[str, Any]) -> Template | list[FieldProblem]:
         """Return the parts of a row's request without its text, or all problems of the row."""
+        dictionary = values.get("pronunciation_dictionary")
+        if isinstance(dictionary, str):
+            dictionary = read_object("pronunciation_dictionary", dictionary, _DICTIONARY_EXAMPLE)
+            if isinstance(dictionary, FieldProblem):
+                return [dictionary]
+            values = {**values, "pronunciation_dictionary": dictionary}
         wire_names = self._request_type.get_wire_names().values()
         given = {
             name: value for name, value in values.items() if name in WIRE_OF_ARGUMENT and name != "model"
@@ -168,3 +179,32 @@ def has_words(text: str) -> bool:
 def find_model(name: Any) -> Model:
     """Return the model of this name, or gen2 for an unknown name. `check` then refuses the rows."""
     return next((model for model in Model if isinstance(name, str) and model == name), Model.GEN2)
+
+
+def change_fields(body: bytes, **changes: Any) -> tuple[bytes, bytes]:
+    """Return the content and the body of a request with changed fields. None removes a field."""
+    fields = {**json.loads(body), **changes}
+    fields = {name: value for name, value in fields.items() if value is not None}
+    content = {name: value for name, value in fields.items() if name != DELIVERY_FIELD}
+    return encode_canonical_json(content), encode_canonical_json(fields)
+
+
+def split_options(body: bytes) -> tuple[bytes, str]:
+    """Return the options of a request without its text and its length, as bytes, and its text."""
+    options, _ = change_fields(body, text=None, audioDuration=None)
+    return options, read_text(body)
+
+
+def read_text(body: bytes) -> str:
+    """Return the text in the body of a request."""
+    return split_at_text(body)[1]
+
+
+def split_at_text(request: bytes) -> tuple[bytes, str, bytes]:
+    """Return the bytes before the text of a request in JSON, the text, and the bytes after the text."""
+    # JSON escapes quotes inside values, so only a name can match. The pronunciation dictionary may have the
+    # word "text", too, but it comes before the field, because names are sorted. So search from the end.
+    before, name, rest = request.rpartition(_TEXT_FIELD)
+    written = rest.decode()
+    text, end = _read_json(written)
+    return before + name, text, written[end:].encode()

@@ -62,8 +62,11 @@ def write_request(request: Request) -> bytes:
     return dump_json([request.characters, request.varies, request.facts]) + b"\n" + request.body
 
 
-def read_request(row: Mapping[str, Any]) -> Request:
-    """Return the request in a row of an input file. Without a call, its key and its body are empty."""
+def read_request(row: Mapping[str, Any], key: str | None = None) -> Request:
+    """Return the request in a row of an input file. Without a call, its key and its body are empty.
+
+    By default its `key` is computed.
+    """
     known, _, body = (row[REQUEST] or b"[0, false, {}]\n").partition(b"\n")
     characters, varies, facts = load_json(known)
     if row.get(TAGS) is not None:
@@ -78,7 +81,7 @@ def read_request(row: Mapping[str, Any]) -> Request:
         varies,
         base_key=base_key,
         take=take,
-        key=compute_call_key(base_key, take) if base_key else "",
+        key=(compute_call_key(base_key, take) if base_key else "") if key is None else key,
         row_id=row[ROW_ID],
         row_values={
             name.removeprefix(COLUMN_PREFIX): value

@@ -149,10 +149,8 @@ class Plan:
                 rows = batch.take(places - start).to_pylist()
                 keys, numbers = self.keys.take(places).to_pylist(), counts[places].tolist()
                 for row, key, number in zip(rows, keys, numbers, strict=True):
-                    request = read_request(row)
-                    if number > 1:
-                        request = replace(request, facts={**request.facts, "rows": number})
-                    yield replace(request, key=key.hex())
+                    request = read_request(row, key.hex())
+                    yield replace(request, facts={**request.facts, "rows": number}) if number > 1 else request
                 start += batch.num_rows
 
 

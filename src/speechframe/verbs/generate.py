@@ -8,7 +8,6 @@ from typing import Any, Literal, Self, Unpack
 
 import pyarrow as pa
 
-from speechframe.backends.bodies import change_fields, read_text
 from speechframe.backends.cast import CastSheet, read_cast
 from speechframe.backends.kept import LOCK_COLUMNS, add_last_kept, find_correction, keep_audio
 from speechframe.backends.pronunciations import PronunciationSheet, read_pronunciations
@@ -18,8 +17,10 @@ from speechframe.backends.speech import (
     PRICE_A_CHARACTER,
     WIRE_OF_ARGUMENT,
     SpeechBackend,
+    change_fields,
     find_model,
     has_words,
+    read_text,
 )
 from speechframe.backends.spoken_text import make_finder, make_spoken_text, read_fill, read_object
 from speechframe.batch.backend import Request, RowWithoutCall
@@ -38,7 +39,6 @@ from speechframe.tables.table import make_problem
 _SPOKEN_TEXT_COLUMN = columns(spoken_text=pa.string())
 _NO_SPEECH_REASON = "there is nothing to speak"
 _STALE, _STALE_REASON = "stale", "the source has changed since its translation by people"
-_DICTIONARY_EXAMPLE = '{"SQL": {"type": "SAY_AS", "pronunciation": "sequel"}}'
 
 _ROW_ARGUMENTS = frozenset(
     {"row_id", "slot", "gap", "is_fitted", "lock", "spoken", "fill", "pronunciations", "cast", "character"}
@@ -106,8 +106,9 @@ class GenerateBackend(SpeechBackend):
 
     def check(self, values: Mapping[str, Any]) -> Request | RowWithoutCall | list[FieldProblem]:
         """Return the request of one row, the reason why it needs no call, or all of its problems."""
-        is_remembered = self.is_revised or self._lock is not None or self.earlier.has_column("corrected_from")
-        earlier = self.earlier.find(values.get("row_id", "")) if is_remembered else None
+        if self._is_plain:
+            return self.make_request(values)
+        earlier = self.earlier.find(values.get("row_id", "")) if self._is_remembered else None
         row = self._prepare_row(values)
         if isinstance(row, RowWithoutCall):
             return row if self._lock is None else add_last_kept(row, earlier, self.earlier)
@@ -134,6 +135,16 @@ class GenerateBackend(SpeechBackend):
             row |= {"pronunciation_dictionary": used} if used else {}
         found = self.make_request(row)
         return replace(found, row_values=row_values) if row_values and isinstance(found, Request) else found
+
+    @cached_property
+    def _is_remembered(self) -> bool:
+        """Whether the run's table so far matters for the rows of the next one."""
+        return self.is_revised or self._lock is not None or self.earlier.has_column("corrected_from")
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether rows have no further arguments than those of their requests."""
+        return not (self._is_spoken or self._cast or self._pronunciations or self._is_remembered)
 
     @cached_property
     def _slots(self) -> SlotFitter:
@@ -188,12 +199,6 @@ class GenerateBackend(SpeechBackend):
             if not has_words(row["text"]) and not faults:
                 return RowWithoutCall(SKIPPED, _NO_SPEECH_REASON)
             problems += faults
-        dictionary = row.get("pronunciation_dictionary")
-        if isinstance(dictionary, str):
-            entries = read_object("pronunciation_dictionary", dictionary, _DICTIONARY_EXAMPLE)
-            if isinstance(entries, FieldProblem):
-                problems.append(entries)
-            row["pronunciation_dictionary"] = entries
         return problems or row
 
     def _make_spoken_text(
