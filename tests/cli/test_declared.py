@@ -140,9 +140,17 @@ def options_of(command):
     return {name for action in below.choices[command]._actions for name in action.option_strings}
 
 
-PARAMETERS = {"generate": 16, "translate": 4, "change_voice": 16, "dub": 13, "transcribe": 4}
+PARAMETERS = {"generate": 20, "translate": 4, "change_voice": 16, "dub": 13, "transcribe": 4}
 COLUMNS = {
-    "generate": {"--voice-col", "--locale-col", "--rate-col"},
+    "generate": {
+        "--voice-col",
+        "--rate-col",
+        "--spoken",
+        "--fill",
+        "--fill-col",
+        "--cast",
+        "--pronunciations",
+    },
     "change_voice": {"--audio", "--voice-col", "--transcription-col"},
     "translate": {"--source-locale-col", "--target", "--targets", "--glossary", "--translations"},
     "transcribe": {"--audio", "--reference", "--locale-col", "--recogniser"},
@@ -313,3 +321,18 @@ def test_docstrings_are_read_by_section():
     assert said.summary == "All of it made."
     assert said.body == "More words,\non two lines."
     assert said.parameters == {"pitch": "From -50 to 50.", "rate": "From -50 to 50.", "options": "See a.b."}
+
+
+def test_sheets_of_generate_are_files(here, table, tmp_path):
+    table.write_text("line,character\n<b>{n} SQL</b>,Anna\n<i/>,Ben\n")
+    (tmp_path / "cast.csv").write_text("character,voice\nAnna,nora\n")
+    (tmp_path / "words.csv").write_text("word,say_as\nSQL,sequel\nGIF,jif\n")
+    words = ["--text", "line", "--cast", "cast.csv", "--pronunciations", "words.csv", "--run-dir", "run"]
+    told = here("generate", table, *words, "--spoken", "--fill", '{"*": {"n": 2}}')
+    assert "1 done, 1 skipped" in told.out
+    assert "5 credits" in told.out
+    assert "1 row: there is nothing to speak" in told.err
+    assert "in no row: 'GIF'" in told.err
+    refused = here("generate", table, *words)
+    assert refused.code != 0
+    assert "has no line for the character 'Ben'" in refused.err

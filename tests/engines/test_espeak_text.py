@@ -7,14 +7,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from speechframe.audio import measure
+from speechframe.backends.pronunciations import PronunciationSheet
 from speechframe.engines.base import Utterance
 from speechframe.errors import EngineError
 from speechframe.local.engines.espeak.phonemes import convert_ipa
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.local.engines.reading import japanese
 from speechframe.local.engines.reading.locales import LOCALES
-from speechframe.local.engines.reading.text import prepare_text
+from speechframe.local.engines.reading.text import find_unused_words, prepare_text
+from speechframe.spec.pronunciations import fold_word
 from speechframe.spec.speech import Pronunciation
+from speechframe.spec.texts import split_pauses
 
 RATE_HZ = 22050
 
@@ -435,6 +438,27 @@ def test_where_a_word_of_the_dictionary_is_found(key, text, found):
     locale = "zh-CN" if "我" in text else "en-US"
     handed = given_to_the_engine(text, locale, {key: said("SAY_AS", "qq")})
     assert handed.text.count("qq") == found
+
+
+LETTERS = st.text("aAbßſ\u0130 .东京[", min_size=1, max_size=4).filter(str.strip)
+
+
+@given(
+    st.lists(LETTERS | st.just("pause"), max_size=8, unique_by=lambda word: fold_word(word.strip())),
+    st.lists(LETTERS | st.just("[pause 1s]"), max_size=12).map("".join),
+)
+def test_a_request_with_only_the_words_of_its_text_is_spoken_like_one_with_all_words(known, text):
+    lines = [[word.strip(), "", "", "SAY_AS", f"q{number}"] for number, word in enumerate(known)]
+    chosen = PronunciationSheet(lines).choose(text, "en-US", "en-US-nora")
+    sent = {word: Pronunciation(**entry) for word, entry in chosen.items()}
+    everything = {line[0]: said(*line[3:]) for line in lines}
+    assert find_unused_words(text, sent) == ()
+    assert set(find_unused_words(text, everything)) == set(everything) - set(sent)
+    handed = ""
+    for part in filter(lambda part: isinstance(part, str), split_pauses(text)):
+        assert given_to_the_engine(part, "zh-CN", sent) == given_to_the_engine(part, "zh-CN", everything)
+        handed += given_to_the_engine(part, "zh-CN", sent).text
+    assert all(entry.pronunciation in handed for entry in sent.values())
 
 
 def test_the_longest_word_of_the_dictionary_wins():

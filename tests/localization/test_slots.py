@@ -17,7 +17,9 @@ LINES = [
 
 @pytest.fixture
 def table():
-    return pd.DataFrame({"id": list("abc"), "text": LINES, "slot_s": [2.3, 2.0, 1.0], "gap_s": [0.1, 0.0, 3.0]})
+    return pd.DataFrame(
+        {"id": list("abc"), "text": LINES, "slot_s": [2.3, 2.0, 1.0], "gap_s": [0.1, 0.0, 3.0]}
+    )
 
 
 def test_only_a_line_that_is_somewhat_too_long_is_spoken_again(speak, sent, table):

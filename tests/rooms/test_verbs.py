@@ -65,9 +65,11 @@ def test_every_argument_of_a_verb_reaches_its_run(verb, monkeypatch):
     monkeypatch.setattr(verb, "make_run", make)
     function = getattr(verb, verb.__name__.rpartition(".")[2])
     parameters = inspect.signature(function).parameters.values()
-    given = {p.name: f"the {p.name}" for p in parameters if p.kind is p.KEYWORD_ONLY}
+    # Other tests hand on sheets, which are read first.
+    read = {"fill", "pronunciations", "cast"}
+    given = {p.name: f"the {p.name}" for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in read}
     asyncio.run(function([], **given, service=spf.Settings()))
-    assert handed_on == [given]
+    assert [{name: one for name, one in found.items() if name not in read} for found in handed_on] == [given]
 
 
 def test_everything_that_is_wrong_with_a_row_is_said_by_argument(generate):

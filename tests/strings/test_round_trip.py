@@ -51,8 +51,7 @@ def test_one_changed_text_changes_only_its_lines(tmp_path, name, locale):
     assert "Brand" in changed[0][1]
     assert changed[0][0].endswith("\r") == changed[0][1].endswith("\r")
     again = read(out, locale)
-    assert again[locale][4] == frame[locale][4]
-    assert again[locale].drop(4).tolist() == frame[locale].drop(4).tolist()
+    assert again[locale].tolist() == frame[locale].tolist()
 
 
 WORDS = st.text(st.sampled_from("aé日🎈 .,%'|~#[]{}$-"), min_size=1, max_size=12).filter(str.strip)

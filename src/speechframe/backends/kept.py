@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from speechframe.backends.bodies import read_text
 from speechframe.backends.slots import keep_slot_values
 from speechframe.batch.backend import CORRECTION_COLUMNS, EarlierRows, Request, RowWithoutCall
 from speechframe.store.schema import columns
@@ -18,12 +19,11 @@ def keep_audio(
     request: Request,
     earlier: Request | None,
     rows: EarlierRows,
-    read_text: Callable[[bytes], str],
     differences: Callable[[bytes, bytes], tuple[str, ...]],
 ) -> Request:
     """Return the earlier request of a row if a review keeps its audio and the spoken text is the same.
 
-    Otherwise return `request`. `read_text` returns the text in the body of a request.
+    Otherwise return `request`.
     """
     if earlier is None:
         return request

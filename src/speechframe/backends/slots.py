@@ -7,10 +7,14 @@ length (``audio_duration``). A line that is much too long keeps its natural leng
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from speechframe.backends.bodies import change_fields, split_options
+from speechframe.batch.backend import EarlierRows, Request
 from speechframe.spec.check import FieldProblem, shorten_value
 from speechframe.store.schema import columns
 
@@ -112,3 +116,58 @@ class Paces:
         predicted = characters * self._seconds[options] / self._characters[options]
         low, high = _PREDICTED_RATIOS
         return predicted if low <= predicted / available_s <= high else None
+
+
+class SlotFitter:
+    """Fits the lines of a table to their slots. `rows` are the rows of the run's table so far.
+
+    `undecided_millicredits` is the price of the lines whose length is not known yet, in thousandths of a
+    credit. Each of them may be paid a second time.
+    """
+
+    def __init__(self, rows: EarlierRows) -> None:
+        self._rows, self.undecided_millicredits = rows, 0
+
+    def fit(self, request: Request, earlier: Request | None, available_s: float) -> Request:
+        """Return the request of a line with a slot. Its length may be known, predicted, or not yet known."""
+        line, known = split_options(request.body), {} if earlier is None else earlier.row_values
+        is_same = earlier is not None and earlier.body != b"" and split_options(earlier.body) == line
+        basis = known.get("natural_basis") if is_same else None
+        # A decision by prediction stays while the slot stays.
+        if basis == MEASURED or (basis == PREDICTED and known.get("available_s") == available_s):
+            natural_s = known["natural_s"]
+        else:
+            natural_s, basis = self._paces.predict(line[0], request.characters, available_s), PREDICTED
+        if natural_s is None:
+            self.undecided_millicredits += request.price
+            return replace(request, row_values={**request.row_values, "available_s": available_s})
+        return _apply_fit(request, fit_line(available_s, natural_s, basis, request.characters))
+
+    @cached_property
+    def _paces(self) -> Paces:
+        return Paces(
+            (split_options(line.body)[0], line.characters, line.row_values["natural_s"])
+            for line in self._rows
+            if line.row_values.get("natural_basis") == MEASURED
+        )
+
+
+def revise_line(request: Request, natural_s: float | None) -> Request | None:
+    """Return the new request of a line with audio of a known length, or None if nothing is to be decided."""
+    available_s = request.row_values.get("available_s")
+    if available_s is None or natural_s is None or "slot_status" in request.row_values:
+        return None
+    if "held_back" in request.row_values:  # the audio stays as it is
+        fit = fit_line(available_s, natural_s, MEASURED, request.characters, max_ratio=1.0)
+        unknown = dict.fromkeys(("natural_s", "natural_basis"))
+        return replace(request, row_values={**request.row_values, **fit.row_values, **unknown})
+    return _apply_fit(request, fit_line(available_s, natural_s, MEASURED, request.characters))
+
+
+def _apply_fit(request: Request, fit: LineFit) -> Request:
+    """Return a request with the row values and the length that fit a line to its slot."""
+    found = replace(request, row_values={**request.row_values, **fit.row_values})
+    if fit.audio_duration is None:
+        return found
+    content, body = change_fields(request.body, audioDuration=fit.audio_duration)
+    return replace(found, content=content, body=body, base_key="", key="", take=0)

@@ -344,7 +344,9 @@ class Backend(ABC):
         Stored columns of an answer. Players and exports use the columns ``audio`` and ``words``.
     arguments
         Names of the arguments of a row. If empty, every column of the table is an argument. Columns of bytes
-        are then arguments only if they are `carried`, and otherwise just stay in the table.
+        are then arguments only if they are `carried`, and otherwise just stay in the table. If
+        ``read_column`` is one of them, the run sets this argument to a function. The function returns the
+        row's value in the column of a name, or None.
     data_arguments
         Arguments whose bare string names a column. A bare string of any other argument is a constant.
     table_arguments

@@ -81,6 +81,7 @@ from speechframe.tables.table import (
     choose_column_names,
     contains_bytes,
     get_column_name,
+    is_missing,
     make_problem,
     make_rows,
     resolve_sources,
@@ -334,6 +335,7 @@ class _Checker:
         self._is_take_constant = take.column is None and take.values is None
         self._expands_rows = type(backend).expand is not Backend.expand
         self._gives_row_id = "row_id" in backend.arguments
+        self._gives_columns = "read_column" in backend.arguments
         self._make_key = make_key_function(backend)
         self._row_columns = backend.row_columns
         self.notes: list[str] = []  # notes of the backend about the table
@@ -416,8 +418,10 @@ class _Checker:
             lines = [(row_id, row, tag) for _, row_id, row, tag in spread]
         ours: list[tuple[Any, ...]] = []
         row_names = self._row_columns.names
-        for row_id, row, tag in lines:
+        for position, (row_id, row, tag) in enumerate(lines):
             take = row.pop("take", None)
+            if self._gives_columns:
+                row["read_column"] = partial(_read_cell, batch, position)
             if self._gives_row_id:
                 row["row_id"] = row_id
             found = self._backend.check(row)
@@ -478,6 +482,14 @@ class _Checker:
 def _unite(columns: pa.Schema, others: pa.Schema) -> pa.Schema:
     """Return the columns, and those of `others` that they lack."""
     return pa.schema([*columns, *(one for one in others if one.name not in columns.names)])
+
+
+def _read_cell(batch: pa.RecordBatch, position: int, column: str) -> Any:
+    """Return a row's value in a column of a batch. Return None if it is missing or contains bytes."""
+    if column not in batch.schema.names or contains_bytes(batch.schema.field(column).type):
+        return None
+    value = batch.column(column)[position].as_py()
+    return None if is_missing(value) else value
 
 
 def make_key_function(backend: Backend) -> Callable[[Request], str]:

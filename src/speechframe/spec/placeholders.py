@@ -30,6 +30,7 @@ __all__ = [
     "count_signs",
     "find_closing_braces",
     "find_code",
+    "iter_code",
 ]
 
 # Each repetition is possessive, has a bound, or has its own end character. So matching takes linear time.
@@ -131,7 +132,7 @@ def find_code(text: str, kinds: frozenset[str] = frozenset()) -> list[tuple[int,
     >>> [text[start:end] for start, end in find_code(text)]
     [':Name', '\\n', '%1$d', '{n, plural, one {file} other {files}}']
     """
-    return [(start, end) for kind, start, end in _iter_code(text) if not kinds or kind in kinds]
+    return [(start, end) for kind, start, end in iter_code(text) if not kinds or kind in kinds]
 
 
 def count_signs(text: str) -> Counter[str]:
@@ -170,7 +171,8 @@ def find_closing_braces(text: str) -> dict[int, int]:
     return ends
 
 
-def _iter_code(text: str) -> Iterator[tuple[str, int, int]]:
+def iter_code(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield kind, start and end of each piece of code in a text, as in :func:`find_code`."""
     ends, position = find_closing_braces(text), 0
     while (match := _CODE_FORMS.search(text, position)) is not None:
         start, position = match.span()

@@ -7,6 +7,7 @@ import traitlets as t
 
 from speechframe import aio
 from speechframe.audio.clip import Clip
+from speechframe.backends.speech import WIRE_OF_ARGUMENT
 from speechframe.client import Client
 from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.page.arguments import check_text
@@ -15,7 +16,6 @@ from speechframe.spec.locales import find_nearest, get_language, is_within
 from speechframe.spec.speech import Voice
 from speechframe.spec.texts import count_billed_characters
 from speechframe.tables.table import make_problem
-from speechframe.verbs.generate import WIRE_OF_ARGUMENT
 from speechframe.widgets.base import PageWidget, format_table
 from speechframe.widgets.comparison import VoiceComparison, compare_voices
 from speechframe.widgets.samples import make_sample

@@ -19,8 +19,8 @@ from speechframe.engines.words import SPOKEN_PUNCTUATION
 from speechframe.local.engines.reading import japanese
 from speechframe.local.engines.reading.locales import EspeakLocale, find_script
 from speechframe.local.engines.reading.roman import find_roman_numerals
+from speechframe.spec.pronunciations import WordIndex
 from speechframe.spec.speech import Pronunciation, PronunciationKind
-from speechframe.spec.texts import split_pauses
 
 __all__ = ["SpokenText", "find_unused_words", "prepare_text"]
 
@@ -35,9 +35,6 @@ _CLAUSE_ENDS = frozenset(".,;:!?\u2026\u3002\uff0c\u3001\uff1b\uff1a\uff01\uff1f
 # Punctuation before whitespace, with the whitespace before it. The repetitions are possessive, and a run
 # matches only from its first character, so the time is linear for any text.
 _PUNCTUATION_PATTERN = re.compile(r"((?<!\s)\s++|)(?<![.,;:!?\u2026])([.,;:!?\u2026]++)(?=\s|$)")
-_SPACED_LETTER_PATTERN = re.compile(r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
-"""A letter of a script with spaces between words. A dictionary word is not searched inside longer words of
-such scripts. Chinese and Japanese are written without spaces, and Korean appends particles to words."""
 _BRACKET_REPLACEMENTS = {"[": "(", "]": ")"}
 """Replacements of square brackets, because two of them would begin phonemes. Round brackets are silent."""
 _JOINER_CHARACTERS = "\u200c\u200d"
@@ -107,15 +104,15 @@ def prepare_text(
     locale
         The locale, with the scripts that espeak reads in it.
     pronunciations
-        Dictionary of words and their pronunciations. A word in lower case matches any case. Other words match
-        only exactly.
+        Dictionary of words and their pronunciations. :mod:`speechframe.spec.pronunciations` has the rule for
+        matches.
     to_phonemes
         Function that converts an IPA pronunciation to the engine's symbols.
     """
     parts: list[tuple[str, int]] = []
     left_out: list[str] = []
     phonemes: set[int] = set()
-    found = [*_find_words(text, pronunciations), (len(text), len(text), "")]
+    found = [*WordIndex(pronunciations).find(text), (len(text), len(text), "")]
     changes = _find_changes(text, locale, [(start, end) for start, end, _ in found])
     written, origins = _apply_changes(text, changes)
     at = 0
@@ -206,12 +203,7 @@ def find_unused_words(text: str, pronunciations: Mapping[str, Pronunciation]) ->
     pronunciations
         Pronunciations by word. Words match as in :func:`prepare_text`.
     """
-    found = {
-        word
-        for part in split_pauses(text)
-        if isinstance(part, str)
-        for _, _, word in _find_words(part, pronunciations)
-    }
+    found = WordIndex(pronunciations).find_used(text)
     return tuple(word for word in pronunciations if word not in found)
 
 
@@ -270,70 +262,6 @@ def _insert_breaks(
 
 def _may_break_before(character: str, locale: EspeakLocale) -> bool:
     return character.isspace() or (locale.characters_are_words and character.isalpha())
-
-
-def _find_words(text: str, pronunciations: Iterable[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield start, end and word for each dictionary word in a text. At each place the longest word wins."""
-    index = _WordIndex(pronunciations)
-    folded = _fold_case(text) if index else ""
-    at = 0
-    while at < len(folded):
-        end, word = index.find_longest(text, folded, at)
-        if word is None:
-            at += 1
-        else:
-            yield at, end, word
-            at = end
-
-
-class _WordIndex:
-    """The words of a dictionary, indexed by length and hash, so that large dictionaries stay fast."""
-
-    def __init__(self, pronunciations: Iterable[str]) -> None:
-        self._by_length: dict[int, tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]]]] = {}
-        self._first: set[str] = set()
-        for number, word in enumerate(pronunciations):
-            if bare := word.strip():
-                exact, any_case = self._by_length.setdefault(len(bare), ({}, {}))
-                if bare == bare.lower():
-                    any_case.setdefault(_fold_case(bare), (number, word))
-                else:
-                    exact.setdefault(bare, (number, word))
-                self._first.add(_fold_case(bare[0]))
-        self._lengths = sorted(self._by_length, reverse=True)
-
-    def __bool__(self) -> bool:
-        return bool(self._lengths)
-
-    def find_longest(self, text: str, folded: str, at: int) -> tuple[int, str | None]:
-        """Return the end of the longest dictionary word that begins at `at`, and the word or None."""
-        if folded[at] not in self._first or (_is_spaced(text[at]) and at and _is_spaced(text[at - 1])):
-            return at, None
-        for length in self._lengths:
-            end = at + length
-            if end > len(text) or (_is_spaced(text[end - 1]) and end < len(text) and _is_spaced(text[end])):
-                continue
-            exact, any_case = self._by_length[length]
-            found = [each for each in (exact.get(text[at:end]), any_case.get(folded[at:end])) if each]
-            if found:
-                return end, min(found)[1]
-        return at, None
-
-
-def _fold_case(text: str) -> str:
-    """Return a text in lower case with the same number of characters."""
-    return "".join(map(_lower_character, text))
-
-
-@lru_cache(maxsize=8192)
-def _lower_character(character: str) -> str:
-    # Skip lower-case forms of two letters, because they would shift the indices of all later characters.
-    return next((one for one in (character.casefold(), character.lower()) if len(one) == 1), character)
-
-
-@lru_cache(maxsize=8192)
-def _is_spaced(character: str) -> bool:
-    return _SPACED_LETTER_PATTERN.match(character) is not None
 
 
 def _read_characters(

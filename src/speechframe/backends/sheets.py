@@ -1,0 +1,75 @@
+"""Read sheets that users keep beside their tables, such as a cast or a list of pronunciations."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from speechframe.errors import InvalidRows
+from speechframe.spec.locales import get_language, normalise
+from speechframe.tables.table import is_missing, make_problem
+from speechframe.tables.table_input import open_table
+
+ANY = "*"
+"""A cell with this text stands for any value, like an empty cell."""
+
+
+def read_sheet(
+    table: Any,
+    argument: str,
+    columns: Sequence[str],
+    read_row: Callable[[dict[str, str]], tuple[Hashable, list[Any]]],
+) -> list[list[Any]]:
+    """Return the lines of a sheet, which is a frame, list of dicts or file.
+
+    `read_row` gets a row as texts by column, with empty texts for missing values and `*`, and with the locale
+    in normal spelling. It returns a key and the line, or raises ValueError. InvalidRows, with `argument` as
+    the field, lists these errors, and the numbers of rows that have the same key but different lines.
+    """
+    try:
+        opened = open_table(table, named=columns)
+        present = [name for name in opened.schema.names if name.strip().casefold() in columns]
+        rows = [row for batch, _ in opened.batches() for row in batch.select(present).to_pylist()]
+    except InvalidRows as error:
+        raise InvalidRows([{**line, "field": argument} for line in error.problems]) from None
+    problems: list[str] = []
+    found: dict[Hashable, tuple[int, list[Any]]] = {}
+    for number, cells in enumerate(rows, 1):
+        given = {name.strip().casefold(): _read_cell(value) for name, value in cells.items()}
+        row = {name: given.get(name, "") for name in columns}
+        try:
+            row["locale"] = normalise(row["locale"]) if row["locale"] else ""
+            key, line = read_row(row)
+        except ValueError as error:
+            problems.append(f"row {number}: {error}")
+            continue
+        first, known = found.setdefault(key, (number, line))
+        if known != line:
+            problems.append(
+                f"rows {first} and {number} differ for {', '.join(part or ANY for part in line[:2])}"
+            )
+    if problems:
+        allowed = f"the columns {', '.join(columns)}, and one row for each combination"
+        raise InvalidRows([make_problem(argument, fault, allowed=allowed) for fault in problems])
+    return [line for _, line in found.values()]
+
+
+def rank_locale(of_sheet: str, locale: str | None) -> int | None:
+    """Return how well a locale of a sheet fits the locale of a row. None if it does not fit.
+
+    Examples
+    --------
+    >>> [rank_locale(of_sheet, "pt-BR") for of_sheet in ("pt-BR", "pt", "", "pt-PT")]
+    [2, 1, 0, None]
+    """
+    if not of_sheet:
+        return 0
+    try:
+        tag = normalise(locale or "")
+    except ValueError:
+        return None
+    return 2 if of_sheet == tag else 1 if of_sheet == get_language(tag) else None
+
+
+def _read_cell(value: Any) -> str:
+    # pandas stores whole numbers as floats if a value of their column is missing.
+    text = str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+    return "" if is_missing(value) or text == ANY else text
