@@ -27,7 +27,8 @@ class StringsReport:
     written, unchanged
         Number of texts that changed in the file, and of texts that already were in the template.
     left
-        Number of texts that stay as they were in the template, by reason.
+        Number of strings without a new text, by reason. They stay as they are in the template. If the
+        template is in another locale, its texts are removed.
     too_long
         Number of written cues that need more than two lines.
     too_fast
@@ -48,9 +49,9 @@ class StringsReport:
     def __str__(self) -> str:
         """Return the report in lines for people."""
         first = f"{self.path}: {format_count(self.written, 'text')} in {self.locale} written"
-        left = f"{sum(self.left.values()):,} left as in the template"
+        left = f"{sum(self.left.values()):,} without a new text"
         lines = [f"{first}, {self.unchanged:,} unchanged, {left}"]
-        lines += [f"  {count:,} left: {reason}" for reason, count in self.left.items()]
+        lines += [f"  {count:,} without a new text: {reason}" for reason, count in self.left.items()]
         if self.too_long:
             lines.append(f"  {format_count(self.too_long, 'cue')} too long for two lines, written whole")
         if self.too_fast:
@@ -82,7 +83,9 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
     file = next((one for one in files if one.locale == locale), files[0])
     is_column = suffix in SHEET_SUFFIXES and file.locale != locale
     by_unit = _match_given(given, file.entries, is_timed=kind is cues)
+    is_other = file.locale is not None and is_certainly_different(file.locale, locale)
     texts: dict[str, str] = {}
+    emptied: dict[str, str] = {}
     left: Counter[str] = Counter()
     unchanged = 0
     for entry in file.entries:
@@ -91,6 +94,8 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
             left["not to be translated"] += 1
         elif found is None or not found.text:
             left["no row in the table" if found is None else found.reason or "no text"] += 1
+            if kind is not None and is_other and entry.target:  # a text in the locale of the template
+                emptied[entry.unit] = ""
         elif found.text == (entry.text if kind is cues else "" if is_column else entry.target):
             unchanged += 1
         else:
@@ -105,8 +110,9 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
     if kind is None:
         content = sheets.fill(template, texts, locale) if texts else template.read_bytes()
     else:
-        is_other = file.locale is not None and is_certainly_different(file.locale, locale)
-        content = _fill_text(kind, template, texts, locale, left, is_other=is_other)
+        content = _fill_text(kind, template, texts, emptied, locale, left, is_other=is_other)
+    if emptied:
+        notes.append(f"{format_count(len(emptied), 'text')} in {file.locale} removed, because of no new text")
     try:
         replace_file(out, content)
     except OSError as error:
@@ -141,21 +147,27 @@ def _fill_text(
     kind: ModuleType,
     template: Path,
     texts: dict[str, str],
+    emptied: dict[str, str],
     locale: str,
     left: Counter[str],
     *,
     is_other: bool,
 ) -> bytes:
-    """Return the template with `texts`, as bytes. Texts with broken markup are moved to `left`."""
+    """Return the template with `texts` and `emptied`, as bytes.
+
+    Texts with broken markup are moved to `left`, or to `emptied` in a template in another locale.
+    """
     decoded = decode_file(template, [], getattr(kind, "DECLARED_ENCODING", None))
     if kind is xliff:
         for unit in xliff.find_broken_markup(decoded.text, template.name, texts):
             del texts[unit]
             left["broken markup"] += 1
+            if is_other:
+                emptied[unit] = ""
     if not texts and not is_other:
         return template.read_bytes()
-    filled = kind.fill(decoded.text, template.name, texts, locale)
-    _check_filled(kind, decoded.text, filled, template.name, texts, locale)
+    filled = kind.fill(decoded.text, template.name, {**texts, **emptied}, locale)
+    _check_filled(kind, decoded.text, filled, template.name, {**texts, **emptied}, locale)
     try:
         return decoded.encode(filled)
     except UnicodeEncodeError as error:
