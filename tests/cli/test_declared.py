@@ -221,6 +221,7 @@ def test_every_verb_is_a_command():
         "report",
         "cache",
         "listening-test",
+        "review",
         "spec",
         "models",
         "doctor",

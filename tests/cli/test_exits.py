@@ -108,7 +108,7 @@ def test_2_an_option_of_serve_is_wrong(here, words):
 @pytest.mark.parametrize(
     "words",
     [
-        [], ["nonsense"], ["generate", "lines.csv"], ["generate", "nowhere.csv", "--voice", "nora"],
+        [], ["nonsense"], ["translate", "lines.csv"], ["generate", "nowhere.csv", "--voice", "nora"],
         ["generate", "lines.csv", "--voice", "nora", "--max-attempts", "0"],
         ["generate", "lines.csv", "--voice", "nora", "--voice-col", "who"],
         ["resume", "run", "--table", "lines.csv", "--redo", "1"], ["say", "Hello", "--voice", "nora", "-o", "nowhere/hello.wav"],
@@ -160,6 +160,7 @@ def test_3_invalid_rows_and_nothing_spent(here, table, tmp_path):
 
 
 def test_3_names_the_option_that_was_meant(here, table):
+    assert "cast" in here("generate", table, "--text", "line").err
     said = here("generate", table, "--text", "line", "--voice", "who")
     assert said.code == exits.ROWS_INVALID
     assert "did you mean --voice-col who?" in said.err

@@ -43,7 +43,7 @@ def test_a_run_of_translate_is_written_into_the_file_and_is_the_previous_of_the_
             run, template=template, out=tmp_path / "v.xlf", locale="fr-FR", progress=False
         )
         corrected = run.to_pandas().assign(spoken_text="Corrigé", corrected_from=None)
-        corrected.loc[0, "corrected_from"] = "Before"
+        corrected.iloc[0, corrected.columns.get_loc("corrected_from")] = "Before"
         spf.write_strings(
             run,
             template=template,
@@ -59,4 +59,4 @@ def test_a_run_of_translate_is_written_into_the_file_and_is_the_previous_of_the_
     assert report.written + report.unchanged == len(done) > 10
     assert sum(report.left.values()) == 18 - len(done)
     assert set(written["previous_basis"]) == {"id"}
-    assert spf.read_strings(tmp_path / "c.xlf", progress=False)["fr-FR"][0] == "Corrigé"
+    assert spf.read_strings(tmp_path / "c.xlf", progress=False)["fr-FR"].iloc[0] == "Corrigé"

@@ -126,8 +126,9 @@ def test_clips_of_every_kind_get_another_voice(change, clips, kind, service, tmp
     run = change(table)
     assert statuses(run) == ["done"] * 3
     if kind != "run":
-        for number, given in enumerate(samples):
-            assert run.clip(number).audio_seconds == pytest.approx(len(given) / RATE_HZ, rel=0.1)
+        ids = [path.name for path in paths] if kind == "folder" else range(3)
+        for row_id, given in zip(ids, samples, strict=True):
+            assert run.clip(row_id).audio_seconds == pytest.approx(len(given) / RATE_HZ, rel=0.1)
     assert run.ledger["credits"].sum() > 0
     assert change(table).estimate.calls == 0
 

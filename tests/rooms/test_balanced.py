@@ -48,7 +48,7 @@ def test_a_run_keeps_its_rule_and_a_value_without_voices_is_a_problem_of_its_row
     options = {"id": "id", "service": service.settings, "progress": False, "dry_run": True}
     run = spf.generate(table, voice=voice, run_dir=tmp_path / "run", **options)
     assert [problem["row_id"] for problem in run.problems] == ["e"]
-    assert run.problems[0]["allowed"] == "one of these in the column 'locale': en-US, pt-BR"
+    assert run.problems[0]["allowed"] == "locale 'xx' has none; there are values for en-US, pt-BR"
     by_voice = run.estimate.by("voice_id", "id")
     voices = dict(zip(by_voice["id"], by_voice["voice_id"], strict=True))
     assert voices["b"] == "pt-BR-larissa"

@@ -433,52 +433,6 @@ def test_a_translation_s_rows_are_read_without_a_player(tmp_path, browsing):
     assert bridge.page.locator(".spf-clip").count() == 0
 
 
-def test_one_page_without_network_sorts_searches_and_plays(run, page, tmp_path):
-    run.review("1", "reject", comment="<b>no</b>", reviewer="ann")
-    widget = browse(run, page_rows=10)
-    widget.show(status="done")
-    path = widget.to_html(tmp_path / "rows.html", limit=30, title="Rows of a run")
-    widget.close()
-    errors, asked = [], []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(path.as_uri())
-    expect(page.locator("tbody tr")).to_have_count(10)
-    expect(page.locator("section.spf")).to_contain_text("1–10 of 30 rows")
-    expect(page.locator("tbody")).to_contain_text("<b>no</b>")
-    page.get_by_role("button", name="Next").click()
-    page.locator("tr[data-place='12']").wait_for()
-    page.get_by_role("button", name="Length").click()
-    page.locator("th[aria-sort=ascending]", has_text="Length").wait_for()
-    page.get_by_label("Search in texts and ids").fill("NUMBER 12 of")
-    page.locator("tbody tr").nth(1).wait_for(state="detached")
-    expect(page.locator("tbody tr")).to_have_count(1)
-    page.locator("tbody tr").focus()
-    page.keyboard.press("Space")
-    until_lit(page)
-    page.keyboard.press("k")
-    assert page.get_by_role("button", name="Keep").count() == 0
-    assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []
-    assert errors == []
-
-
-@pytest.mark.slow
-def test_one_page_goes_on_in_the_order_it_was_made_in(run, page, tmp_path):
-    widget = browse(run, page_rows=10)
-    widget.show(status="done", by="seconds", descending=True)
-    order = list(widget.frame["row_id"].astype(int))
-    page.goto(widget.to_html(tmp_path / "rows.html").as_uri())
-    widget.close()
-    page.locator("th[aria-sort=descending]", has_text="Length").wait_for()
-    seen = []
-    for _ in range(3):
-        expect(page.locator(f"tr[data-place='{order[len(seen)]}']")).to_be_visible()
-        seen += page.locator("tbody tr").evaluate_all("nodes => nodes.map((n) => Number(n.dataset.place))")
-        page.get_by_role("button", name="Next").click()
-    assert seen == order[:30]
-
-
 def test_without_a_front_end_it_is_a_table(run):
     run.review("1", "reject", comment="<b>no</b>")
     widget = browse(run, page_rows=10)

@@ -194,23 +194,6 @@ def test_turning_dark_repaints_the_waveform(show):
     bridge.wait(f"(light) => ({paint})() !== light", light)
 
 
-def test_as_one_file_it_plays_without_any_network(page, tmp_path):
-    asked = []
-    page.context.set_offline(True)
-    page.on("request", lambda request: asked.append(request.url))
-    errors = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    path = play(clips(2, word_s=(0.3, LONG_S, 0.3, 0.3))).to_html(
-        tmp_path / "clips.html", title="Two <clips>"
-    )
-    page.goto(path.as_uri())
-    page.get_by_role("button", name="Play clip 2").click()
-    until_lit(page, "two")
-    assert page.title() == "Two <clips>"
-    assert errors == []
-    assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []
-
-
 def test_without_a_front_end_it_is_a_table():
     widget = play([spoken(["<b>", "&"], voice_id="en-US-nora")])
     data = widget._repr_mimebundle_()[0]

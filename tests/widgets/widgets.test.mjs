@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { arranged } from "../../src/speechframe/page/static/browser.js";
+import { fillIn } from "../../src/speechframe/page/static/core/words.js";
 import { heardIn, passing, stylesOf } from "../../src/speechframe/page/static/gallery.js";
 import { listed } from "../../src/speechframe/page/static/listening/asks.js";
 
@@ -34,20 +34,8 @@ test("styles are those of the locale that is asked for, and it is heard in one t
   assert.equal(heardIn(CAL, "de"), "en-GB");
 });
 
-test("rows are filtered, searched and sorted, those without a value last both ways", () => {
-  const rows = [
-    { place: 0, row: "a", text: "One", status: "done", seconds: 2, verdict: "keep" },
-    { place: 1, row: "b", text: "Two", status: "failed", seconds: null, verdict: null },
-    { place: 2, row: "c", text: "Three", status: "done", seconds: 1, verdict: null },
-  ];
-  const places = (wanted) => arranged([...rows], wanted).map(({ place }) => place);
-  assert.deepEqual(places({}), [0, 1, 2]);
-  assert.deepEqual(places({ descending: true }), [2, 1, 0]);
-  assert.deepEqual(places({ by: "seconds" }), [2, 0, 1]);
-  assert.deepEqual(places({ by: "seconds", descending: true }), [0, 2, 1]);
-  assert.deepEqual(places({ status: "done" }), [0, 2]);
-  assert.deepEqual(places({ verdict: "none" }), [1, 2]);
-  assert.deepEqual(places({ search: " tw" }), [1]);
+test("values replace their names in a text of a page", () => {
+  assert.equal(fillIn("{done} of {total}{none}", { done: 0, total: "1.200" }), "0 of 1.200");
 });
 
 test("several names are read as people say them", () => {

@@ -438,7 +438,8 @@ class _Checker:
                 reason, row_values = found.reason if found.status == SKIPPED else None, found.row_values
                 mine = (row_id, None, 0, 0, None, tag, found.status, reason)
             else:
-                mine = (row_id, None, 0, 0, None, tag, INVALID, self._add_invalid_row(row_id, found))
+                problem = self._add_invalid_row(row_id, found, partial(_read_cell, batch, position))
+                mine = (row_id, None, 0, 0, None, tag, INVALID, problem)
             ours.append((*mine, *map(row_values.get, row_names)))
             self._rows += 1
         kinds = [*INPUT_COLUMNS.types, *self._row_columns.types]
@@ -455,7 +456,9 @@ class _Checker:
             return 0
         return take
 
-    def _add_invalid_row(self, row_id: str, found: Sequence[FieldProblem | str]) -> str:
+    def _add_invalid_row(
+        self, row_id: str, found: Sequence[FieldProblem | str], read_column: Callable[[str], Any]
+    ) -> str:
         """Count a row as invalid, keep its problems, and return the problems in words."""
         self._invalid += 1
         texts = [found] if isinstance(found, str) else found
@@ -465,7 +468,8 @@ class _Checker:
             constant = None if source is None else source.constant
             if source is not None and source.balance is not None and not one.value:
                 rule = source.balance.rule
-                allowed = f"one of these in the column {rule.by!r}: {', '.join(rule.values)}"
+                group = read_column(rule.by or "")
+                allowed = f"{rule.by} {group!r} has none; there are values for {', '.join(rule.values)}"
             if isinstance(constant, str) and constant in self._table.schema.names:
                 hint = f"did you mean {one.field}=col({constant!r})?"
                 allowed = f"{allowed}; {hint}" if allowed else hint

@@ -67,6 +67,9 @@ _COMMANDS_AFTER_VERBS: Mapping[str, _Entry] = MappingProxyType(
             "Run a listening test without a notebook: serve it or write its pages, and collect votes.",
             "listening",
         ),
+        "review": _Entry(
+            "Write a page on which people review rows, and store the reviews that they send back.", "review"
+        ),
         "spec": _Entry("Print the description of the service as tables, JSON Schema or OpenAPI.", "spec"),
         "models": _Entry(
             "Show the installed voices, translations and recognisers, and how to add missing ones.", "models"

@@ -15,7 +15,7 @@ __all__ = ["SCRIPT_NAMES", "build_script", "read_style"]
 
 SCRIPT_NAMES = (
     "browser", "clip_player", "comparison", "dashboard", "dub_player", "gallery", "listening",
-    "stream_player",
+    "review", "stream_player",
 )  # fmt: skip
 """Names of the scripts in the folder `static`, one for each widget."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -54,6 +54,8 @@ class Entry:
         Reason why the clip cannot be played. None if it can be played.
     fields
         All columns of the row except the audio, by name.
+    run
+        Run of the row. None for clips that are not from a run.
     """
 
     clip_id: str
@@ -67,6 +69,7 @@ class Entry:
     status: str | None = None
     problem: str | None = None
     fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    run: Any = field(default=None, repr=False)
 
     def to_page(self) -> dict[str, Any]:
         """Return the data as plain values for the page."""
@@ -92,11 +95,21 @@ class ClipShelf:
         The data of each clip.
     total
         Number of rows in the source. `entries` has fewer if these are too many for one page.
+    audible
+        Whether the rows have audio. Rows of a translation have none.
     """
 
-    def __init__(self, entries: Sequence[Entry], loaders: Sequence[Callable[[], Clip]], total: int) -> None:
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        loaders: Sequence[Callable[[], Clip]],
+        total: int,
+        *,
+        audible: bool = True,
+    ) -> None:
         self.entries = tuple(entries)
         self.total = total
+        self.audible = audible
         self._loaders = tuple(loaders)
         self._positions = {entry.clip_id: k for k, entry in enumerate(self.entries)}
 
@@ -131,13 +144,23 @@ class ClipShelf:
     def compute_peaks(self, clip_id: str, bins: int = PEAK_BINS) -> bytes:
         """Return the outline of a clip's waveform (see `audio.peaks`), or no bytes if it cannot be read."""
         try:
-            return compute_peaks(self.read_clip(clip_id).samples, bins)
+            return compute_outline(self.read_clip(clip_id), bins)
         except (SpeechframeError, OSError):
             # The clip stays on the page, which shows the error when the clip is played.
             return b""
 
 
-def make_shelf(source: Any, *, label: Any = None, limit: int | None = _DEFAULT_LIMIT) -> ClipShelf:
+def compute_outline(clip: Clip, bins: int = PEAK_BINS) -> bytes:
+    """Return the outline of a clip's waveform (see `audio.peaks`), or no bytes if its audio is broken."""
+    try:
+        return compute_peaks(clip.samples, bins)
+    except SpeechframeError:
+        return b""
+
+
+def make_shelf(
+    source: Any, *, label: Any = None, limit: int | None = _DEFAULT_LIMIT, needs_audio: bool = True
+) -> ClipShelf:
     """Return the clips of a source.
 
     Parameters
@@ -150,6 +173,8 @@ def make_shelf(source: Any, *, label: Any = None, limit: int | None = _DEFAULT_L
         Column with the label of each clip, as ``col("name")``. None uses the row's id.
     limit
         Largest number of clips. None reads all.
+    needs_audio
+        Whether to refuse a run without audio, such as a translation.
 
     Raises
     ------
@@ -173,19 +198,22 @@ def make_shelf(source: Any, *, label: Any = None, limit: int | None = _DEFAULT_L
     entries: list[Entry] = []
     loaders: list[Callable[[], Clip]] = []
     total = 0
+    audible = needs_audio or any(not isinstance(part, (Run, Selection)) or _has_audio(part) for part in parts)
     for position, part in enumerate(parts):
         remaining = None if limit is None else max(limit - len(entries), 0)
-        for entry_data, loader in islice(_read_part(part, position), remaining):
+        for entry_data, loader in islice(_read_part(part, position, needs_audio=audible), remaining):
             entries.append(Entry(str(len(entries)), label=_get_label(entry_data, name), **entry_data))
             loaders.append(loader)
         total += _count_rows(part)
-    return ClipShelf(entries, loaders, total)
+    return ClipShelf(entries, loaders, total, audible=audible)
 
 
-def _read_part(part: Any, position: int) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
+def _read_part(
+    part: Any, position: int, *, needs_audio: bool
+) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
     """Yield the data of each clip in a part of the source, and a function that reads the clip."""
     if isinstance(part, (Run, Selection)):
-        yield from _read_run(part)
+        yield from _read_run(part, needs_audio=needs_audio)
     elif isinstance(part, Clip):
         yield _describe_clip(part, f"clip {position + 1}", {})
     elif hasattr(part, "columns") and hasattr(part, "itertuples"):
@@ -212,11 +240,18 @@ def _count_rows(part: Any) -> int:
     return 1 if isinstance(part, Clip) else len(part)
 
 
-def _read_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
+def _has_audio(part: Run | Selection) -> bool:
+    run: Any = part if isinstance(part, Run) else part.run
+    return AUDIO_COLUMN in run.manifest.schema.names
+
+
+def _read_run(
+    part: Run | Selection, *, needs_audio: bool
+) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
     """Yield the data of each clip in a run, and a function that reads the clip."""
     run: Any = part if isinstance(part, Run) else part.run
-    name_of, our_columns = run.name_of, {*run.manifest.schema.names, *CALL_COLUMNS.names}
-    if AUDIO_COLUMN not in run.manifest.schema.names:
+    name_of, our_columns = cache(run.name_of), {*run.manifest.schema.names, *CALL_COLUMNS.names}
+    if needs_audio and not _has_audio(part):
         raise StoreError(f"a run of {run.operation} does not contain audio; pass a run that makes speech")
     # A run omits speechframe's columns whose values are already in the caller's table. They are read as well.
     shown = [name for name in run.columns if name != name_of(AUDIO_COLUMN)]
@@ -236,8 +271,9 @@ def _read_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[
                 "voice_id": row[name_of("voice_id")],
                 "locale": row[name_of("locale")],
                 "status": status,
+                "run": run,
                 "problem": None
-                if status in FINISHED_STATUSES
+                if status in FINISHED_STATUSES or not needs_audio
                 else _explain_missing_audio(row_id, status, row[name_of("error_message")]),
                 # pandas stores its index in columns with this prefix. They are not the caller's columns.
                 "fields": {

@@ -3,7 +3,7 @@
 import base64
 import html
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,15 @@ from speechframe.errors import StoreError
 from speechframe.page.arguments import check_path, check_text
 from speechframe.page.assets import build_script, read_style
 
-__all__ = ["LINKED_POLICY", "make_linked_page", "make_saved_page", "save_page"]
+__all__ = ["LINKED_POLICY", "make_linked_page", "make_saved_page", "save_page", "stream_saved_page"]
 
 # A saved page contains its audio, so this policy forbids all requests, even if a text of a table has HTML.
 _SAVED_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; media-src blob:; "
     "img-src data:"
 )
-_SAVED_TEMPLATE = """<!doctype html>
-<html lang="{lang}">
+_SAVED_HEAD = """<!doctype html>
+<html lang="{lang}" dir="{direction}">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
@@ -30,8 +30,8 @@ _SAVED_TEMPLATE = """<!doctype html>
 <body>
 <main id="spf-host"><h1 class="spf spf-title" dir="auto">{title}</h1></main>
 <noscript>{fallback}</noscript>
-<script type="application/json" id="spf-state">{state}</script>
-{clips}
+"""
+_SAVED_TAIL = """<script type="application/json" id="spf-state">{state}</script>
 <script type="module">
 {script}
 {start}
@@ -69,6 +69,20 @@ _START_SCRIPT = 'widget.render({ model: pageModel(), el: document.getElementById
 
 
 def make_saved_page(
+    name: str, state: Mapping[str, Any], clips: Iterable[tuple[str, bytes, str]] = (), **options: Any
+) -> str:
+    """Return a saved page as one text. See :func:`stream_saved_page`.
+
+    Examples
+    --------
+    >>> page = make_saved_page("clip_player", {"clips": [], "title": "</script>"}, title="Nothing")
+    >>> page.count("</script>"), "http" in page.replace("http-equiv", "")
+    (2, False)
+    """
+    return "".join(stream_saved_page(name, state, clips, **options))
+
+
+def stream_saved_page(
     name: str,
     state: Mapping[str, Any],
     clips: Iterable[tuple[str, bytes, str]] = (),
@@ -78,15 +92,17 @@ def make_saved_page(
     start: str = _START_SCRIPT,
     model: str = "page",
     lang: str = "en",
-) -> str:
-    """Return a widget as a saved page: one file that works without notebook, server and network.
+    direction: str = "ltr",
+) -> Iterator[str]:
+    """Yield the parts of a saved page: one file that works without notebook, server and network.
 
     Parameters
     ----------
     name
         Name of the widget's script. See :func:`assets.build_script`.
     state
-        State of the widget's model, as plain values and bytes. Bytes are converted to Base64.
+        State of the widget's model, as plain values and bytes. Bytes are converted to Base64. The state is
+        written after the clips, so reading the clips may complete it.
     clips
         Id, audio (in a format for browsers) and content type of each clip.
     title
@@ -97,31 +113,22 @@ def make_saved_page(
         Last lines of the script. By default they show the widget with the state in the page.
     model
         Name of the module that makes the widget's model. See :func:`assets.build_script`.
-    lang
-        Language of the page's own texts.
-
-    Examples
-    --------
-    >>> page = make_saved_page("clip_player", {"clips": [], "title": "</script>"}, title="Nothing")
-    >>> page.count("</script>"), "http" in page.replace("http-equiv", "")
-    (2, False)
+    lang, direction
+        Language of the page's own texts, and its direction (``ltr`` or ``rtl``).
     """
-    clip_elements = "\n".join(
-        f'<script type="text/plain" id="spf-clip-{html.escape(clip_id)}" data-mime="{html.escape(mime)}">'
-        f"{base64.b64encode(data).decode()}</script>"
-        for clip_id, data, mime in clips
-    )
-    return _SAVED_TEMPLATE.format(
-        lang=lang,
+    yield _SAVED_HEAD.format(
+        lang=html.escape(lang),
+        direction=direction,
         policy=_SAVED_POLICY,
         title=html.escape(check_text("title", title)),
         style=read_style(),
         fallback=html.escape(fallback),
-        state=_escape_json(state),
-        clips=clip_elements,
-        script=build_script(name, as_page=True, model=model),
-        start=start,
     )
+    for clip_id, data, mime in clips:
+        identity = f'id="spf-clip-{html.escape(clip_id)}" data-mime="{html.escape(mime)}"'
+        yield f'<script type="text/plain" {identity}>{base64.b64encode(data).decode()}</script>\n'
+    script = build_script(name, as_page=True, model=model)
+    yield _SAVED_TAIL.format(state=_escape_json(state), script=script, start=start)
 
 
 def make_linked_page(
@@ -164,8 +171,10 @@ def make_linked_page(
     )
 
 
-def save_page(page: str, path: str | PathLike[str] | None) -> str | Path:
+def save_page(page: str | Iterable[str], path: str | PathLike[str] | None) -> str | Path:
     """Return `page` if `path` is None. Otherwise write the page, make missing folders, and return the path.
+
+    The page is a text, or the parts of a text. An old file is replaced only by a complete page.
 
     Raises
     ------
@@ -175,16 +184,29 @@ def save_page(page: str, path: str | PathLike[str] | None) -> str | Path:
         The page cannot be written.
     """
     if path is None:
-        return page
+        return "".join(page)
     target = check_path("path", path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(page, encoding="utf-8")
+        _write_parts([page] if isinstance(page, str) else page, target)
     except OSError as error:
         raise StoreError(
             f"the page cannot be written to {target}: {error.strerror}; name a file such as {_EXAMPLE_PATH}"
         ) from error
     return target
+
+
+def _write_parts(parts: Iterable[str], target: Path) -> None:
+    if target.exists() and not target.is_file():  # such as /dev/stdout, which must not be replaced
+        target.write_text("".join(parts), encoding="utf-8")
+        return
+    unfinished = target.with_name(f".{target.name}.tmp")
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.writelines(parts)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _escape_json(state: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ from speechframe.audio.clip import Clip
 from speechframe.errors import StoreError
 from speechframe.settings.typed import expand_home, is_address
 from speechframe.spec.speech import Format
-from speechframe.store import parts, records, reviews
+from speechframe.store import parts, records, returned_reviews, reviews
 from speechframe.store.cache import Cache
 from speechframe.store.folder import Folder, Manifest, convert_read_errors, read_manifest
 from speechframe.store.records import Snapshot, convert_to_hex, read_snapshot
@@ -44,6 +45,8 @@ _MAX_KIND_LENGTH = 60
 """Longest kind of a warning in characters. A longer kind is cut off."""
 _ALWAYS_COUNTED = {"done", "failed", PENDING}
 """Statuses that :attr:`StoredRun.stats` contains even if no row has them."""
+_AUDIO_COLUMNS = (ROW_ID_COLUMN, "sha256", "request_key")
+"""Columns with a row's id, the hash of its audio, and the key of its call."""
 
 
 def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
@@ -315,9 +318,9 @@ class StoredRun(Rows):
         """The latest review of each reviewed row, for example from :func:`speechframe.browse`.
 
         The columns are ``row_id``, ``verdict`` (``keep``, ``reject`` or None), ``comment``,
-        ``corrected_text``, ``reviewer``, ``reviewed_at``, ``sha256`` (of the reviewed audio) and
-        ``is_current`` (True if the row still has this audio). ``reviews.parquet`` in the folder contains all
-        reviews, earlier ones included.
+        ``corrected_text``, ``reviewer``, ``reviewed_at``, ``sha256`` (of the reviewed audio), ``rating``
+        (1 to 5) and ``is_current`` (True if the row still has this audio). ``reviews.parquet`` in the folder
+        contains all reviews, earlier ones included.
         """
         newest = reviews.read_latest_reviews(self.folder)
         now = dict(self._read_values(ROW_ID_COLUMN, "sha256")) if len(newest) else {}
@@ -334,6 +337,7 @@ class StoredRun(Rows):
         *,
         comment: str | None = None,
         corrected_text: str | None = None,
+        rating: int | None = None,
         sha256: str | None = None,
         reviewer: str | None = None,
     ) -> None:
@@ -345,6 +349,8 @@ class StoredRun(Rows):
             The row, and ``keep`` or ``reject``. ``""`` withdraws the verdict.
         comment, corrected_text
             A comment, and a corrected text of the row. ``""`` withdraws them.
+        rating
+            A mark from 1 to 5. 0 withdraws it.
         sha256, reviewer
             SHA-256 of the reviewed audio (default: the row's current audio), and the reviewer's name
             (default: the user who runs this process).
@@ -352,7 +358,7 @@ class StoredRun(Rows):
         Raises
         ------
         InvalidRows
-            If the verdict is neither ``keep``, ``reject``, empty nor None.
+            If the verdict or the rating is not one of these values.
         KeyError
             If no row has the id.
         StoreError
@@ -366,20 +372,80 @@ class StoredRun(Rows):
         """
         if sha256 is None:
             sha256, _ = self._find_audio(row_id)
-        values = {"verdict": verdict, "comment": comment, "corrected_text": corrected_text}
+        values = {"verdict": verdict, "comment": comment, "corrected_text": corrected_text, "rating": rating}
         values |= {"row_id": str(row_id), "sha256": sha256, "reviewer": reviewer}
         reviews.add_review(self.folder, values)
-        if verdict == reviews.REJECT and (cache := read_manifest(self.folder).cache) is not None:
+        if verdict == reviews.REJECT:
             # Remove the answer from the cache only if the row still has the rejected audio. The row may have
             # other audio by now, or may be missing in the run's table.
             with suppress(KeyError):
                 now, key = self._find_audio(row_id)
-                if now == sha256:
-                    Cache(cache).remove(key)
+                self._remove_from_cache([key] if now == sha256 else [])
+
+    def read_reviews(self, source: Any) -> "pd.DataFrame":
+        """Store the reviews that people sent back, and return their conflicts.
+
+        All valid reviews are stored in one step, with the reviewers and times of the files. A review that the
+        run already has is not stored again. A line with the numbers of reviews and conflicts is printed.
+
+        Parameters
+        ----------
+        source
+            A JSON file that a review page saved, a sheet, a folder with such files, or a list of these. A
+            sheet is an XLSX or CSV file with the column ``row_id``, and with ``verdict``, ``comment``,
+            ``corrected_text`` or ``rating``. The columns ``reviewer``, ``sha256`` and ``reviewed_at`` are
+            optional. A sheet without ``sha256`` is about the current audio of its rows.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The conflicts, with ``row_id``, ``reviewer``, ``verdict``, ``corrected_text``, ``file`` and
+            ``problem``. A review is in conflict if the row has other audio now or is not in the run, or if
+            the review is invalid. A file that cannot be read, or is about another run, has one line. If
+            people gave different verdicts or corrected texts for the same audio, none of these is stored, and
+            all are returned. Reviews that the run already had stay, and have the file ``reviews.parquet``. To
+            settle a conflict, call :meth:`review`, and remove the file. ``frame.attrs`` has the numbers of
+            ``new`` and ``known`` reviews.
+
+        Raises
+        ------
+        StoreError
+            If `source` names no files, or if the folder of the run cannot be written.
+
+        Examples
+        --------
+        >>> run = open_run("runs/demo")  # doctest: +SKIP
+        >>> conflicts = run.read_reviews("reviews/")  # doctest: +SKIP
+        >>> resume(run, redo="rejected")  # doctest: +SKIP
+        """
+        import pandas as pd
+
+        audio = {row_id: (sha256, key) for row_id, sha256, key in self._read_values(*_AUDIO_COLUMNS)}
+        hashes = {row_id: sha256 for row_id, (sha256, _) in audio.items()}
+        found = returned_reviews.read_returned_reviews(self.folder, self.run_id, hashes, source)
+        if found.new:
+            reviews.write_reviews(self.folder, found.new)
+            verdicts = {r["row_id"]: r["verdict"] for r in found.new if r["verdict"] is not None}
+            rejected = [row_id for row_id, verdict in verdicts.items() if verdict == reviews.REJECT]
+            self._remove_from_cache([audio[row_id][1] for row_id in rejected])
+        conflicts = pd.DataFrame(found.conflicts, columns=returned_reviews.CONFLICT_COLUMNS, dtype=object)
+        conflicts = conflicts.where(conflicts.notna(), None)
+        conflicts.attrs = {"new": len(found.new), "known": found.known}
+        # Notebooks show standard error in a red box.
+        shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+        output = sys.stderr if getattr(shell, "kernel", None) is None else sys.stdout
+        output.write(f"{describe_returned_reviews(conflicts)}\n")
+        return conflicts
+
+    def _remove_from_cache(self, keys: Sequence[str]) -> None:
+        """Remove rejected answers from the cache, so that no other run uses them."""
+        if keys and (cache := read_manifest(self.folder).cache) is not None:
+            for key in keys:
+                Cache(cache).remove(key)
 
     def _find_audio(self, row_id: str | int) -> tuple[str, str]:
         """Return the SHA-256 of a row's current audio, and the ``request_key`` of its call."""
-        names = [self.name_of("sha256"), self.name_of("request_key")]
+        names = [self.name_of(name) for name in _AUDIO_COLUMNS[1:]]
         found = self.rows_at([self._find_position(row_id)], names)
         return found.column(0)[0].as_py(), found.column(1)[0].as_py()
 
@@ -457,6 +523,13 @@ class StoredRun(Rows):
             with convert_read_errors(self.folder, file):
                 self._schemas[file] = pq.read_schema(self.folder.get_source(file))
         return self._schemas[file]
+
+
+def describe_returned_reviews(conflicts: "pd.DataFrame") -> str:
+    """Return the numbers of a result of :meth:`StoredRun.read_reviews` as one sentence."""
+    applied, known = (format_count(conflicts.attrs[name], "review") for name in ("new", "known"))
+    more = "; see the column problem" if len(conflicts) else ""
+    return f"{applied} applied, {known} already in the run, {format_count(len(conflicts), 'conflict')}{more}"
 
 
 def find_warning_kind(warning: str) -> str:

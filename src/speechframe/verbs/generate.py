@@ -303,8 +303,8 @@ async def generate(
     word_durations_as_original_text
         True returns word durations with the words as written in the text (English only).
     pronunciation_dictionary
-        Maps a word to ``{"type": "IPA" | "SAY_AS", "pronunciation": ...}``. ``col("x")`` takes such an
-        object from a column, also as JSON text.
+        Maps a word to ``{"type": "IPA" | "SAY_AS", "pronunciation": ...}``; ``col("x")`` takes such an
+        object, or its JSON text, from a column.
     encode_as_base64
         False requests only a URL instead of audio in the answer. The bytes are the same.
     model_version

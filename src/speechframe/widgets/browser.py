@@ -6,13 +6,15 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import traitlets as t
 
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import check_flag, check_text, check_whole_number
-from speechframe.page.clips import ClipShelf, Entry
-from speechframe.page.html import make_saved_page, save_page
+from speechframe.page.clips import ClipShelf, Entry, make_shelf
+from speechframe.page.html import save_page
+from speechframe.page.review import make_review_page
 from speechframe.store.reviews import KEEP, REJECT
 from speechframe.store.rows import Selection
 from speechframe.store.schema import STATUSES
@@ -31,17 +33,8 @@ _DEFAULT_PAGE_ROWS = 50
 """Default number of rows that are listed at once."""
 
 _MAX_PAGE_ROWS = 1_000
-_DEFAULT_SAVED_ROWS = 200
-"""Default limit of rows in a saved page, which contains their audio."""
-
 _MAX_OPENED_ROWS = 24
 """Number of last opened rows whose audio the page can still load."""
-
-_SAVED_START_SCRIPT = (
-    "const model = pageModel((message) => heldRows(model, message));\n"
-    'widget.render({ model, el: document.getElementById("spf-host") });'
-)
-"""Last lines of the script of a saved page. Without Python, `heldRows` in `browser.js` filters and sorts."""
 
 
 class DatasetBrowser(ClipWidget):
@@ -80,7 +73,6 @@ class DatasetBrowser(ClipWidget):
     opened = t.Dict().tag(sync=True)
     outline = t.Bytes().tag(sync=True)
     audible = t.Bool().tag(sync=True)
-    editable = t.Bool(default_value=True).tag(sync=True)
     trouble = t.Unicode().tag(sync=True)
 
     def __init__(self, run: Run, *, page_rows: int = _DEFAULT_PAGE_ROWS, reviewer: str | None = None) -> None:
@@ -220,11 +212,9 @@ class DatasetBrowser(ClipWidget):
 
     def on_review(self, message: dict[str, Any]) -> None:
         """Store the review of a row, and reply. The page keeps the review until the reply confirms it."""
-        if not self.editable:
-            return
         row_id = str(message["row"])
         reply = {"kind": "reviewed", "row": row_id, "decision": message.get("decision")}
-        review = {
+        review: dict[str, Any] = {
             name: str(message[name]) for name in ("verdict", "comment", "corrected_text") if name in message
         }
         try:
@@ -257,54 +247,57 @@ class DatasetBrowser(ClipWidget):
         self,
         path: str | PathLike[str] | None = None,
         *,
-        limit: int = _DEFAULT_SAVED_ROWS,
+        editable: bool = False,
+        limit: int | None = None,
         title: str = "Rows",
+        locale: str = "en",
+        texts: Mapping[str, str] | None = None,
     ) -> str | Path:
         """Return the matching rows as one page that contains their audio, or write the page to `path`.
 
-        The page sorts, filters, searches and plays without a network. It shows verdicts but cannot change
-        them.
+        The page works without a notebook and a network. Reviews stay in the browser, and the reviewer saves
+        them as a JSON file. :meth:`speechframe.Run.read_reviews` reads these files.
 
         Parameters
         ----------
         path
             File to write. None returns the page.
+        editable
+            Whether users can give verdicts, comments and corrected texts.
         limit
-            Largest number of rows.
+            Largest number of rows. None takes all matching rows.
         title
             Title of the page.
+        locale
+            Locale of the page's own words. English and German are built in.
+        texts
+            Words of the page by name, for another language or to replace some of them.
+
+        Raises
+        ------
+        StoreError
+            The audio is larger than 500 MB, or the page cannot be written.
+        ValueError
+            An argument is invalid, or a word of the page is missing.
+
+        Examples
+        --------
+        >>> import speechframe as spf
+        >>> spf.browse("runs/demo").to_html("review.html", editable=True)  # doctest: +SKIP
         """
-        positions = self._reader.find_places(self._arranged)[: check_whole_number("limit", limit)]
-        # The page starts in the order of the browser, and contains only rows that match search and filters.
-        by, descending = self._arranged.by, self._arranged.descending
-        entries = [self._reader.read_entry(position) for position in positions]
-        shelf = self._reader.make_shelf(entries)
-        opened = [
-            {**entry.to_page(), "place": position, "fields": self._reader.format_other_columns(entry)}
-            for entry, position in zip(entries, positions, strict=True)
-        ]
-        rows = self._reader.read_page(positions)
-        state = {
-            "rows": rows[: self.page_rows],
-            "all": rows,
-            "clips": {row["place"]: row for row in opened},
-            "outlines": {
-                row["place"]: shelf.compute_peaks(row["id"]) for row in opened if not row["problem"]
-            },
-            "total": self.total,
-            "found": len(rows),
-            "page_rows": self.page_rows,
-            "wanted": {**Arrangement(by=by, descending=descending).to_page(), "page": 0},
-            "opened": {},
-            "outline": "",
-            "audible": self.audible,
-            "editable": False,
-            "trouble": "",
-        }
-        entries_by_id = {e.clip_id: e for e in entries if e.problem is None and self.audible}
-        clips = [(clip_id, *shelf.read_playable(clip_id)) for clip_id in entries_by_id]
-        page = make_saved_page(
-            self.script, state, clips, title=title, fallback=self.to_table(), start=_SAVED_START_SCRIPT
+        places = self._reader.find_places(self._arranged)
+        if limit is not None:
+            places = places[: check_whole_number("limit", limit)]
+        shelf = make_shelf(Selection(self.run, tuple(sorted(places))), limit=None, needs_audio=False)
+        shelf.total = self.found
+        page = make_review_page(
+            shelf,
+            title=title,
+            order=np.argsort(np.argsort(places)).tolist(),
+            verdicts=check_flag("editable", editable),
+            locale=locale,
+            texts=texts,
+            fallback=self.to_text(),
         )
         return save_page(page, path)
 
@@ -348,7 +341,8 @@ def browse(
     move between rows.
 
     A review is in the run's folder at once (``run.reviews``), with the reviewer and the SHA-256 hash of the
-    audio. ``resume(run, redo="rejected")`` makes another take (new audio of the same text) of rejected rows.
+    audio. ``browser.to_html("review.html", editable=True)`` writes a page for people without Jupyter.
+    ``resume(run, redo="rejected")`` makes another take (new audio of the same text) of rejected rows.
     A corrected text is only stored with the review. To speak it, put the text into the table, and call
     ``resume(run, table=frame)``.
 

@@ -1,5 +1,6 @@
 """Play a list of clips, with waveforms, highlighted words and ratings."""
 
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -8,10 +9,13 @@ import traitlets as t
 
 from speechframe.batch.live import Run
 from speechframe.client import Stream, SyncStream
+from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import check_flag, check_whole_number
-from speechframe.page.clips import ClipShelf, make_shelf
-from speechframe.page.html import make_saved_page, save_page
-from speechframe.widgets.base import ClipWidget, format_table, load_playable_clips, make_clip_traits
+from speechframe.page.clips import ClipShelf, Entry, make_shelf
+from speechframe.page.html import save_page
+from speechframe.page.review import make_review_page
+from speechframe.store.reviews import read_latest_reviews
+from speechframe.widgets.base import ClipWidget, format_table, make_clip_traits, run_in_worker
 from speechframe.widgets.dub_player import DubPlayer, list_dubs
 from speechframe.widgets.stream_player import StreamPlayer
 from speechframe.writing.words import format_count
@@ -37,7 +41,7 @@ class ClipPlayer(ClipWidget):
     Attributes
     ----------
     ratings
-        Marks that users gave so far, from 1 to 5, by clip id.
+        Marks from 1 to 5 by clip id. Marks of a run's clips are stored in the run.
     plays
         Number of times that each clip was started, by clip id.
     loads
@@ -52,9 +56,27 @@ class ClipPlayer(ClipWidget):
     rates = t.Bool(default_value=True).tag(sync=True)
     ratings = t.Dict().tag(sync=True)
     plays = t.Dict().tag(sync=True)
+    trouble = t.Unicode().tag(sync=True)
 
     def __init__(self, shelf: ClipShelf, *, rates: bool = True) -> None:
-        super().__init__(shelf, **make_clip_traits(shelf), total=shelf.total, rates=rates)
+        traits = {**make_clip_traits(shelf), "ratings": _read_ratings(shelf)}
+        super().__init__(shelf, **traits, total=shelf.total, rates=rates)
+        self.observe(lambda change: self._store_ratings(change["old"], change["new"]), "ratings")
+
+    def _store_ratings(self, old: Mapping[str, int], new: Mapping[str, int]) -> None:
+        """Write new ratings into the runs of their clips, in the thread of the widgets."""
+        changed = [clip_id for clip_id, rating in new.items() if old.get(clip_id) != rating]
+
+        def store() -> None:
+            for entry in map(self.shelf.__getitem__, changed):
+                try:
+                    if entry.run is not None:
+                        entry.run.review(entry.row_id, rating=new[entry.clip_id], sha256=_get_sha256(entry))
+                    self.trouble = ""
+                except (SpeechframeError, KeyError, OSError) as error:
+                    self.trouble = f"the rating of {entry.label} was not saved: {error}"
+
+        run_in_worker(store)
 
     @property
     def results(self) -> "pd.DataFrame":
@@ -74,17 +96,22 @@ class ClipPlayer(ClipWidget):
         frame = pd.DataFrame(rows, columns=["row_id", "label", "voice_id", "rating", "plays"])
         return frame.astype({"rating": "Int64"})
 
-    def to_html(self, path: str | PathLike[str] | None = None, *, title: str = "Clips") -> str | Path:
-        """Return the player as one page that contains its audio, or write the page and return `path`."""
-        state = {
-            **make_clip_traits(self.shelf),
-            "total": self.shelf.total,
-            "rates": self.rates,
-            "ratings": dict(self.ratings),
-            "plays": {},
-        }
-        page = make_saved_page(
-            self.script, state, load_playable_clips(self.shelf), title=title, fallback=self.to_text()
+    def to_html(
+        self,
+        path: str | PathLike[str] | None = None,
+        *,
+        title: str = "Clips",
+        locale: str = "en",
+        texts: Mapping[str, str] | None = None,
+    ) -> str | Path:
+        """Return the player as one page that contains its audio, or write the page and return `path`.
+
+        Ratings on the page stay in the browser, and are saved as a JSON file for
+        :meth:`speechframe.Run.read_reviews`. `locale` and `texts` set the words of the page, as for
+        :meth:`DatasetBrowser.to_html`.
+        """
+        page = make_review_page(
+            self.shelf, title=title, rates=self.rates, locale=locale, texts=texts, fallback=self.to_text()
         )
         return save_page(page, path)
 
@@ -102,6 +129,22 @@ class ClipPlayer(ClipWidget):
             for entry in self.shelf.entries
         ]
         return format_table(["clip", "voice", "length", "text"], rows, caption=self.to_text())
+
+
+def _read_ratings(shelf: ClipShelf) -> dict[str, int]:
+    """Return the stored ratings of the clips that still have the rated audio, by clip id."""
+    runs = {id(entry.run): entry.run for entry in shelf.entries if entry.run is not None}
+    reviews = {key: read_latest_reviews(run.folder).to_dict("index") for key, run in runs.items()}
+    found = {}
+    for entry in shelf.entries:
+        review = reviews.get(id(entry.run), {}).get(entry.row_id)
+        if review and isinstance(review["rating"], int) and review["rating_sha256"] == _get_sha256(entry):
+            found[entry.clip_id] = review["rating"]
+    return found
+
+
+def _get_sha256(entry: Entry) -> Any:
+    return entry.fields.get(entry.run.name_of("sha256"))
 
 
 @overload
@@ -129,7 +172,7 @@ def play(
         Largest number of clips. None shows all.
     rates
         Whether to show the marks 1 to 5 under each clip, so that users can rate it. ``player.results``
-        contains the given marks. Streams and videos cannot be rated.
+        contains the marks, and ``run.reviews`` those of a run's clips. Streams and videos cannot be rated.
 
     Raises
     ------

@@ -23,6 +23,9 @@ _MAX_NAME_WORDS = 5
 _MAX_NAME_CHARACTERS = 40
 """Largest number of words, and of characters, of the text in the name of a new file."""
 
+_TABLE_ARGUMENTS = frozenset({"words", "spoken", "fill", "pronunciations", "cast", "slot", "lock"})
+"""Arguments of `generate` that apply to tables only."""
+
 
 class _Output(NamedTuple):
     file: Path | None
@@ -36,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     own = [
         replace(p, takes_column=False, help=docstrings.remove_columns_part(p.help))
         for p in declared.read_parameters(generate)
-        if not p.names_column
+        if not p.names_column and p.name not in _TABLE_ARGUMENTS
     ]
     take = [p for p in declared.read_run_options() if p.name == "take"]
     parser.add_argument("text", metavar="TEXT", help="text, with pause markers such as [pause 1s] if wanted")

@@ -13,40 +13,11 @@ const REVIEW_KEYS = "K keeps · R rejects · U removes the verdict · C comments
 const WAIT_MS = 250; // time without a further key before a search or an opened row is sent
 const PATIENCE_MS = 10000; // time to wait for the reply to a review
 
-/** Return the filtered and sorted rows of a saved page. In a notebook, Python does this. */
-export function arranged(all, { search = "", status = "", verdict = "", by = "row", descending = false }) {
-  const sought = search.trim().toLowerCase();
-  const found = all.filter((row) => (!status || row.status === status)
-    && (!verdict || (verdict === "none" ? !row.verdict : row.verdict === verdict))
-    && (!sought || `${row.row}\n${row.text}`.toLowerCase().includes(sought)));
-  const value = (row) => (by === "row" ? row.place : row[by]);
-  const none = (row) => value(row) == null;
-  const order = (a, b) => ((value(a) > value(b)) - (value(a) < value(b))) * (descending ? -1 : 1);
-  return found.sort((a, b) => none(a) - none(b) || (none(a) ? 0 : order(a, b)));
-}
-
-/** Handle the widget's messages in a saved page, which contains its rows. */
-export function heldRows(model, message) {
-  if (message.kind === "show") {
-    const found = arranged(model.get("all"), message);
-    const size = model.get("page_rows");
-    const page = Math.min(Math.max(0, message.page ?? 0), Math.max(0, Math.ceil(found.length / size) - 1));
-    const { kind, ...wanted } = message;
-    model.set("wanted", { ...wanted, page });
-    model.set("found", found.length);
-    model.set("rows", found.slice(page * size, (page + 1) * size));
-  } else if (message.kind === "open") {
-    model.set("outline", model.get("outlines")[message.place] ?? "");
-    model.set("opened", model.get("clips")[message.place]);
-  }
-}
-
 const spaced = (name) => name.replace("_", " ");
 const badge = (text, title) => el("span.badge", { "data-tone": TONES[text] ?? "", title }, spaced(text));
 
 export default makeWidget("Rows", (shell) => {
   const { get, send, say } = shell;
-  const editable = get("editable");
   let at = null; // place of the chosen row
   let view = null;
   let eager = false; // whether to play the row when its data arrives
@@ -109,7 +80,7 @@ export default makeWidget("Rows", (shell) => {
     banner,
     el("div.scroll", { tabindex: "0", role: "region", label: "List of rows" }, grid),
     el("div.row", back, range, on, shell.status),
-    el("p.dim.keys", editable ? `${KEYS} · ${REVIEW_KEYS}` : KEYS),
+    el("p.dim.keys", `${KEYS} · ${REVIEW_KEYS}`),
     panel, desk,
   );
 
@@ -215,10 +186,8 @@ export default makeWidget("Rows", (shell) => {
   };
   const acts = {
     ArrowDown: () => step(1), ArrowUp: () => step(-1), PageDown: () => turn(1), PageUp: () => turn(-1),
-    ...(editable ? {
-      k: () => judge("keep"), r: () => judge("reject"), u: () => judge(""),
-      c: () => compose("comment"), t: () => compose("corrected_text"),
-    } : {}),
+    k: () => judge("keep"), r: () => judge("reject"), u: () => judge(""),
+    c: () => compose("comment"), t: () => compose("corrected_text"),
   };
   body.addEventListener("focusin", ({ target }) => {
     const place = Number(target.closest("tr")?.dataset.place);
@@ -281,10 +250,8 @@ export default makeWidget("Rows", (shell) => {
       const said = [["Comment", comment], ["Corrected text", corrected]].filter(([, text]) => text);
       note.replaceChildren(...said.flatMap(([name, text]) => [el("p.dim", name), el("p.words", { tabindex: "0" }, text)]));
     };
-    const tools = el("div.row", ...(editable ? [
-      ...judges.map(([node]) => node),
-      button("Comment (C)", () => compose("comment")), button("Correct the text (T)", () => compose("corrected_text")),
-    ] : []));
+    const tools = el("div.row", ...judges.map(([node]) => node),
+      button("Comment (C)", () => compose("comment")), button("Correct the text (T)", () => compose("corrected_text")));
     if (get("audible")) {
       view = clipView(shell, clip, get("outline"), { name: `row ${clip.label}`, keys: acts });
       panel.append(view.node);

@@ -1,36 +1,16 @@
 // Play a list of clips. Users rate clips with keys or clicks.
 
-import { button, el, onKeys } from "./core/dom.js";
+import { alertLine, el, tell } from "./core/dom.js";
 import { counted } from "./core/words.js";
 import { clipView, shelve } from "./core/clip.js";
+import { ratingGroup, RATINGS } from "./core/rating.js";
 import { makeWidget } from "./core/widget.js";
-
-const RATINGS = [1, 2, 3, 4, 5];
-const STEPS = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
-
-/** Make radio buttons for the rating of a clip. The Tab key moves to the chosen button, or to the first. */
-function ratingGroup(clip, rate) {
-  const marks = RATINGS.map((mark) => button(mark, () => rate(mark), {
-    role: "radio", "aria-checked": "false", label: `${mark} of 5`,
-  }));
-  const node = el("div.row.rates", { role: "radiogroup", label: `Rating of ${clip.label}` }, ...marks);
-  onKeys(node, ({ key, target }) => STEPS[key] && ((event) => {
-    event.stopPropagation();
-    const next = Math.min(RATINGS.length - 1, Math.max(0, marks.indexOf(target) + STEPS[key]));
-    rate(RATINGS[next]);
-    marks[next].focus();
-  }));
-  const show = (rating) => marks.forEach((mark, place) => {
-    mark.ariaChecked = RATINGS[place] === rating;
-    mark.tabIndex = RATINGS[place] === (rating ?? RATINGS[0]) ? 0 : -1;
-  });
-  return { node, show };
-}
 
 export default makeWidget("Clips", (shell) => {
   const { get, put } = shell;
   const list = el("div");
-  shell.root.append(shell.status, list);
+  const banner = alertLine("banner");
+  shell.root.append(banner, shell.status, list);
   let views = [];
 
   const one = (clip) => {
@@ -38,7 +18,7 @@ export default makeWidget("Clips", (shell) => {
       put({ ratings: { ...get("ratings"), [clip.id]: rating } });
       shell.say(`${clip.label}: rated ${rating} of 5`);
     };
-    const rating = ratingGroup(clip, rate);
+    const rating = ratingGroup(`Rating of ${clip.label}`, (mark) => `${mark} of 5`, rate);
     const rates = get("rates") && !clip.problem;
     const keys = rates ? Object.fromEntries(RATINGS.map((mark) => [mark, () => rate(mark)])) : {};
     const play = () => put({ plays: { ...get("plays"), [clip.id]: (get("plays")[clip.id] ?? 0) + 1 } });
@@ -57,5 +37,6 @@ export default makeWidget("Clips", (shell) => {
   };
   shell.follow(["clips"], build);
   shell.follow(["ratings"], () => views.forEach((view) => view.show()));
+  shell.follow(["trouble"], () => tell(banner, get("trouble")));
   shell.onEnd(() => shelve(list, views, []));
 });

@@ -36,6 +36,7 @@ export function loader({ send, hear }) {
   };
 }
 
+const UNPLAYABLE = "this clip cannot be played, because the browser does not support its format";
 const SLACK_S = 0.25; // tolerance between the clock of a clip and the clock of the page
 
 /** Make an object that lets only one audio element play. `begins(audio)` pauses the element that played before. */
@@ -58,7 +59,7 @@ export function soloist() {
  * values            playing, seconds (position), loading, started, problem, plays (number of starts)
  * heardSeconds      total of seconds that were played, for tests that require listening before a vote
  */
-export function sound({ clips, solo, signal }, { id, audioSeconds, on }) {
+export function sound({ clips, solo, signal }, { id, audioSeconds, unplayable = UNPLAYABLE, on }) {
   const audio = document.createElement("audio");
   audio.preload = "none";
   let frame = 0;
@@ -84,7 +85,7 @@ export function sound({ clips, solo, signal }, { id, audioSeconds, on }) {
     if (error.name === "AbortError") return;
     // The browser's own message for an unknown format does not help listeners.
     const unknown = audio.error || error.name === "NotSupportedError";
-    state.problem = unknown ? "this clip cannot be played, because the browser does not support its format" : error.message;
+    state.problem = unknown ? unplayable : error.message;
     on.change();
   };
   const load = async () => {

@@ -1,11 +1,15 @@
 // Show one clip with its button, waveform, highlighted words and keys. All players use this view.
 
 import { alertLine, button, el, onKeys, tell } from "./dom.js";
-import { inWords, wordAt, wordBeside } from "./words.js";
+import { fillIn, inWords, wordAt, wordBeside } from "./words.js";
 import { paint, view } from "./wave.js";
 import { sound } from "./audio.js";
 
 const STEP_S = 0.5; // seconds by which arrow keys move in a clip without words
+const CLIP_TEXTS = {
+  clip: "{name}. Space plays, left and right arrows move by word", waveform: "Waveform of {name}, {length}",
+  play: "Play {name}", pause: "Pause {name}", loading: "loading…",
+};
 
 /**
  * Make the view of a clip.
@@ -18,11 +22,12 @@ const STEP_S = 0.5; // seconds by which arrow keys move in a clip without words
  * keys      handlers of further keys, by key
  * extra     elements at the end of the head, such as buttons and badges
  * on        handlers { play(), ended() }, both optional
+ * texts     texts of the view, as in CLIP_TEXTS
  * make      `sound`, or a function that returns an object with the same methods
  *
  * Returns { node, sound, change(clip, outline), dispose }.
  */
-export function clipView(shell, clip, outline, { name = clip.label, hint = "", keys = {}, extra = [], on = {}, make = sound } = {}) {
+export function clipView(shell, clip, outline, { name = clip.label, hint = "", keys = {}, extra = [], on = {}, texts = CLIP_TEXTS, make = sound } = {}) {
   const { signal } = shell;
   let words = [];
   let spans = [];
@@ -36,13 +41,13 @@ export function clipView(shell, clip, outline, { name = clip.label, hint = "", k
   const line = el("p.words");
   const node = el("div.clip", {
     role: "group", tabindex: "0", "data-clip": clip.id,
-    label: `${name}. Space plays, left and right arrows move by word${hint}`,
+    label: fillIn(texts.clip, { name }) + hint,
   }, el("div.head", start, el("strong", name), ...extra, time), canvas, line, trouble);
 
   const fill = (newOutline) => {
     words = clip.words ?? [];
     data = view(newOutline);
-    canvas.ariaLabel = `Waveform of ${name}, ${inWords(clip.seconds)}`;
+    canvas.ariaLabel = fillIn(texts.waveform, { name, length: inWords(clip.seconds) });
     // If only the times changed, the elements of the words are kept, so that the text does not move.
     if (spans.length && spans.length === words.length && spans.every((span, k) => span.textContent === words[k][0])) return;
     lit = -1;
@@ -62,15 +67,15 @@ export function clipView(shell, clip, outline, { name = clip.label, hint = "", k
       if (spans[now]) line.scrollTop = spans[now].offsetTop - line.clientHeight / 2;
     }
     sign.textContent = player.playing ? "❚❚" : "▶";
-    start.ariaLabel = `${player.playing ? "Pause" : "Play"} ${name}`;
-    time.textContent = player.loading ? "loading…" : `${player.seconds.toFixed(2)} / ${inWords(clip.seconds)}`;
+    start.ariaLabel = fillIn(player.playing ? texts.pause : texts.play, { name });
+    time.textContent = player.loading ? texts.loading : `${player.seconds.toFixed(2)} / ${inWords(clip.seconds)}`;
     const problem = player.problem ?? clip.problem;
     tell(trouble, problem);
     node.dataset.state = problem ? "error" : player.playing ? "playing" : "still";
     paint(canvas, data, clip.seconds ? player.seconds / clip.seconds : 0);
   };
   const player = make(shell, {
-    id: clip.id, audioSeconds: clip.seconds,
+    id: clip.id, audioSeconds: clip.seconds, unplayable: texts.unplayable,
     on: { change: redraw, play: () => on.play?.(), ended: () => on.ended?.() },
   });
   if (clip.problem) start.disabled = canvas.hidden = time.hidden = true;

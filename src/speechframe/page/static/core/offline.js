@@ -1,7 +1,7 @@
 // Run a listening test in an offline page. Votes stay in the browser until the listener saves them as a file.
 
 import { button, el } from "./dom.js";
-import { heldClip, heldState, madeModel, stored } from "./page.js";
+import { heldClip, heldState, madeModel, saveFile, stored } from "./page.js";
 
 const FORMAT = "speechframe listening votes 1"; // must equal the value in listening/offline.py
 
@@ -33,9 +33,7 @@ export function offlineModel() {
   const save = async () => {
     const record = JSON.stringify({ test_id: plan.test_id, listener, said: said() });
     const file = JSON.stringify({ format: FORMAT, record, seal: await sealed(record, key) });
-    const url = URL.createObjectURL(new Blob([file], { type: "application/json" }));
-    el("a", { href: url, download: `votes-${plan.test_id.slice(0, 8)}-${listener}.json` }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 10_000);
+    saveFile(`votes-${plan.test_id.slice(0, 8)}-${listener}.json`, file);
     saved = votes().length;
     show();
   };

@@ -1,5 +1,7 @@
 // Make models for pages without a notebook. The page contains the data that Python would send.
 
+import { el } from "./dom.js";
+
 export function heldState() {
   return JSON.parse(document.getElementById("spf-state").textContent);
 }
@@ -11,7 +13,17 @@ export function heldClip(clip) {
   return [{ kind: "audio", clip, mime: held.dataset.mime }, [bytes]];
 }
 
-/** Make a store that keeps a value across reloads. `lasting` is false if the browser forbids this (private windows). */
+/** Let the browser save a text as a JSON file. */
+export function saveFile(name, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  el("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+/**
+ * Make a store that keeps values across reloads. `lasting` is false if the browser forbids this (private windows). The
+ * optional `key` distinguishes several values, and `all()` returns the values of all keys.
+ */
 export function stored(name) {
   const safely = (act) => {
     try {
@@ -23,9 +35,10 @@ export function stored(name) {
   };
   const store = {
     lasting: true,
-    read: () => safely(() => JSON.parse(localStorage.getItem(name))),
-    keep: (value) => safely(() => localStorage.setItem(name, JSON.stringify(value))),
-    drop: () => safely(() => localStorage.removeItem(name)),
+    read: (key = "") => safely(() => JSON.parse(localStorage.getItem(name + key))),
+    keep: (value, key = "") => safely(() => localStorage.setItem(name + key, JSON.stringify(value))),
+    drop: (key = "") => safely(() => localStorage.removeItem(name + key)),
+    all: () => safely(() => Object.keys(localStorage).filter((key) => key.startsWith(name)).map((key) => JSON.parse(localStorage[key]))) ?? [],
   };
   return store;
 }

@@ -28,3 +28,6 @@ export function counted(number, noun = "") {
   const text = number.toLocaleString("en-US");
   return noun ? `${text} ${noun}${number === 1 ? "" : "s"}` : text;
 }
+
+/** Return a text in which the values by name replace parts such as {name}. */
+export const fillIn = (text, values = {}) => text.replace(/\{(\w+)\}/g, (_, name) => values[name] ?? "");

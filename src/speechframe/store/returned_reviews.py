@@ -1,0 +1,232 @@
+"""Read the reviews that people send back as JSON files or sheets, and find their conflicts."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from speechframe.errors import StoreError
+from speechframe.store.folder import Folder
+from speechframe.store.reviews import REVIEWS_FILE, find_review_fault, read_reviews
+
+FILE_FORMAT = 1
+"""Value of the field ``speechframe_reviews`` of a JSON file. The script `review.js` writes the same value."""
+CONFLICT_COLUMNS = ["row_id", "reviewer", "verdict", "corrected_text", "file", "problem"]
+"""Columns of the frame of conflicts."""
+
+_TEXTS = ("verdict", "comment", "corrected_text")
+_CONTENT = (*_TEXTS, "rating")
+_COMPARED = {"verdict": "verdicts", "corrected_text": "corrected texts"}
+"""Fields in which the reviews of different people must agree, with their names in messages."""
+_SUFFIXES = (".json", ".xlsx", ".csv")
+_MAX_CLOCK_ERROR = timedelta(days=1)
+"""Time by which the clock of a reviewer may be fast."""
+
+_Review = dict[str, Any]
+
+
+class ReturnedReviews(NamedTuple):
+    """The new reviews of files, the number of reviews that the run already has, and the conflicts."""
+
+    new: list[_Review]
+    known: int
+    conflicts: list[_Review]
+
+
+class _BrokenFileError(Exception):
+    """Raised for a file without usable reviews. The message is the reason."""
+
+
+def read_returned_reviews(
+    folder: Folder, run_id: str, sha256_by_row: Mapping[str, str | None], source: Any
+) -> ReturnedReviews:
+    """Return the reviews in files, and their conflicts. `sha256_by_row` has the current audio of each row."""
+    valid: list[_Review] = []
+    conflicts: list[_Review] = []
+    for path in _list_files(source):
+        try:
+            found = _read_json(path, run_id) if path.suffix.lower() == ".json" else _read_sheet(path)
+        except _BrokenFileError as error:
+            conflicts.append({"file": path.name, "problem": str(error)})
+            continue
+        for given in found:
+            review = _complete_review(given, path, sha256_by_row)
+            (valid if review["problem"] is None else conflicts).append(review)
+    valid.sort(key=lambda review: review["reviewed_at"])
+    stored = read_reviews(folder)
+    row_ids = pa.array(list({review["row_id"] for review in valid}), pa.string())
+    known = stored.filter(pc.is_in(stored["row_id"], row_ids)).to_pylist()
+    _remove_known(valid, known)
+    count = sum(map(_has_content, valid))
+    conflicts += _remove_disagreements(valid, known)
+    return ReturnedReviews(list(filter(_has_content, valid)), len(valid) - count, conflicts)
+
+
+def _list_files(source: Any) -> list[Path]:
+    """Return the files that `source` names: a file, a folder with files, or a list of these."""
+    found: list[Path] = []
+    for name in source if isinstance(source, (list, tuple)) else [source]:
+        path = Path(name).expanduser() if isinstance(name, (str, PathLike)) else None
+        if path is None or not path.exists():
+            raise StoreError(f"{name} does not exist: name a file with reviews, or a folder of such files")
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        files = [file for file in files if file.suffix.lower() in _SUFFIXES and file.is_file()]
+        if not files:
+            raise StoreError(f"{path} is not and has no file with reviews; allowed: {', '.join(_SUFFIXES)}")
+        found += files
+    return found
+
+
+def _read_json(path: Path, run_id: str) -> list[_Review]:
+    """Return the reviews in a file that a review page saved."""
+    try:
+        saved = json.loads(path.read_bytes())
+        version, about, reviews = saved["speechframe_reviews"], saved["run_id"], saved["reviews"]
+        reviewer = saved.get("reviewer")
+        found = [{"reviewer": reviewer, "sha256": None, "reviewed_at": None, **review} for review in reviews]
+    except OSError as error:
+        raise _BrokenFileError(f"the file cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _BrokenFileError("the file is damaged, or was not saved by a review page") from error
+    if version != FILE_FORMAT:
+        raise _BrokenFileError(f"the file has version {version!r}, and this speechframe reads {FILE_FORMAT}")
+    if about != run_id:
+        raise _BrokenFileError(f"the file is about another run ({about}); this run is {run_id}")
+    return found
+
+
+def _read_sheet(path: Path) -> list[_Review]:
+    """Return the reviews in the rows of an XLSX or CSV file. Empty cells are None."""
+    import pandas as pd
+
+    given: Any = {"dtype": str, "keep_default_na": False, "na_values": [""]}
+    try:
+        if path.suffix.lower() == ".xlsx":
+            frame = pd.read_excel(path, **given)
+        else:
+            # German and French versions of Excel separate columns by semicolons.
+            head = path.read_bytes().partition(b"\n")[0]
+            mark = max(",;\t", key=lambda character: head.count(character.encode()))
+            frame = pd.read_csv(path, sep=mark, encoding="utf-8-sig", **given)
+    except UnicodeDecodeError as error:
+        raise _BrokenFileError("the sheet is not in UTF-8: save it again as XLSX or as CSV UTF-8") from error
+    except ImportError as error:
+        raise _BrokenFileError("reading XLSX needs: pip install 'speechframe[excel]'") from error
+    except Exception as error:
+        # pandas and openpyxl raise errors of many classes for damaged files.
+        raise _BrokenFileError(f"the sheet cannot be read: {error}") from error
+    frame.columns = frame.columns.astype(str).str.strip().str.lower()
+    if "row_id" not in frame or not set(_CONTENT) & {*frame.columns} or not frame.columns.is_unique:
+        needed = f"row_id and one of {', '.join(_CONTENT)}"
+        raise _BrokenFileError(f"the sheet needs the columns {needed}, each once; it has {', '.join(frame)}")
+    rows: list[_Review] = [
+        {str(name): value.strip() for name, value in row.items() if isinstance(value, str) and value.strip()}
+        for row in frame.to_dict("records")
+    ]
+    for row in rows:
+        row["verdict"] = row.get("verdict", "").lower() or None
+        # Every cell is a text. Another rating than a number is refused later.
+        if row.get("rating", "").isdecimal():
+            row["rating"] = int(row["rating"])
+    return [row for row in rows if any(row.get(name) for name in ("row_id", *_CONTENT))]
+
+
+def _complete_review(given: Any, path: Path, sha256_by_row: Mapping[str, str | None]) -> _Review:
+    """Return a review with all fields. ``problem`` is the reason why it is not applied, or None."""
+    review: _Review = dict.fromkeys((*CONFLICT_COLUMNS, *_CONTENT), None)
+    review |= {name: given[name] for name in (*review, "reviewed_at", "sha256") if name in given}
+    review |= {
+        "row_id": str(review["row_id"]),
+        "file": path.name,
+        "reviewer": str(review["reviewer"] or path.name),
+    }
+    # A sheet without hashes is about the current audio.
+    review.setdefault("sha256", sha256_by_row.get(review["row_id"]))
+    review["has_time"] = "reviewed_at" in given
+    return review | {"problem": _find_fault(review, path, sha256_by_row)}
+
+
+def _find_fault(review: _Review, path: Path, sha256_by_row: Mapping[str, str | None]) -> str | None:
+    """Return the reason why a review cannot be applied, or None. Convert its time."""
+    if review["row_id"] not in sha256_by_row:
+        return f"no row of the run has the id {review['row_id']!r}"
+    if sha256_by_row[review["row_id"]] != review["sha256"]:
+        return "the audio of the row has changed since this review: review the row again"
+    if any(not isinstance(review[name] or "", str) for name in _TEXTS):
+        return "a verdict, a comment and a corrected text must be texts"
+    if (fault := find_review_fault(review)) is not None:
+        return f"{fault['value']!r} {fault['problem']}; allowed: {fault['allowed']}"
+    try:
+        if not review["has_time"]:
+            review["reviewed_at"] = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        else:
+            time = datetime.fromisoformat(review["reviewed_at"])
+            review["reviewed_at"] = time if time.tzinfo else time.replace(tzinfo=UTC)
+    except (ValueError, TypeError):
+        return f"reviewed_at={review['reviewed_at']!r} is not a time such as 2026-03-01T14:05:00Z"
+    is_late = review["reviewed_at"] > datetime.now(UTC) + _MAX_CLOCK_ERROR
+    return "its time is in the future: correct the clock of the reviewer's computer" if is_late else None
+
+
+def _has_content(review: _Review) -> bool:
+    return any(review[name] is not None for name in _CONTENT)
+
+
+def _remove_known(reviews: list[_Review], known: list[_Review]) -> None:
+    """Remove the values that the run already has from `reviews`."""
+    seen = set()
+    newest: dict[tuple[Any, ...], Any] = {}
+    for review in [*known, *reviews]:
+        for name in _CONTENT:
+            person = (review["row_id"], review["sha256"], review["reviewer"], name)
+            # Without a time, a value is new if it differs from the newest value of the same person.
+            value = (*person, review["reviewed_at"], review[name])
+            if value in seen or (not review.get("has_time", True) and newest.get(person) == review[name]):
+                review[name] = None
+            elif review[name] is not None:
+                seen.add(value)
+                newest[person] = review[name]
+
+
+def _remove_disagreements(reviews: list[_Review], known: list[_Review]) -> list[_Review]:
+    """Remove verdicts and corrected texts in which people differ from `reviews`. Return them as conflicts.
+
+    The newest review of the run itself takes part if it is about the same audio.
+    """
+    conflicts: list[_Review] = []
+    removed: list[tuple[_Review, str]] = []
+    current = {(review["row_id"], review["sha256"]) for review in reviews}
+    for field, name in _COMPARED.items():
+        given = [review for review in reviews if review[field] is not None]
+        newest_known = {
+            review["row_id"]: {**review, "file": REVIEWS_FILE}
+            for review in known
+            if review[field] is not None and (review["row_id"], review["sha256"]) in current
+        }
+        by_row: dict[str, dict[str, _Review]] = defaultdict(dict)
+        for review in sorted([*newest_known.values(), *given], key=lambda review: review["reviewed_at"]):
+            by_row[review["row_id"]][review["reviewer"]] = review
+        ignored = set()
+        for row_id, by_reviewer in by_row.items():
+            opinions = [review for review in by_reviewer.values() if review[field]]
+            if len({review[field] for review in opinions}) > 1:
+                people = ", ".join(review["reviewer"] for review in opinions)
+                problem = f"the {name} of these people differ: {people}. Review the row again"
+                conflicts += [{**review, "problem": problem} for review in opinions]
+                ignored |= {(row_id, reviewer) for reviewer in by_reviewer}
+            elif opinions:
+                # People who withdraw their own opinion do not withdraw that of another person.
+                withdrawn = {who for who, review in by_reviewer.items() if not review[field]}
+                ignored |= {
+                    (row_id, who) for who in withdrawn - {newest_known.get(row_id, {}).get("reviewer")}
+                }
+        removed += [(review, field) for review in given if (review["row_id"], review["reviewer"]) in ignored]
+    for review, field in removed:
+        review[field] = None
+    return conflicts
