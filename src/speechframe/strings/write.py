@@ -83,9 +83,8 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
     file = next((one for one in files if one.locale == locale), files[0])
     is_column = suffix in SHEET_SUFFIXES and file.locale != locale
     by_unit = _match_given(given, file.entries, is_timed=kind is cues)
-    is_other = file.locale is not None and is_certainly_different(file.locale, locale)
     texts: dict[str, str] = {}
-    emptied: dict[str, str] = {}
+    lacking: list[StringEntry] = []
     left: Counter[str] = Counter()
     unchanged = 0
     for entry in file.entries:
@@ -94,8 +93,7 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
             left["not to be translated"] += 1
         elif found is None or not found.text:
             left["no row in the table" if found is None else found.reason or "no text"] += 1
-            if kind is not None and is_other and entry.target:  # a text in the locale of the template
-                emptied[entry.unit] = ""
+            lacking.append(entry)
         elif found.text == (entry.text if kind is cues else "" if is_column else entry.target):
             unchanged += 1
         else:
@@ -110,9 +108,10 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
     if kind is None:
         content = sheets.fill(template, texts, locale) if texts else template.read_bytes()
     else:
+        is_other = file.locale is not None and is_certainly_different(file.locale, locale)
+        emptied = {one.unit: "" for one in lacking if is_other and one.target}
         content = _fill_text(kind, template, texts, emptied, locale, left, is_other=is_other)
-    if emptied:
-        notes.append(f"{format_count(len(emptied), 'text')} in {file.locale} removed, because of no new text")
+        notes += _describe_emptied(len(emptied), file.locale)
     try:
         replace_file(out, content)
     except OSError as error:
@@ -130,6 +129,10 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
         sum(cues.is_too_fast(texts[unit], entry) for unit, entry in entries.items() if unit in texts),
         tuple(notes),
     )
+
+
+def _describe_emptied(count: int, locale: str | None) -> list[str]:
+    return [f"{format_count(count, 'text')} in {locale} removed, without a new text"] if count else []
 
 
 def _match_given(

@@ -212,13 +212,13 @@ class TranslateBackend(CallBackend):
         if self._left_out:
             reason = "not made, because the target lacks this plural form, or locales leaves the target out"
             notes.append(f"{format_count(self._left_out, 'row')}: {reason}")
-        for target in self._targets if self._form_count else ():
-            if not self._has_column(target) and (forms := _count_forms(target)) > self._form_count:
-                notes.append(
-                    f"{target} has {forms} plural forms, and the table only {self._form_count}: give "
-                    f"read_strings a file in {target}, too"
-                )
-        return notes
+        lacking = {one: _count_forms(one) for one in self._targets if not self._has_column(one)}
+        return notes + [
+            f"{target} has {forms} plural forms, and the table only {self._form_count}: give read_strings a "
+            f"file in {target}, too"
+            for target, forms in lacking.items()
+            if forms > self._form_count > 0
+        ]
 
     def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield the row once for each target, or for each target in the column `locales`.
