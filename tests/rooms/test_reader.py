@@ -53,7 +53,7 @@ def test_every_row_has_the_record_that_represents_it(segments, rows, rejected):
     of_rejected = pack_keys([compute_call_key(*call) for call in rejected])
     are_rejected = lambda positions: np.isin(index.keys[positions], of_rejected)  # noqa: E731
     positions = index.find_shown_records(pa.array(keys), np.array(takes), are_rejected)
-    found = index.get_statuses(positions, np.zeros(len(rows), bool)).to_pylist()
+    found = index.get_statuses(positions).to_pylist()
     for call, position, status in zip(rows, positions, found, strict=True):
         take, own = expected(said, rejected, *call)
         assert status == (own or "pending")

@@ -7,10 +7,10 @@ import pyarrow as pa
 
 from speechframe.backends.bodies import read_text
 from speechframe.backends.slots import keep_slot_values
-from speechframe.batch.backend import CORRECTION_COLUMNS, EarlierRows, Request, RowWithoutCall
+from speechframe.batch.backend import CORRECTION_COLUMNS, HELD_COLUMN, EarlierRows, Request, RowWithoutCall
 from speechframe.store.schema import columns
 
-LOCK_COLUMNS = columns(held_back=pa.string(), last_kept=pa.string())
+LOCK_COLUMNS = columns(held_back=pa.string(), last_kept=pa.string(), **{HELD_COLUMN: pa.string()})
 """Row columns of a run with a lock: the changed arguments of a row that was held back, and the
 ``request_key`` of the last kept audio of a row that now has other audio or none."""
 
@@ -42,6 +42,7 @@ def keep_audio(
     return replace(
         earlier,
         row_values={**row_values, "held_back": changed},
+        held=request,
         note=f"kept audio is not made again (changed: {changed})",
     )
 

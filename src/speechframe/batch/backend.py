@@ -59,6 +59,9 @@ class Request:
     note
         Remark on this row for the user, in words that complete "3 rows: ...". Rows are counted by their note.
         Empty by default.
+    held
+        The request that the row would have without a lock. ``redo=`` with the row's id makes it. None by
+        default. It needs the row column :data:`HELD_COLUMN`.
     """
 
     content: bytes
@@ -74,6 +77,7 @@ class Request:
     row_id: str = ""
     row_values: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
+    held: "Request | None" = None
 
     @property
     def rows(self) -> "tuple[Request, ...]":
@@ -107,6 +111,10 @@ class RowWithoutCall:
 CORRECTION_COLUMNS = columns(spoken_text=pa.string(), corrected_from=pa.string())
 """Row columns of a row whose text was corrected: the text that is spoken, and the text that was spoken
 before."""
+
+
+HELD_COLUMN = "_held"
+"""Row column of a request that is held back. Like all row columns that begin with _, it is not shown."""
 
 
 class EarlierRows:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from operator import itemgetter
@@ -10,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from speechframe.batch.backend import EarlierRows, Request
+from speechframe.batch.backend import HELD_COLUMN, EarlierRows, Request
 from speechframe.store.folder import Folder, Manifest, convert_read_errors
 from speechframe.store.journal import dump_json, load_json
 from speechframe.store.reader import StoredRun
@@ -40,6 +41,20 @@ def find_row_columns(schema: pa.Schema) -> list[str]:
     return [
         name for name in schema.names if name.startswith(COLUMN_PREFIX) and name not in INPUT_COLUMNS.names
     ]
+
+
+def write_held_request(request: Request, key: str) -> str:
+    """Return the column :data:`HELD_COLUMN` of a row: the key and the price of a request, and the request."""
+    return f"{key} {request.price} {write_request(request).decode()}"
+
+
+def read_held_request(request: Request) -> Request | None:
+    """Return the request that is held back in a row, or None."""
+    if (held := request.row_values.get(HELD_COLUMN)) is None:
+        return None
+    key, price, written = held.split(" ", 2)
+    row = {REQUEST: written.encode(), BASE_KEY: key, TAKE: 0, PRICE: int(price), ROW_ID: request.row_id}
+    return replace(read_request(row), row_values={**request.row_values, "held_back": None, HELD_COLUMN: None})
 
 
 def write_request(request: Request) -> bytes:

@@ -28,12 +28,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe._version import __version__
-from speechframe.batch.backend import CORRECTION_COLUMNS, Backend, Opened, Request, RowWithoutCall
+from speechframe.batch.backend import (
+    CORRECTION_COLUMNS,
+    HELD_COLUMN,
+    Backend,
+    Opened,
+    Request,
+    RowWithoutCall,
+)
 from speechframe.batch.earlier import (
     StoredEarlierRows,
     find_row_columns,
+    read_held_request,
     read_request,
     read_seconds,
+    write_held_request,
     write_request,
 )
 from speechframe.batch.options import Options
@@ -239,7 +248,10 @@ def reopen_run(
     if redo == CORRECTED:
         retaken = _correct_rows(folder, manifest, backend, notes)
     elif redo is not None:
-        retaken, identical = _make_next_takes(folder, manifest, redo, opened)
+        table, released = _release_rows(_read_table(folder, manifest), backend, redo)
+        redo = redo if isinstance(redo, str) else [one for one in redo if str(one) not in released]
+        retaken, identical = _make_next_takes(folder, table, redo, opened) if len(redo) else (None, 0)
+        retaken = table if retaken is None and released else retaken
     backend.possible_millicredits = 0
     if backend.is_revised:
         change = partial(backend.revise, seconds_of=read_seconds(folder).get)
@@ -430,6 +442,8 @@ class _Checker:
             if isinstance(found, Request):
                 key, row_values = self._make_key(found), found.row_values
                 self.row_counts.update([found.note] if found.note else [])
+                if (held := found.held) is not None:
+                    row_values = {**row_values, HELD_COLUMN: write_held_request(held, self._make_key(held))}
                 take = found.take if found.base_key else self._choose_take(found, key, take)
                 mine = (row_id, key, take, found.price, write_request(found), tag, None, None)
             elif isinstance(found, RowWithoutCall):
@@ -641,10 +655,24 @@ def _publish_table(folder: Folder, manifest: Manifest, entry: TableEntry) -> Tab
     return entry
 
 
+def _release_rows(table: pa.Table, backend: Backend, redo: str | Sequence[Any]) -> tuple[pa.Table, set[str]]:
+    """Return a run's table in which rows with the ids in `redo` are no longer held back, and their ids."""
+    if isinstance(redo, str) or COLUMN_PREFIX + HELD_COLUMN not in table.column_names:
+        return table, set()
+    wanted, released = set(map(str, redo)), set()
+
+    def release(request: Request) -> Request | None:
+        held = read_held_request(request) if request.row_id in wanted else None
+        released.update([] if held is None else [request.row_id])
+        return held
+
+    return _change_rows(table, backend, backend.row_columns, release), released
+
+
 def _make_next_takes(
-    folder: Folder, manifest: Manifest, redo: str | Sequence[Any], opened: Opened
+    folder: Folder, table: pa.Table, redo: str | Sequence[Any], opened: Opened
 ) -> tuple[pa.Table | None, int]:
-    """Return the run's table, in which the rows to `redo` have their next take, or None if no take changes.
+    """Return a run's table, in which the rows to `redo` have their next take, or None if no take changes.
 
     Also return the number of rows to `redo` that keep their take, because a further take would be the same.
     """
@@ -652,7 +680,6 @@ def _make_next_takes(
         fault = "makes other takes, which this service does not offer: they would be the same, billed again"
         raise InvalidRows([make_problem("redo", fault)])
     stored = StoredRun(folder)
-    table = _read_table(folder, manifest)
     columns: list[list[Any]] = [table[name].to_pylist() for name in (ROW_ID, BASE_KEY, TAKE)]
     (ids, keys, takes), found = columns, stored.statuses()
     if redo == "rejected":

@@ -62,7 +62,9 @@ class Joined:
         own = [
             f.with_name(f.name.removeprefix(COLUMN_PREFIX))
             for f in table
-            if f.name.startswith(COLUMN_PREFIX) and f.name not in INPUT_COLUMNS.names
+            if f.name.startswith(COLUMN_PREFIX)
+            and f.name not in INPUT_COLUMNS.names
+            and not f.name.startswith(COLUMN_PREFIX + "_")
         ]
         self._row_columns = {f.name for f in own}
         own = [f for f in own if f.name not in kept.names]
