@@ -57,11 +57,19 @@ class LineFit(NamedTuple):
 
 def compute_available_s(slot: Any, gap: Any) -> float | FieldProblem:
     """Return the time that a line may take in seconds: its slot, and a part of the gap that follows."""
+    seconds = {"slot": 0.0, "gap": 0.0}
     for name, value in (("slot", slot), ("gap", gap)):
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if value is not None and not (is_number and (value > 0 or name == "gap")):
+        try:
+            seconds[name] = float(value or 0)  # a CSV file has numbers as texts
+        except (TypeError, ValueError):
+            seconds[name] = math.nan
+        if (
+            not math.isfinite(seconds[name])
+            or isinstance(value, bool)
+            or (name == "slot" and seconds[name] <= 0)
+        ):
             return FieldProblem(name, "is not a length of time", shorten_value(value), "seconds above 0")
-    return float(round(slot + min(MAX_BORROWED_S, max(0.0, gap or 0.0)), 3))
+    return round(seconds["slot"] + min(MAX_BORROWED_S, max(0.0, seconds["gap"])), 3)
 
 
 def fit_line(

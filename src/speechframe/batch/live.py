@@ -45,6 +45,8 @@ class Run(StoredRun):
         Estimate of the last plan. None for a run that was only opened.
     problems
         Problems of the last plan, one mapping each.
+    notes
+        Remarks on the last plan in words, such as the number of skipped rows with the reason.
 
     Examples
     --------
@@ -62,10 +64,12 @@ class Run(StoredRun):
         *,
         estimate: Estimate | None = None,
         problems: Sequence[dict[str, Any]] = (),
+        notes: Sequence[str] = (),
         live: Live | None = None,
     ) -> None:
         super().__init__(folder)
-        self.estimate, self.problems, self._live = estimate, list(problems), live
+        self.estimate, self.problems, self.notes = estimate, list(problems), list(notes)
+        self._live = live
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only the folder. Unpickling opens the run in this folder, in its state at that time."""

@@ -187,9 +187,11 @@ async def _make_and_revise(backend: Backend, options: Options, prepare: Callable
             "slot= needs wait=True, because a second step follows the first calls: leave wait out"
         )
     run = await _carry_out(backend, options, prepare)
-    if backend.is_revised and not options.dry_run and run.stopped_because is None:
-        run = await _carry_out(backend, options, partial(reopen_run, run.folder, None))
-    return run
+    if not backend.is_revised or options.dry_run or run.stopped_because is not None:
+        return run
+    revised = await _carry_out(backend, options, partial(reopen_run, run.folder, None))
+    # Without further calls, return the run that describes the calls.
+    return revised if revised.estimate is not None and revised.estimate.calls else run.refresh()
 
 
 # -- the run itself ---------------------------------------------------------------------
@@ -229,7 +231,7 @@ async def _carry_out(backend: Backend, options: Options, prepare: Callable[..., 
             print_line(f"{name}: {planned.line()} (dry run: nothing was sent)", shown=shown)
             for note in prepared.notes:
                 print_line(note, shown=bool(options.progress))
-            return Run(folder, estimate=planned, problems=prepared.problems)
+            return Run(folder, estimate=planned, problems=prepared.problems, notes=prepared.notes)
         learned = make_shared_folder()
         most = compute_max_calls(len(opened.lanes))
         lanes = [Lane(spec, options.max_concurrency, learned, most=most) for spec in opened.lanes]
@@ -271,7 +273,7 @@ async def _carry_out(backend: Backend, options: Options, prepare: Callable[..., 
             update_budget=begun.update_budget,
         )
         live = Live(progress, options, engine.stop)
-        run = Run(folder, estimate=planned, problems=prepared.problems, live=live)
+        run = Run(folder, estimate=planned, problems=prepared.problems, notes=prepared.notes, live=live)
         # From here on the run's own task closes all resources, even if no caller waits for the run.
         live.start(_make_calls(run, live, begun, queue, engine, backend, stack.pop_all()), run.run_id)
         return await _return_run(run, live)

@@ -150,6 +150,8 @@ def _report_plan(run: "Run", options: argparse.Namespace) -> int:
         show.print_json({**_describe_identity(run), **plan, "problems": run.problems, "exit_code": exits.OK})
         return exits.OK
     show.write_line(f"{estimate.line()}: nothing was sent")
+    for note in run.notes:
+        show.write_line(note)
     if run.problems:
         names = options.parser.list_options()
         show.write_line(show.format_problems(run.problems, len(run.problems), names))
