@@ -163,6 +163,9 @@ def test_resume_takes_a_new_table_and_other_takes(here, table):
     assert takes == [0, 1, 0, 1]
     said = json.loads(here("resume", "run", "--redo", "failed", "--json").out)
     assert (said["done"], said["calls"]) == (4, 0)
+    open_run("run").review("04", "reject", corrected_text="A corrected line.")
+    said = json.loads(here("resume", "run", "--redo", "corrected", "--json").out)
+    assert (said["done"], said["calls"]) == (4, 1)
 
 
 def test_resume_names_the_service_that_was_chosen(here, service, table, monkeypatch):

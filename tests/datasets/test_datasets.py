@@ -115,7 +115,7 @@ def test_checksums_cover_every_table_and_clip_and_match():
     sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
     files = {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file()}
     assert set(sums) == files - {"README.md", "SHA256SUMS", ".gitattributes", "models.txt", "clarity.csv"}
-    assert {name for name in sums if name.endswith(".csv")} == {
+    assert {name for name in sums if name.endswith(".csv") and not name.startswith("localization/")} == {
         f"{name}.csv" for name in (*TABLES, "clarity_lines")
     }
     for name, digest in sums.items():

@@ -116,9 +116,29 @@ def test_columns_and_locales_of_the_table_count(translate, caplog):
     origins = {"one/de-DE": "human", "one/ja": "human", "form/de-DE": "engine", "cue/de-DE": "human"}
     assert read(run, "origin") == {name: (origin,) for name, origin in origins.items()} | {"cue/ja": (None,)}
     assert read(run, "status")["cue/ja"] == ("skipped",)
-    assert "1 row: not made, because the column locales leaves this target out" in caplog.text
+    assert (
+        "1 row: not made, because the target lacks this plural form, or locales leaves the target out"
+        in caplog.text
+    )
     run = translate(table[:1], False, targets=["de-DE", "ja"])
     assert set(read(run, "origin").values()) == {("engine",)}
+
+
+def test_a_target_without_a_file_has_the_plural_forms_of_its_language(translate, caplog):
+    table = pd.DataFrame(
+        {
+            "id": ["file[0]", "file[1]"],
+            "text": ["%d file", "%d files"],
+            "form": [0, 1],
+            "ja": ["%d個", None],
+            "locales": [None, ["de"]],
+        }
+    )
+    run = translate(table, targets=["ja", "pt-BR"])
+    assert set(read(run, "status")) == {"file[0]/ja", "file[0]/pt-BR", "file[1]/pt-BR"}
+    people = pd.DataFrame({"id": ["file[0]", "file[1]"], "ru": ["%d файл", "%d файла"]})
+    translate(table, people, targets=["ru"], run_dir=None)
+    assert "ru has 3 plural forms, and the table only 2" in caplog.text
 
 
 def test_a_resumed_run_keeps_the_texts_of_people(translate, faulty):

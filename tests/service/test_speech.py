@@ -88,6 +88,12 @@ async def test_a_text_in_another_script_than_the_voices_is_said(http, text, voic
     assert [("is not in the script of" in words) for words in answer.warnings] == [True] * is_said
 
 
+async def test_a_word_of_the_dictionary_may_be_in_another_script(http):
+    spoken = {"Good morning": {"type": "SAY_AS", "pronunciation": "गुड मॉर्निंग"}}
+    answer = await over_both(http, "Good morning", "hi-IN-asha", pronunciationDictionary=spoken)
+    assert answer.warnings == []
+
+
 @pytest.mark.parametrize(
     ("text", "voice", "named"),
     [

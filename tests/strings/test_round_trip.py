@@ -217,6 +217,19 @@ def test_any_file_is_written_back_to_the_same_bytes(tmp_path, made, mark, newlin
         assert read(out, locale)[locale].tolist() == new[locale].tolist()
 
 
+@pytest.mark.parametrize(("name", "kept"), [("django/de.po", "Settings"), ("validators.xlf", "1")])
+def test_a_file_in_another_locale_keeps_no_text_of_its_template(tmp_path, name, kept):
+    template, out = FILES / name, tmp_path / Path(name).name
+    old = spf.read_strings(template, progress=False)
+    new = old.assign(**{"pt-BR": [kept if unit == kept else None for unit in old["unit"]]})
+    report = write(new, template, out, "pt-BR")
+    found = spf.read_strings(out, progress=False)
+    is_ours = found["state"] != "no"
+    assert list(found[is_ours & (found["pt-BR"] != "")]["unit"]) == [kept]
+    assert (found.loc[is_ours & (found["pt-BR"] == ""), "state"].isin(["untranslated", "new"])).all()
+    assert "in de removed" in str(report)
+
+
 def test_sheets_keep_their_other_cells(tmp_path):
     import openpyxl
 

@@ -27,7 +27,8 @@ class StringsReport:
     written, unchanged
         Number of texts that changed in the file, and of texts that already were in the template.
     left
-        Number of texts that stay as they were in the template, by reason.
+        Number of strings without a new text, by reason. They stay as they are in the template. If the
+        template is in another locale, its texts are removed.
     too_long
         Number of written cues that need more than two lines.
     too_fast
@@ -48,9 +49,9 @@ class StringsReport:
     def __str__(self) -> str:
         """Return the report in lines for people."""
         first = f"{self.path}: {format_count(self.written, 'text')} in {self.locale} written"
-        left = f"{sum(self.left.values()):,} left as in the template"
+        left = f"{sum(self.left.values()):,} without a new text"
         lines = [f"{first}, {self.unchanged:,} unchanged, {left}"]
-        lines += [f"  {count:,} left: {reason}" for reason, count in self.left.items()]
+        lines += [f"  {count:,} without a new text: {reason}" for reason, count in self.left.items()]
         if self.too_long:
             lines.append(f"  {format_count(self.too_long, 'cue')} too long for two lines, written whole")
         if self.too_fast:
@@ -83,6 +84,7 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
     is_column = suffix in SHEET_SUFFIXES and file.locale != locale
     by_unit = _match_given(given, file.entries, is_timed=kind is cues)
     texts: dict[str, str] = {}
+    lacking: list[StringEntry] = []
     left: Counter[str] = Counter()
     unchanged = 0
     for entry in file.entries:
@@ -91,6 +93,7 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
             left["not to be translated"] += 1
         elif found is None or not found.text:
             left["no row in the table" if found is None else found.reason or "no text"] += 1
+            lacking.append(entry)
         elif found.text == (entry.text if kind is cues else "" if is_column else entry.target):
             unchanged += 1
         else:
@@ -106,7 +109,9 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
         content = sheets.fill(template, texts, locale) if texts else template.read_bytes()
     else:
         is_other = file.locale is not None and is_certainly_different(file.locale, locale)
-        content = _fill_text(kind, template, texts, locale, left, is_other=is_other)
+        emptied = {one.unit: "" for one in lacking if is_other and one.target}
+        content = _fill_text(kind, template, texts, emptied, locale, left, is_other=is_other)
+        notes += _describe_emptied(len(emptied), file.locale)
     try:
         replace_file(out, content)
     except OSError as error:
@@ -126,6 +131,10 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
     )
 
 
+def _describe_emptied(count: int, locale: str | None) -> list[str]:
+    return [f"{format_count(count, 'text')} in {locale} removed, without a new text"] if count else []
+
+
 def _match_given(
     given: Sequence[Given], entries: Sequence[StringEntry], *, is_timed: bool
 ) -> dict[str, Given]:
@@ -141,21 +150,27 @@ def _fill_text(
     kind: ModuleType,
     template: Path,
     texts: dict[str, str],
+    emptied: dict[str, str],
     locale: str,
     left: Counter[str],
     *,
     is_other: bool,
 ) -> bytes:
-    """Return the template with `texts`, as bytes. Texts with broken markup are moved to `left`."""
+    """Return the template with `texts` and `emptied`, as bytes.
+
+    Texts with broken markup are moved to `left`, or to `emptied` in a template in another locale.
+    """
     decoded = decode_file(template, [], getattr(kind, "DECLARED_ENCODING", None))
     if kind is xliff:
         for unit in xliff.find_broken_markup(decoded.text, template.name, texts):
             del texts[unit]
             left["broken markup"] += 1
+            if is_other:
+                emptied[unit] = ""
     if not texts and not is_other:
         return template.read_bytes()
-    filled = kind.fill(decoded.text, template.name, texts, locale)
-    _check_filled(kind, decoded.text, filled, template.name, texts, locale)
+    filled = kind.fill(decoded.text, template.name, {**texts, **emptied}, locale)
+    _check_filled(kind, decoded.text, filled, template.name, {**texts, **emptied}, locale)
     try:
         return decoded.encode(filled)
     except UnicodeEncodeError as error:

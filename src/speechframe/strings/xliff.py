@@ -26,6 +26,8 @@ from speechframe.strings.entries import (
 )
 
 DECLARED_ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([\w.:-]+)")
+_NEW = "new"
+"""State of a unit without a target."""
 _TAG = re.compile(rb"<(?:[^\"'>]|\"[^\"]*\"|'[^']*')*>")
 
 
@@ -178,6 +180,8 @@ def _find_state(unit: _Unit, target: str) -> str:
 def fill(text: str, name: str, texts: Mapping[str, str], locale: str) -> str:
     """Return an XLIFF file with the given targets by unit. A state such as ``new`` becomes ``translated``.
 
+    The state of an empty target becomes ``new``.
+
     If the file is in another locale, or has no target locale, its ``target-language`` becomes this locale.
     """
     reader, newline = _Reader(text.encode(), name), get_newline(text)
@@ -202,8 +206,8 @@ def fill(text: str, name: str, texts: Mapping[str, str], locale: str) -> str:
             continue
         tag_text = reader.data[slice(*target.tag)]
         state = target.attributes.get("state")
-        if state is not None and not is_usable_state(state):
-            tag_text = _set_attribute(tag_text, "state", TRANSLATED)
+        if state is not None and (not new or not is_usable_state(state)):
+            tag_text = _set_attribute(tag_text, "state", TRANSLATED if new else _NEW)
         if tag_text.endswith(b"/>"):
             opened = tag_text[:-2].rstrip() + b">"
             ending = b"</" + (re.match(rb"<([^\s/>]+)", tag_text) or [b"", b"target"])[1] + b">"

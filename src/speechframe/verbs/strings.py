@@ -77,12 +77,13 @@ def write_strings(
     """Write the texts of a locale into a copy of a file, and return a :class:`StringsReport`.
 
     Only the texts that differ change, and all other bytes of the file stay the same. (XLSX files get the same
-    cells.) Rows without a text, and rows of a run that are not done, leave the text of the template.
+    cells.)
 
     Parameters
     ----------
     source
-        A run of `translate`, or a frame of :func:`read_strings`.
+        A run of `translate`, or a frame of :func:`read_strings`. Rows without a text, and rows that are not
+        done, leave the text of the template. If the template is in another locale, they remove it.
     template
         The file to fill: PO, XLIFF 1.2, SRT, WebVTT, CSV, TSV or XLSX. Cues are found by their times.
     out
@@ -160,7 +161,13 @@ def _read_csv(path: Path) -> "pd.DataFrame":
 def _select_rows(frame: "pd.DataFrame", template: Path, locale: str) -> "pd.DataFrame":
     """Return the rows of a locale, and of the template if the frame has several files."""
     if "locale" in frame:
-        frame = frame[[read_locale(str(one), "source") == locale for one in frame["locale"]]]
+        ids = frame["row_id"] if "row_id" in frame else [""] * len(frame)
+        # Rows that were invalid have no locale but in their row id.
+        found = (
+            id_.rpartition("/")[2] if is_missing(one) else str(one)
+            for one, id_ in zip(frame["locale"], ids, strict=True)
+        )
+        frame = frame[[bool(one) and read_locale(one, "source") == locale for one in found]]
         if frame.empty:
             raise refuse("locale", f"is {locale}, which no row has", "a locale of the run")
     if "file" not in frame or len(frame["file"].unique()) == 1:

@@ -44,6 +44,7 @@ from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
 from speechframe.spec.translate import TranslateRequest
 from speechframe.store.schema import DONE, SKIPPED, columns
 from speechframe.strings.entries import NOT_TRANSLATABLE, is_usable_state
+from speechframe.strings.plurals import count_plural_forms
 from speechframe.tables.column import Column
 from speechframe.wire.answers import collect_warnings, read_whole_number
 from speechframe.wire.requests import encode_request
@@ -114,6 +115,14 @@ def _is_same_language(text: _Text) -> bool:
     return source is not None and locales.get_language(source) == locales.get_language(text.target)
 
 
+def _count_forms(target: str) -> int:
+    """Return the number of plural forms of a target, or 2 (as in English) if it is not known."""
+    try:
+        return count_plural_forms(target)
+    except ValueError:
+        return 2
+
+
 class TranslateBackend(CallBackend):
     """Backend of `translate`. It collects texts into calls, and makes a row from each translation."""
 
@@ -132,6 +141,8 @@ class TranslateBackend(CallBackend):
         self.translations: HumanTranslations | None = None  # a resumed run has only its own table
         self._has_people = bool(given_locales)  # True if any target has texts by people
         self._left_out = 0  # number of rows that are not made, because the column `locales` excludes them
+        self._column_tags: set[str] = set()  # locales that have a column in the table
+        self._form_count = 0  # number of plural forms in the table
         self._notes: list[str] = []
         self._unknown_targets: list[str] = []  # targets that the service does not translate into
         self._known_targets: list[str] = []
@@ -179,7 +190,8 @@ class TranslateBackend(CallBackend):
         InvalidRows for a target that neither the service nor people translate into.
         """
         given = self._given_locales or ()
-        found, by_target = {"locales": "locales"}, {}
+        found, by_target = {"locales": "locales", "form": "form"}, {}
+        self._column_tags = {tag for name in names if name not in taken and (tag := read_tag(name))}
         if self._given_locales is not False:
             others = [one for one in self._targets if one not in given]
             by_target = match_targets(names, others, taken, field="table")
@@ -198,22 +210,43 @@ class TranslateBackend(CallBackend):
         """Return notes about the translations by people and the rows that are not made."""
         notes = [*self._notes, *(self.translations.describe() if self.translations else [])]
         if self._left_out:
-            reason = "not made, because the column locales leaves this target out"
+            reason = "not made, because the target lacks this plural form, or locales leaves the target out"
             notes.append(f"{format_count(self._left_out, 'row')}: {reason}")
-        return notes
+        lacking = {one: _count_forms(one) for one in self._targets if not self._has_column(one)}
+        return notes + [
+            f"{target} has {forms} plural forms, and the table only {self._form_count}: give read_strings a "
+            f"file in {target}, too"
+            for target, forms in lacking.items()
+            if forms > self._form_count > 0
+        ]
 
     def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield the row once for each target, or for each target in the column `locales`."""
+        """Yield the row once for each target, or for each target in the column `locales`.
+
+        A plural form is made for each target that has it. For a target without a column in the table, the
+        usual number of plural forms of its language counts.
+        """
         allowed = None
         try:
             allowed = read_allowed_locales(values.get("locales"))
         except ValueError as error:
             values = {**values, "locales_fault": str(error)}
+        form = values.get("form")
+        form = None if form is None else int(form)
+        self._form_count = max(self._form_count, 0 if form is None else form + 1)
         for target in values["targets"]:
-            if allowed is None or any(locales.is_within(target, one) for one in allowed):
+            if form is not None and not self._has_column(target):
+                is_made = form < _count_forms(target)
+            else:
+                is_made = allowed is None or any(locales.is_within(target, one) for one in allowed)
+            if is_made:
                 yield f"/{target}", {**values, "target": target}
             else:
                 self._left_out += 1
+
+    def _has_column(self, target: str) -> bool:
+        """Return whether the table has a column of a target, so that its files state the plural forms."""
+        return any(locales.is_within(target, tag) for tag in self._column_tags)
 
     def check(self, values: Mapping[str, Any]) -> Request | RowWithoutCall | list[FieldProblem]:
         """Return the request or the result for the text and target of a row, or all problems of the row."""

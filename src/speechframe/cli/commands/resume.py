@@ -25,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--redo",
         nargs="+",
         metavar="ID",
-        help="make another take of the rows with these ids, or with one status such as failed or suspect",
+        help="make another take of the rows with these ids, or with one status such as failed or suspect; "
+        "corrected speaks the corrected texts of reviews",
     )
     # The run itself determines its folder and its takes, so these options are not offered.
     declared.add_options(
@@ -55,8 +56,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _parse_redo(given: list[str] | None) -> Any:
-    from speechframe.batch.prepare import REDO_STATUSES
+    from speechframe.batch.prepare import CORRECTED, REDO_STATUSES
 
-    if given is not None and len(given) == 1 and given[0] in REDO_STATUSES:
+    if given is not None and len(given) == 1 and given[0] in {*REDO_STATUSES, CORRECTED}:
         return given[0]
     return given

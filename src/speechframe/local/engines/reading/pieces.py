@@ -23,6 +23,7 @@ from speechframe.local.engines.reading.text import SpokenText, ToPhonemes, prepa
 from speechframe.local.engines.reading.word_times import TimedToken, time_tokens
 from speechframe.spec.chosen import MAX_UNSPEAKABLE_SHARE
 from speechframe.spec.locales import find_nearest, get_display_name, get_language
+from speechframe.spec.pronunciations import WordIndex
 from speechframe.spec.texts import Pause, split_pauses, strip_pauses
 
 __all__ = [
@@ -217,14 +218,23 @@ def check_letters(
     EngineError
         The share of letters that cannot be spoken is too large.
     """
-    letters = [character for character in strip_pauses(utterance.text) if character.isalpha()]
+    text = strip_pauses(utterance.text)
+    letters = [character for character in text if character.isalpha()]
     left_out = [character for character in _collect_left_out(parts) if character.isalpha()]
     if letters and len(left_out) >= MAX_UNSPEAKABLE_SHARE * len(letters):
         raise EngineError(
             f"{len(left_out)} of its {len(letters)} letters cannot be spoken in "
             f"{get_display_name(utterance.locale)}: {_format_left_out(left_out, utterance.locale)}"
         )
-    others = [character for character in letters if not locale.is_written_with(character)]
+    # The script of words in the dictionary does not matter.
+    covered = {
+        at for start, end, _ in WordIndex(utterance.pronunciations).find(text) for at in range(start, end)
+    }
+    others = [
+        character
+        for at, character in enumerate(text)
+        if character.isalpha() and at not in covered and not locale.is_written_with(character)
+    ]
     if len(others) <= len(letters) / 2:
         return ()
     message = (
