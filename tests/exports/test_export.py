@@ -45,7 +45,7 @@ def test_every_format_has_every_row_and_the_report_says_which_are_left_out(corpu
     assert left_out["reason"].startswith("a review rejects it: The name is wrong. The name")
     assert len(left_out["reason"]) < 110
     assert exported.notes["rows have another path than their values: unsafe characters became _"] == 9
-    assert "left out: 1 row, a review rejects it" in str(exported)
+    assert "1 row left out; reason: a review rejects it" in str(exported)
 
 
 def test_the_clips_are_one_tree_of_wav_files_at_the_requested_rate(exported):

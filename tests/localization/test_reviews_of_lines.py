@@ -41,6 +41,18 @@ def test_a_new_text_is_spoken_and_the_kept_audio_stays_at_hand(speak, table):
         assert run.clip_of_call(row["last_kept"]).audio == kept
 
 
+def test_the_last_kept_audio_is_delivered_while_there_is_no_new_one(speak, table, tmp_path):
+    run = speak(table)
+    kept = run.clip("a").audio
+    run.review("a", "keep")
+    stale = table.assign(translation_state=["stale", "current"])
+    run = speak(stale, lock="kept", spoken=True)
+    assert run.to_pandas().set_index("id").loc["a", "status"] == "skipped"
+    report = spf.export(run.with_last_kept(), tmp_path / "out", name="{id}", formats=["files"], progress=False)
+    assert (report.clips, run.with_last_kept().clip("a").audio) == (2, kept)
+    assert spf.export(run, tmp_path / "less", formats=["files"], progress=False).clips == 1
+
+
 def test_a_lock_needs_the_folder_of_the_reviewed_run(speak, table):
     with pytest.raises(spf.SettingsError, match="run_dir"):
         speak(table, lock="kept", run_dir=None)

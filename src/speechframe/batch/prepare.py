@@ -63,6 +63,7 @@ from speechframe.store.parts import make_part_schema
 from speechframe.store.reader import StoredRun, open_folder
 from speechframe.store.records import compute_take_keys, convert_to_hex, pack_keys, read_snapshot
 from speechframe.store.reviews import REJECT
+from speechframe.store.rows import Rows
 from speechframe.store.schema import (
     BASE_KEY,
     CACHED,
@@ -79,6 +80,7 @@ from speechframe.store.schema import (
     REQUEST,
     ROW_ID,
     SKIPPED,
+    SUSPECT,
     TAGS,
     TAKE,
     compute_call_key,
@@ -309,10 +311,22 @@ def _open_table(
         names = [*stored, *table.carried]
         found = {name: Column(name) for name in backend.arguments or names if name in names}
         arguments = {**found, **arguments}
+    if suspect := _count_suspect(source):
+        table.notes.append(f"{format_count(suspect, 'row')} of the run that is the table: suspect")
     taken = {column for column in columns.values() if column}
     present = {n: Column(c) for n, c in backend.find_columns(table.schema.names, taken).items()}
     given_arguments = {name: value for name, value in arguments.items() if value is not None}
     return table, {**arguments, **present, **given_arguments}
+
+
+def _count_suspect(source: Any) -> int:
+    """Return the number of suspect rows if the table is a run or a list of runs."""
+    count = 0
+    for run in source if isinstance(source, list) else [source]:
+        if isinstance(run, Rows):
+            name = run.join_records(None, audio=False).name_of("status")
+            count += run.to_arrow([name]).column(0).to_pylist().count(SUSPECT)
+    return count
 
 
 def _read_calls(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:

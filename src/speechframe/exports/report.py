@@ -62,7 +62,8 @@ class ExportReport:
             lines.append(f"{format_count(self.kept_clips, 'clip file')} unchanged since the earlier export")
         reasons = self.left_out["reason"].str.split(":").str[0].value_counts()
         lines += [
-            f"left out: {format_count(int(number), 'row')}, {reason}" for reason, number in reasons.items()
+            f"{format_count(int(number), 'row')} left out; reason: {reason}"
+            for reason, number in reasons.items()
         ]
         lines += [f"{number:,} {explanation}" for explanation, number in self.notes.items()]
         lines += self.remarks

@@ -89,6 +89,7 @@ class StoredRun(Rows):
         self.service = self.manifest.service
         # The columns of the run's results.
         self.record_schema = parts.make_part_schema(self.manifest.schema).remove_metadata()
+        self.shows_last_kept = False  # see `with_last_kept`
         self._snapshot: Snapshot | None = None
         # The columns and the row ids of the run's tables, by file. Each file is read only once.
         self._schemas: dict[str, pa.Schema] = {}
@@ -103,6 +104,22 @@ class StoredRun(Rows):
         """Read run.json again, because another process may have changed it."""
         self.manifest = read_manifest(self.folder)
         return self
+
+    def with_last_kept(self) -> "StoredRun":
+        """Return the same run, in which rows without good audio show the last audio that a review kept.
+
+        Such a row has changed since: its text is another one or stale, or its new audio failed. The column
+        ``last_kept``, which ``generate(lock="kept")`` writes, names the audio. Use the result to deliver
+        audio, for example with :func:`export`.
+
+        Examples
+        --------
+        >>> run = open_run("runs/audio")  # doctest: +SKIP
+        >>> export(run.with_last_kept(), "out/audio", name="{locale}/{id}")  # doctest: +SKIP
+        """
+        found = StoredRun(self.folder)
+        found.shows_last_kept = True
+        return found
 
     @property
     def short_path(self) -> str:

@@ -17,7 +17,9 @@ from speechframe.store.schema import (
     AUDIO_COLUMN,
     BASE_KEY,
     BOOKKEEPING_COLUMNS,
+    CACHED,
     COLUMN_PREFIX,
+    DONE,
     ENDED,
     INPUT_COLUMNS,
     PROBLEM,
@@ -36,6 +38,8 @@ intended size of later batches with audio in bytes."""
 MAX_FRAME_AUDIO_BYTES = 2 << 30
 """Largest amount of audio in bytes that :meth:`Rows.to_pandas` reads into memory."""
 
+LAST_KEPT = COLUMN_PREFIX + "last_kept"
+"""Row column with the key of the last audio that a review kept."""
 ROW_ID_COLUMN, WORDS_BASIS_COLUMN = "row_id", "words_basis"
 """Columns that readers get but that no file contains: the id of a row, and the source of its words."""
 NO_WORDS_WARNING = "no words were found in the audio"
@@ -83,6 +87,8 @@ class Joined:
         if has_words and wanted & {WORDS_COLUMN, "warnings", WORDS_BASIS_COLUMN}:
             wanted |= {WORDS_COLUMN, "warnings", "request_key"}
         self._wanted = wanted
+        has_kept = LAST_KEPT in table.names
+        self._kept_columns = [LAST_KEPT] if run.shows_last_kept and has_kept else []
         self._read = pa.schema([f for f in kept if f.name in wanted - {"status", "request_key"}])
         metadata: dict[Any, Any] = dict(table.metadata or {})
         if self.has_audio:
@@ -101,7 +107,8 @@ class Joined:
         folder = self._snapshot.folder
         caller_columns = [name for name in self.schema.names if name not in self._ours]
         own_columns = [COLUMN_PREFIX + name for name in sorted(self._row_columns & self._wanted)]
-        columns = [*caller_columns, *own_columns, ROW_ID, BASE_KEY, TAKE, ENDED, PROBLEM]
+        ours = dict.fromkeys([*own_columns, *self._kept_columns, ROW_ID, BASE_KEY, TAKE, ENDED, PROBLEM])
+        columns = [*caller_columns, *ours]
         with convert_read_errors(folder, self.file), pq.ParquetFile(folder.get_source(self.file)) as file:
             for rows in self._read_table_rows(file, columns, most):
                 start = 0
@@ -127,7 +134,13 @@ class Joined:
         index, base_keys = self._snapshot.index, rows.column(BASE_KEY)
         takes = rows.column(TAKE).fill_null(0).to_numpy().astype(np.int64)
         positions = self._snapshot.find_shown_records(base_keys, takes)
-        statuses = pc.coalesce(rows.column(ENDED), index.get_statuses(positions))
+        ended = rows.column(ENDED)
+        for name in self._kept_columns:
+            kept = index.find(rows.column(name))
+            is_shown = (kept >= 0) & ~index.have_status(positions, {DONE, CACHED})
+            positions = np.where(is_shown, kept, positions)
+            ended = pc.if_else(pa.array(is_shown), None, ended)
+        statuses = pc.coalesce(ended, index.get_statuses(positions))
         ours: dict[str, Any] = {ROW_ID_COLUMN: rows.column(ROW_ID), "status": statuses}
         if "request_key" in self._wanted:
             keys: Any = pa.array(convert_to_hex(index.keys[positions]), pa.string(), mask=positions < 0)
