@@ -168,7 +168,7 @@ def test_a_vote_that_cannot_be_kept_stays_in_the_page_for_another_try(show, spie
     (tmp_path / "t").rename(tmp_path / "away")
     bridge.page.get_by_role("button", name="Next").click()
     bridge.page.get_by_role("alert").filter(
-        has_text="your vote could not be stored; please try again"
+        has_text="Your vote could not be stored. Please try again"
     ).wait_for()
     assert list(tmp_path.iterdir()) == [tmp_path / "away"], "no folder was made for it"
     assert bridge.page.get_by_label("A is better").is_checked()
