@@ -94,7 +94,8 @@ export default makeWidget("Listening test", (shell) => {
       done.add(trial);
       if (isShown && message.reveal) view.reveal(message.reveal, show);
       else if (isShown) show();
-    } else if (kind === "refused" && isShown) view.refuse?.(t(message.text ?? "not_accepted", { reason: message.message }));
+    } else if (kind === "lost") view.refuse?.(message.message);
+    else if (kind === "refused" && isShown) view.refuse?.(t(message.text ?? "not_accepted", { reason: message.message }));
   });
   // Keys that are pressed in the widget do not reach the document.
   for (const node of isPage ? [root, document] : [root]) onKeys(node, (event) => view.actOf?.(event), { signal: shell.signal });
