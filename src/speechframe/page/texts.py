@@ -158,7 +158,7 @@ _LISTENING: Mapping[str, tuple[str, str]] = MappingProxyType(
         "begin": ("Begin", "Beginnen"),
         "stop": (
             "You may stop at any time. Your votes are kept, and you can continue later.",
-            "Sie können jederzeit aufhören. Ihre Urteile bleiben erhalten. Machen Sie später weiter.",
+            "Sie können jederzeit aufhören und später weitermachen. Ihre Urteile bleiben erhalten.",
         ),
         "trial": ("Trial {at} of {total}", "Durchgang {at} von {total}"),
         "trials_done": ("Trials done", "Abgeschlossene Durchgänge"),
