@@ -176,7 +176,7 @@ def test_keys_act_after_a_click_beside_the_buttons_and_never_reach_the_notebook(
     the_end(bridge)
     page.keyboard.press("x")
     assert page.evaluate("window.__keys") == []
-    page.evaluate("document.activeElement.blur()")
+    page.get_by_role("heading", name="A widget").click()
     page.keyboard.press("x")
     assert page.evaluate("window.__keys") == ["x"], "keys beside the widget belong to the notebook"
     assert len(bridge.widget.votes) == 1
