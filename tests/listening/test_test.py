@@ -143,6 +143,9 @@ def test_a_condition_with_the_name_of_an_anchor_is_refused(tmp_path):
         ({"questions": [{"label": "a", "choices": "yes"}]}, "is not a question"),
         ({"item": ""}, "item must be a text"),
         ({"condition": "voice"}, "did you mean 'voice_id'"),
+        ({"locale": "fr"}, "built in are en and de"),
+        ({"locale": "de_AT"}, "locale must be a locale such as 'de' or 'de-AT'"),
+        ({"texts": {"begin": 3}}, "texts has no text for begin"),
     ],
 )
 def test_errors_come_before_anything_is_written(tmp_path, options, words):

@@ -158,6 +158,30 @@ def test_ab_by_mouse_to_the_end_is_blind_until_the_vote(show, spied, looked_at, 
     assert "1 trial after 1 practice trial" in widget.methods()
 
 
+def test_keys_act_after_a_click_beside_the_buttons_and_never_reach_the_notebook(show, spied, tmp_path):
+    bridge = show(lambda: made(tmp_path / "t", "abx", items=ITEMS[:1], trials_per_listener=1, training=0))
+    page = bridge.page
+    page.evaluate("window.__keys = []; addEventListener('keydown', ({ key }) => window.__keys.push(key));")
+    page.get_by_role("button", name="Play an example").press("x")
+    begin(bridge)
+    page.get_by_role("heading", name="Listening test").click()
+    for slot in "abx":
+        page.keyboard.press(slot)
+        page.get_by_role("button", name=f"Play {slot.upper()}, heard").wait_for()
+    for key in ("ArrowRight", "ArrowLeft"):
+        page.keyboard.press(key)
+    page.get_by_role("button", name="Next").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("x")  # before the reply
+    the_end(bridge)
+    page.keyboard.press("x")
+    assert page.evaluate("window.__keys") == []
+    page.get_by_role("heading", name="A widget").click()
+    page.keyboard.press("x")
+    assert page.evaluate("window.__keys") == ["x"], "keys beside the widget belong to the notebook"
+    assert len(bridge.widget.votes) == 1
+
+
 @pytest.mark.slow
 def test_a_vote_that_cannot_be_kept_stays_in_the_page_for_another_try(show, spied, tmp_path):
     bridge = show(lambda: made(tmp_path / "t", "ab", training=0))
@@ -168,7 +192,7 @@ def test_a_vote_that_cannot_be_kept_stays_in_the_page_for_another_try(show, spie
     (tmp_path / "t").rename(tmp_path / "away")
     bridge.page.get_by_role("button", name="Next").click()
     bridge.page.get_by_role("alert").filter(
-        has_text="your vote could not be stored; please try again"
+        has_text="Your vote could not be stored. Please try again"
     ).wait_for()
     assert list(tmp_path.iterdir()) == [tmp_path / "away"], "no folder was made for it"
     assert bridge.page.get_by_label("A is better").is_checked()

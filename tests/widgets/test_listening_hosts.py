@@ -13,6 +13,7 @@ from listening_lab import CONDITIONS, ITEMS, made
 from speechframe.listening.offline import read_votes
 from speechframe.listening.server import serve_test
 from speechframe.listening.test import open_test
+from speechframe.page.texts import LISTENING, resolve_texts
 
 FORBIDDEN = (
     *CONDITIONS,
@@ -61,7 +62,7 @@ def hear_all(page):
     for slot in page.locator(".spf-lt-play").evaluate_all("nodes => nodes.map((node) => node.dataset.slot)"):
         button = page.locator(f".spf-lt-play[data-slot='{slot}']")
         button.click()
-        page.locator(f".spf-lt-play[data-slot='{slot}'][aria-label^='Play'][aria-label$='heard']").wait_for()
+        page.locator(f".spf-lt-play[data-slot='{slot}'][aria-label*='Play'][aria-label*='heard']").wait_for()
 
 
 def choose_first(page):
@@ -199,6 +200,12 @@ def test_a_listener_with_a_file_does_a_test_offline_and_hands_in_the_votes(
     test = made(tmp_path / "test", trials_per_listener=1)
     path = opened(page, tmp_path, test, "listener-03")
     page.context.set_offline(True)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        accessible(page.locator("body"))
+        picture(page, f"listening-file-start-{scheme}")
+    page.get_by_role("button", name="Play an example").click()
+    page.get_by_role("button", name="Pause an example").wait_for()
     start(page)
     choose_first(page)
     page.get_by_text("Trial 2 of 2").first.wait_for()
@@ -209,11 +216,22 @@ def test_a_listener_with_a_file_does_a_test_offline_and_hands_in_the_votes(
         page.emulate_media(color_scheme=scheme)
         accessible(page.locator("body"))
         picture(page, f"listening-file-{scheme}")
-    choose_first(page)
+    # A click beside the test takes the focus from it, and its keys act all the same.
+    page.locator("html").click(position={"x": 3, "y": 700})
+    assert page.evaluate("document.activeElement === document.body")
+    for slot in "ab":
+        page.keyboard.press(slot)
+        page.locator(
+            f".spf-lt-play[data-slot='{slot.upper()}'][aria-label$='heard'][aria-label^='Play']"
+        ).wait_for()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
     page.get_by_text("Thank you.").wait_for()
-    page.get_by_text("2 of 2 trials done. Please save your votes").wait_for()
+    page.get_by_text("2 of 2 trials done. Your votes are not in a file yet.").wait_for()
+    assert page.get_by_text("saved").count() == 0, "nothing is promised before there is a file"
     handed_in = saved(page, tmp_path / "came-back")
-    page.get_by_text("Saved. Please send the file").wait_for()
+    page.reload()
+    page.get_by_text(f"2 of 2 trials done. Saved as {handed_in.name}. Please send this file").wait_for()
     picture(page, "listening-file-end")
     votes = read_votes(tmp_path / "came-back", test)
     assert list(votes["trial"]) == [0, 1]
@@ -222,3 +240,42 @@ def test_a_listener_with_a_file_does_a_test_offline_and_hands_in_the_votes(
     assert len(read_votes(tmp_path / "half", test)) == 1
     assert not any(name in handed_in.read_text() for name in FORBIDDEN), "the file that travels is blind, too"
     assert {url for _, url, _ in watched.requests} == {path.as_uri()}
+
+
+SHOWN = """() => {
+  const all = [...document.querySelectorAll(".spf *:not(script)")].filter((node) => node.checkVisibility());
+  const texts = all.flatMap((node) => [...node.childNodes].filter((kid) => kid.nodeType === 3).map((kid) => kid.data));
+  return [...texts, ...all.flatMap((node) => [node.ariaLabel, node.ariaValueText])].filter(Boolean);
+}"""
+"""All texts that a listener or a screen reader gets now."""
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("method", ["ab", "mos", "mushra", "abx"])
+def test_every_word_comes_from_the_table_of_texts_and_a_is_on_the_left(page, watched, tmp_path, method):
+    words = {name: f"<{text}>" for name, text in resolve_texts("en", page=LISTENING).items()}
+    test = made(tmp_path / "test", method, trials_per_listener=1, locale="he", texts=words)
+    opened(page, tmp_path, open_test(test.folder), "listener-01")
+    assert page.locator("html").get_attribute("lang") == "he"
+    assert page.locator("section.spf").first.evaluate("node => getComputedStyle(node).direction") == "rtl"
+    shown = set(page.evaluate(SHOWN))
+    start(page)
+    if method in {"ab", "abx"}:
+        edges = [page.locator(f"[data-slot={slot}]").bounding_box()["x"] for slot in "AB"]
+        assert edges[0] < edges[1]
+    for number in (1, 2):
+        page.get_by_text(f"Trial {number} of 2").wait_for()
+        shown.update(page.evaluate(SHOWN))
+        hear_all(page)
+        for scale in page.get_by_role("slider").all():
+            shown.update(page.evaluate(SHOWN))
+            scale.press("ArrowRight")
+        for radio in page.get_by_role("radio").all()[:1]:
+            shown.update(page.evaluate(SHOWN))
+            radio.check()
+        shown.update(page.evaluate(SHOWN))
+        page.get_by_role("button", name="Next").click()
+    page.get_by_text("Thank you.").wait_for()
+    shown.update(page.evaluate(SHOWN))
+    assert len(shown) > 10
+    assert [text for text in shown if "<" not in text and text.strip(" ▶❚✓–ABCDEFRX0123456789")] == []

@@ -4,7 +4,6 @@ import test from "node:test";
 
 import { fillIn } from "../../src/speechframe/page/static/core/words.js";
 import { heardIn, passing, stylesOf } from "../../src/speechframe/page/static/gallery.js";
-import { listed } from "../../src/speechframe/page/static/listening/asks.js";
 
 const voice = (name, gender, locale, locales) => ({ id: `${locale}-${name}`, name, gender, locale, description: "", locales });
 const ANN = voice("Ann", "Female", "en-US", { "en-US": ["Calm", "Angry"], "fr-FR": ["Calm"] });
@@ -36,10 +35,4 @@ test("styles are those of the locale that is asked for, and it is heard in one t
 
 test("values replace their names in a text of a page", () => {
   assert.equal(fillIn("{done} of {total}{none}", { done: 0, total: "1.200" }), "0 of 1.200");
-});
-
-test("several names are read as people say them", () => {
-  assert.equal(listed([]), "");
-  assert.equal(listed(["A"]), "A");
-  assert.equal(listed(["A", "B", "C"]), "A, B and C");
 });

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from speechframe.batch.progress import print_line
 from speechframe.errors import ListeningError
-from speechframe.listening.instructions import DEFAULT_INTROS, DEFAULT_PROMPTS, DEFAULT_TITLE
 from speechframe.listening.questions import parse_questions
 from speechframe.listening.setup import Setup, draw_design, extend_design, write_design
 from speechframe.listening.signals import ANCHOR_CUTOFFS_HZ
@@ -15,6 +14,7 @@ from speechframe.listening.sources import collect_material, describe_nearest_nam
 from speechframe.listening.stimuli import prepare_sounds
 from speechframe.listening.test import DEFAULT_LISTENERS, MAX_LISTENERS, Test, refuse_listener
 from speechframe.page.arguments import check_flag, check_path, check_text, check_whole_number
+from speechframe.page.texts import LISTENING, resolve_texts
 from speechframe.statistics.votes import AB, ABX, METHODS, MULTI, MUSHRA
 
 __all__ = ["make_test"]
@@ -45,6 +45,8 @@ def make_test(
     intro: str | None = None,
     prompt: str | None = None,
     reveal: bool = False,
+    locale: str = "en",
+    texts: Mapping[str, str] | None = None,
 ) -> Test:
     """Return a blind listening test of the clips of a source.
 
@@ -95,13 +97,18 @@ def make_test(
     reveal
         Whether the page names the conditions after each vote, in ``ab`` and ``abx``. Use this only to test
         your own hearing, because a listener who knows the conditions votes differently.
+    locale
+        Locale of the pages. English (``en``) and German (``de``) are built in.
+    texts
+        Words of the pages that replace or complete those of the locale, by name. The error for a missing
+        name says where the English words are.
 
     Raises
     ------
     ListeningError
         A column or method is unknown (the message has the nearest names), there are fewer than two
         conditions, an item cannot be heard in every condition (``missing`` lists these), a page would have
-        too many signals, or the folder contains another test.
+        too many signals, the words of the pages are incomplete, or the folder contains another test.
     StoreError
         The source does not contain clips, or the folder cannot be written.
     AudioError
@@ -117,8 +124,9 @@ def make_test(
     """
     _refuse_method(method, reveal=check_flag("reveal", reveal, error=ListeningError))
     parsed_questions = parse_questions(questions)
-    texts = {"title": title, "intro": intro, "prompt": prompt, "consent": consent, "reference": reference}
-    for name, given in texts.items():
+    words = resolve_texts(locale, texts, page=LISTENING, error=ListeningError)
+    optional = {"title": title, "intro": intro, "prompt": prompt, "consent": consent, "reference": reference}
+    for name, given in optional.items():
         if given is not None:
             check_text(name, given, error=ListeningError)
     whole_numbers = {
@@ -148,12 +156,14 @@ def make_test(
         reference=reference,
         source=material.identity,
         **whole_numbers,
-        title=title or DEFAULT_TITLE,
-        intro=intro or DEFAULT_INTROS[used_method],
-        prompt=prompt or DEFAULT_PROMPTS[used_method],
+        title=title or words["title"],
+        intro=intro or words[f"intro_{used_method}"],
+        prompt=prompt or words[f"prompt_{used_method}"],
         consent=consent,
         questions=parsed_questions,
         reveal=reveal,
+        locale=locale,
+        texts=dict(texts or {}),
     )
     target = target or _TESTS_FOLDER / setup.test_id
     setup.refuse_other_test(target)

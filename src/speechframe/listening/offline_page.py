@@ -16,8 +16,6 @@ from speechframe.page.html import make_saved_page
 
 __all__ = ["compute_seal", "make_offline_page"]
 
-_START_SCRIPT = 'widget.render({ model: offlineModel(), el: document.getElementById("spf-host") });'
-
 
 def make_offline_page(
     plan: Mapping[str, Any], listener: str, folder: Path, clips: Iterable[tuple[str, bytes, str]]
@@ -40,11 +38,17 @@ def make_offline_page(
     StoreError
         The secret of the test or a sound cannot be read.
     """
-    # The page does not reveal conditions after a vote, because it would have to contain them.
-    plan = {**plan, "rules": {**plan["rules"], "reveal": False}}
-    state = {"plan": plan, "listener": listener, "seal_key": _derive_seal_key(folder, listener)}
+    # Only the bar with the button that saves the votes knows whether the browser and a file have them.
+    texts = {**plan["texts"], "stop": "", "all_saved": ""}
+    state = {"plan": {**plan, "texts": texts}, "seal_key": _derive_seal_key(folder, listener)}
     return make_saved_page(
-        "listening", state, clips, title=plan["title"], start=_START_SCRIPT, model="offline"
+        "listening",
+        state,
+        clips,
+        title=plan["title"],
+        model="offline",
+        lang=plan["locale"],
+        direction=plan["direction"],
     )
 
 

@@ -26,6 +26,7 @@ from speechframe.errors import SettingsError
 from speechframe.listening.given import resolve_test
 from speechframe.listening.opaque import read_or_make_secret
 from speechframe.listening.test import MAX_LISTENERS, Test
+from speechframe.listening.votes import BEGIN, VOTE
 from speechframe.network.connections import RETRY_AFTER_S, Connections, collapse_repeats
 from speechframe.page.arguments import check_text, check_whole_number
 from speechframe.page.assets import build_script, read_style
@@ -53,9 +54,6 @@ _CLOSING_TIMEOUT_S = 5.0
 _MAX_PORT = 65_535
 _SCRIPT_NAME, _STYLE_NAME = "page.js", "page.css"
 """Names of script and style sheet in the address of a page."""
-
-_START_SCRIPT = 'widget.render({ model: await servedModel(), el: document.getElementById("spf-host") });\n'
-"""Last line of the script, which shows the widget."""
 
 _RESPONSE_HEADERS = {
     "Content-Security-Policy": LINKED_POLICY,
@@ -221,13 +219,18 @@ class ServedTest:
         async with self._lock:
             plan = await asyncio.to_thread(self._test.plan, listener)
         page = make_linked_page(
-            {"plan": plan, "listener": listener}, title=plan["title"], script=_SCRIPT_NAME, style=_STYLE_NAME
+            {"plan": plan},
+            title=plan["title"],
+            script=_SCRIPT_NAME,
+            style=_STYLE_NAME,
+            lang=plan["locale"],
+            direction=plan["direction"],
         )
         return web.Response(text=page, content_type="text/html")
 
     async def _send_script(self, request: web.Request) -> web.Response:
         self._find_listener(request)
-        text = build_script("listening", as_page=True, model="served") + _START_SCRIPT
+        text = build_script("listening", as_page=True, model="served")
         return web.Response(text=text, content_type="text/javascript")
 
     async def _send_style(self, request: web.Request) -> web.Response:
@@ -336,7 +339,7 @@ async def _read_message(request: web.Request) -> dict[str, Any]:
         message = json.loads(decompress(data, packing, max_bytes=_MAX_BODY_BYTES))
     except (ValueError, RecursionError):
         raise web.HTTPBadRequest from None
-    if not isinstance(message, dict) or message.get("kind") not in {"begin", "vote"}:
+    if not isinstance(message, dict) or message.get("kind") not in {BEGIN, VOTE}:
         raise web.HTTPBadRequest
     return message
 

@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from speechframe.listening.design import design_trials
 from speechframe.listening.private import write_private
 from speechframe.listening.questions import Question
 from speechframe.listening.signals import ANCHOR_CUTOFFS_HZ
+from speechframe.page.texts import LISTENING, resolve_texts
 from speechframe.statistics.votes import MUSHRA
 from speechframe.store.folder import convert_os_errors
 from speechframe.writing.files import parse_json
@@ -70,6 +71,8 @@ class Setup:
         Questions before the first trial.
     reveal
         Whether the page names the conditions after each vote.
+    locale, texts
+        Locale of the pages, and words that replace or complete those of the locale.
     """
 
     method: str
@@ -86,6 +89,8 @@ class Setup:
     consent: str | None = None
     questions: tuple[Question, ...] = ()
     reveal: bool = False
+    locale: str = "en"
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def test_id(self) -> str:
@@ -99,6 +104,11 @@ class Setup:
     def anchors(self) -> tuple[str, ...]:
         """The conditions that are anchors, the lowest first."""
         return tuple(ANCHOR_CUTOFFS_HZ) if self.method == MUSHRA else ()
+
+    @property
+    def words(self) -> dict[str, str]:
+        """All words of the pages, by name."""
+        return resolve_texts(self.locale, self.texts, page=LISTENING, error=ListeningError)
 
     def write(self, folder: Path) -> None:
         """Write the set-up into a test's folder."""

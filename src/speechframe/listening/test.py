@@ -17,7 +17,8 @@ from speechframe.listening.stimuli import Stimuli, open_stimuli
 from speechframe.listening.votes import VOTE
 from speechframe.page.arguments import check_path, check_whole_number
 from speechframe.page.html import save_page
-from speechframe.statistics.votes import AB, METHODS
+from speechframe.page.texts import get_direction
+from speechframe.statistics.votes import METHODS
 from speechframe.writing.words import format_count, replace_unprintable
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Test:
         listener
             Number or name of the listener.
         """
-        name, scale = self.name_of(listener), METHODS[self.method]
+        name, scale, words = self.name_of(listener), METHODS[self.method], self.setup.words
         begun, done = self._ballots.read_progress(name)
         return {
             "test_id": self.test_id,
@@ -149,11 +150,14 @@ class Test:
                 "low": scale.lowest,
                 "high": scale.highest,
                 "step": scale.step or 1,
-                "labels": [*scale.labels],
+                "labels": [words[label.lower()] for label in scale.labels],
             }
             if scale.has_scores
             else None,
-            "rules": {"listen_s": MIN_LISTENED_S, "ties": self.method == AB, "reveal": self.setup.reveal},
+            "listen_s": MIN_LISTENED_S,
+            "locale": self.setup.locale,
+            "direction": get_direction(self.setup.locale),
+            "texts": words,
             "begun": begun,
             "done": done,
             "trials": self._get_sheet(name).trials,
@@ -208,8 +212,8 @@ class Test:
         -------
         dict
             ``{"kind": "stored", "trial", "reveal"}``, or ``{"kind": "refused", "trial", "message", "done"}``.
-            A vote is refused if it breaks a rule, if it could not be stored (then ``try_again`` is true), or
-            if the trial has a vote already (then ``done`` is true).
+            A vote is refused if it breaks a rule, if it could not be stored (then ``try_again`` is true, and
+            ``text`` names the words of the page), or if the trial has a vote already (then ``done`` is true).
         """
         reply = self._run_or_refuse(
             lambda: self._check_and_store_vote(listener, message), message.get("trial")
@@ -386,8 +390,7 @@ class Test:
         except StoreError:
             # The message of the error names the folder, which the listener must not see.
             log.exception("a vote of %s could not be stored", self.test_id)
-            message = "your vote could not be stored; please try again, and inform the person who invited you"
-            return {**refusal, "message": message, "try_again": True}
+            return {**refusal, "text": "not_stored", "try_again": True}
 
     def _store_start(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
         self._ballots.store_start(self.name_of(listener), message)

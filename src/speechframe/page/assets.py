@@ -35,7 +35,7 @@ def build_script(name: str, *, as_page: bool = False, model: str = "page") -> st
     name
         One of :data:`SCRIPT_NAMES`.
     as_page
-        Whether the script is for a page. Then it defines the constant ``widget`` and has no export.
+        Whether the script is for a page. Then it has no export, and shows the widget in the page.
     model
         Name of the module in `static/core` that makes the page's model (``page``, ``served``, ``offline``).
         The model holds the widget's state and handles its messages. Only used if `as_page` is true.
@@ -50,7 +50,10 @@ def build_script(name: str, *, as_page: bool = False, model: str = "page") -> st
     if as_page:
         _collect(f"core/{model}.js", parts)
     whole = "\n".join(parts.values())
-    return whole.replace(_EXPORT_DEFAULT, "const widget = ") if as_page else whole
+    if not as_page:
+        return whole
+    start = f'widget.render({{ model: await {model}Model(), el: document.getElementById("spf-host") }});\n'
+    return whole.replace(_EXPORT_DEFAULT, "const widget = ") + start
 
 
 @cache

@@ -19,26 +19,6 @@ _SAVED_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; media-src blob:; "
     "img-src data:"
 )
-_SAVED_HEAD = """<!doctype html>
-<html lang="{lang}" dir="{direction}">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>{title}</title>
-<style>:root {{ color-scheme: light dark; }} body {{ margin: 0 auto; max-width: 1000px; padding: 12px; }}
-{style}</style>
-<body>
-<main id="spf-host"><h1 class="spf spf-title" dir="auto">{title}</h1></main>
-<noscript>{fallback}</noscript>
-"""
-_SAVED_TAIL = """<script type="application/json" id="spf-state">{state}</script>
-<script type="module">
-{script}
-{start}
-</script>
-</body>
-</html>
-"""
 LINKED_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; media-src blob:; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -46,26 +26,24 @@ LINKED_POLICY = (
 """Content-Security-Policy for pages of :func:`make_linked_page`. Such a page may only connect to its
 server."""
 
-_LINKED_TEMPLATE = """<!doctype html>
-<html lang="{lang}">
+_HEAD = """<!doctype html>
+<html lang="{lang}" dir="{direction}">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
-<link rel="icon" href="data:,">
-<link rel="stylesheet" href="{style}">
+{parts}
 <body class="spf-page">
-<p id="spf-net" class="spf spf-net" role="alert" hidden></p>
 <main id="spf-host"><h1 class="spf spf-title" dir="auto">{title}</h1></main>
 <noscript>{fallback}</noscript>
-<script type="application/json" id="spf-state">{state}</script>
-<script type="module" src="{script}"></script>
+"""
+_TAIL = """<script type="application/json" id="spf-state">{state}</script>
+{script}
 </body>
 </html>
 """
 _EXAMPLE_PATH = "pages/clips.html"
 """Path that an error message gives as an example."""
-
-_START_SCRIPT = 'widget.render({ model: pageModel(), el: document.getElementById("spf-host") });'
+_NO_SCRIPT = "This page needs JavaScript."
 
 
 def make_saved_page(
@@ -88,8 +66,7 @@ def stream_saved_page(
     clips: Iterable[tuple[str, bytes, str]] = (),
     *,
     title: str,
-    fallback: str = "This page needs JavaScript.",
-    start: str = _START_SCRIPT,
+    fallback: str = _NO_SCRIPT,
     model: str = "page",
     lang: str = "en",
     direction: str = "ltr",
@@ -109,26 +86,19 @@ def stream_saved_page(
         Title of the page.
     fallback
         Text for browsers without JavaScript.
-    start
-        Last lines of the script. By default they show the widget with the state in the page.
     model
         Name of the module that makes the widget's model. See :func:`assets.build_script`.
     lang, direction
         Language of the page's own texts, and its direction (``ltr`` or ``rtl``).
     """
-    yield _SAVED_HEAD.format(
-        lang=html.escape(lang),
-        direction=direction,
-        policy=_SAVED_POLICY,
-        title=html.escape(check_text("title", title)),
-        style=read_style(),
-        fallback=html.escape(fallback),
-    )
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{_SAVED_POLICY}">'
+    parts = f"{policy}\n<style>{read_style()}</style>"
+    yield _make_head(check_text("title", title), parts, fallback, lang, direction)
     for clip_id, data, mime in clips:
         identity = f'id="spf-clip-{html.escape(clip_id)}" data-mime="{html.escape(mime)}"'
         yield f'<script type="text/plain" {identity}>{base64.b64encode(data).decode()}</script>\n'
     script = build_script(name, as_page=True, model=model)
-    yield _SAVED_TAIL.format(state=_escape_json(state), script=script, start=start)
+    yield _TAIL.format(state=_escape_json(state), script=f'<script type="module">\n{script}</script>')
 
 
 def make_linked_page(
@@ -137,8 +107,9 @@ def make_linked_page(
     title: str,
     script: str,
     style: str,
-    fallback: str = "This page needs JavaScript.",
+    fallback: str = _NO_SCRIPT,
     lang: str = "en",
+    direction: str = "ltr",
 ) -> str:
     """Return a widget as a page that loads its script and its style sheet from a server.
 
@@ -152,8 +123,8 @@ def make_linked_page(
         Addresses of script and style sheet, relative to the page.
     fallback
         Text for browsers without JavaScript.
-    lang
-        Language of the page's own texts.
+    lang, direction
+        Language of the page's own texts, and its direction (``ltr`` or ``rtl``).
 
     Examples
     --------
@@ -161,13 +132,21 @@ def make_linked_page(
     >>> page.count("</script>"), "http" in page
     (2, False)
     """
-    return _LINKED_TEMPLATE.format(
-        lang=lang,
+    parts = f'<link rel="icon" href="data:,">\n<link rel="stylesheet" href="{html.escape(style)}">'
+    source = f'<script type="module" src="{html.escape(script)}"></script>'
+    return _make_head(title, parts, fallback, lang, direction) + _TAIL.format(
+        state=_escape_json(state), script=source
+    )
+
+
+def _make_head(title: str, parts: str, fallback: str, lang: str, direction: str) -> str:
+    """Return the beginning of a page. `parts` are elements of the head as HTML."""
+    return _HEAD.format(
         title=html.escape(title),
-        script=html.escape(script),
-        style=html.escape(style),
+        parts=parts,
         fallback=html.escape(fallback),
-        state=_escape_json(state),
+        lang=html.escape(lang),
+        direction=direction,
     )
 
 

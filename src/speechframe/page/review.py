@@ -11,7 +11,7 @@ from speechframe.errors import SpeechframeError, StoreError
 from speechframe.page.arguments import check_text
 from speechframe.page.clips import ClipShelf, Entry, compute_outline
 from speechframe.page.html import stream_saved_page
-from speechframe.page.texts import is_right_to_left, resolve_texts
+from speechframe.page.texts import get_direction, resolve_texts
 from speechframe.store.reviews import read_latest_reviews
 from speechframe.store.schema import FINISHED_STATUSES
 
@@ -60,7 +60,7 @@ def make_review_page(
     StoreError
         The audio is too large for a page.
     """
-    words = resolve_texts(check_text("locale", locale), texts)
+    words = resolve_texts(locale, texts)
     runs = {id(entry.run): entry.run for entry in shelf.entries}
     run = next(iter(runs.values())) if len(runs) == 1 else None
     reviews: Mapping[Any, Any] = {} if run is None else read_latest_reviews(run.folder).to_dict("index")
@@ -92,7 +92,7 @@ def make_review_page(
         title=title,
         fallback=fallback,
         lang=locale,
-        direction="rtl" if is_right_to_left(locale) else "ltr",
+        direction=get_direction(locale),
     )
 
 

@@ -6,25 +6,31 @@ import logging
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import Any, ParamSpec
 
 import traitlets as t
 
 from speechframe.errors import SpeechframeError
 from speechframe.listening.making import make_test
-from speechframe.listening.test import DEFAULT_LISTENERS, Test
+from speechframe.listening.test import Test
 from speechframe.widgets.base import PageWidget
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from speechframe.statistics.listening import ListeningResult, Power
 
 __all__ = ["ListeningTest", "listening_test"]
 
 P = ParamSpec("P")
 
 log = logging.getLogger(__name__)
+
+
+def _delegate(name: str) -> Any:
+    """Return a method of the widget that calls the method `name` of its test. It has the same docstring."""
+    method = getattr(Test, name)
+
+    @functools.wraps(method)
+    def call_test(self: "ListeningTest", *args: Any, **kwargs: Any) -> Any:
+        return method(self.test, *args, **kwargs)
+
+    return call_test
 
 
 class ListeningTest(PageWidget):
@@ -53,58 +59,18 @@ class ListeningTest(PageWidget):
     script = "listening"
 
     plan = t.Dict().tag(sync=True)
-    listener = t.Unicode().tag(sync=True)
 
     def __init__(self, test: Test, listener: int | str | None = None) -> None:
         self.test = test
-        name = test.listener if listener is None else test.name_of(listener)
-        super().__init__(plan=test.plan(name), listener=name)
+        self.listener = test.listener if listener is None else test.name_of(listener)
+        super().__init__(plan=test.plan(self.listener))
 
-    @property
-    def votes(self) -> "pd.DataFrame":
-        """All votes so far, of all listeners and including practice."""
-        return self.test.votes
-
-    @property
-    def design(self) -> "pd.DataFrame":
-        """The trials of each listener in order, with one row for each expected vote."""
-        return self.test.design
-
-    @property
-    def results(self) -> "ListeningResult":
-        """Analysis of the votes so far, without practice."""
-        return self.test.results
-
-    def analyse(self, votes: "pd.DataFrame | None" = None, **options: Any) -> "ListeningResult":
-        """Return the analysis of votes of this test. See :func:`~speechframe.statistics.listening.analyse`.
-
-        Parameters
-        ----------
-        votes
-            Votes to analyse, such as those of :func:`~speechframe.read_votes`. None uses the stored votes.
-        **options
-            ``confidence``, ``duplicates``, ``replicates``, ``seed``, ``compare_anchors`` of this function.
-        """
-        return self.test.analyse(votes, **options)
-
-    def power(self, *, effect: float, listeners: int = DEFAULT_LISTENERS, **options: Any) -> "Power":
-        """Return the probability that this test finds an effect.
-
-        Parameters
-        ----------
-        effect
-            Size of the effect. For methods with scores, a difference in points of the scale. For others, the
-            share of votes for one side.
-        listeners
-            Number of listeners.
-        **options
-            ``simulations``, ``alpha``, ``spread`` or ``seed`` of the simulation.
-        """
-        return self.test.power(effect=effect, listeners=listeners, **options)
-
-    def methods(self, **options: Any) -> str:
-        """Return the paragraph on methods for a paper, with the votes so far. Options are as in `analyse`."""
-        return self.test.methods(**options)
+    votes = property(lambda self: self.test.votes, doc=Test.votes.__doc__)
+    design = property(lambda self: self.test.design, doc=Test.design.__doc__)
+    results = property(lambda self: self.test.results, doc=Test.results.__doc__)
+    analyse = _delegate("analyse")
+    power = _delegate("power")
+    methods = _delegate("methods")
 
     def to_html(
         self, path: str | PathLike[str] | None = None, *, listener: int | str | None = None

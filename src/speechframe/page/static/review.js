@@ -277,8 +277,6 @@ export default makeWidget("Review", (shell) => {
     if (!store.lasting && unsaved.size) event.preventDefault();
   }, { signal });
 
-  store.keep(null, "test");
-  store.drop("test");
   merge(store.all());
   unsaved = new Set(log.filter((review) => review.reviewed_at > (exported.read() ?? "")));
   warn();

@@ -1,7 +1,8 @@
 // Run a listening test in an offline page. Votes stay in the browser until the listener saves them as a file.
 
 import { button, el } from "./dom.js";
-import { heldClip, heldState, madeModel, saveFile, stored } from "./page.js";
+import { heldState, pageModel, saveFile, stored } from "./page.js";
+import { textsBy } from "./words.js";
 
 const FORMAT = "speechframe listening votes 1"; // must equal the value in listening/offline.py
 
@@ -15,9 +16,13 @@ async function sealed(text, keyHex) {
 
 /** Make the model of an offline page, and add a bar below the test for saving the votes. */
 export function offlineModel() {
-  const { plan, listener, seal_key: key } = heldState();
-  const store = stored(`speechframe:${plan.test_id}:${listener}`);
+  const { plan, seal_key: key } = heldState();
+  const { listener, test_id: id, trials } = plan;
+  const t = textsBy(plan.texts);
+  const store = stored(`speechframe:${id}:${listener}`);
+  const exported = stored(`speechframe-exported:${id}:${listener}`);
   let mine = [];
+  let saved = exported.read() ?? { votes: 0 }; // name of the last file, and the number of its votes
   // The stored messages are read again each time, because other tabs may add messages.
   const said = () => {
     mine = (store.lasting && store.read()) || mine;
@@ -28,51 +33,44 @@ export function offlineModel() {
     store.keep(mine);
   };
   const votes = () => said().filter((content) => content.kind === "vote");
-  let saved = 0;
 
   const save = async () => {
-    const record = JSON.stringify({ test_id: plan.test_id, listener, said: said() });
-    const file = JSON.stringify({ format: FORMAT, record, seal: await sealed(record, key) });
-    saveFile(`votes-${plan.test_id.slice(0, 8)}-${listener}.json`, file);
-    saved = votes().length;
+    const record = JSON.stringify({ test_id: id, listener, said: said() });
+    saved = { file: `votes-${id.slice(0, 8)}-${listener}.json`, votes: votes().length };
+    saveFile(saved.file, JSON.stringify({ format: FORMAT, record, seal: await sealed(record, key) }));
+    exported.keep(saved);
     show();
   };
   const line = el("p", { role: "status" });
-  const keep = button("Save my votes as a file", save, { disabled: true });
-  const bar = el("section", { class: "spf spf-save", label: "Your votes" }, keep, line);
+  const keep = button(t("save_votes"), save, { disabled: true });
+  const bar = el("section", { class: "spf spf-save", label: t("your_votes") }, keep, line);
   document.getElementById("spf-host").after(bar);
+  const isComplete = () => votes().length === trials.length;
+  const isSaved = () => votes().length === saved.votes;
   const show = () => {
     const given = votes().length;
-    const all = given === plan.trials.length;
     keep.disabled = !given || !crypto.subtle;
-    keep.classList.toggle("spf-main", all);
-    const words = [`${given} of ${plan.trials.length} trials done.`];
-    if (!crypto.subtle) words.push("This browser cannot save votes. Please open this page in another browser.");
-    else if (given && saved === given) words.push("Saved. Please send the file to the person who sent you this page.");
-    else if (all) words.push("Please save your votes, and send the file to the person who sent you this page.");
-    if (!store.lasting) words.push("This browser loses your votes when you close the page, so save them before.");
-    else if (!all) words.push("Your votes are kept in this browser. You can close the page and continue later.");
+    keep.classList.toggle("spf-main", isComplete() && !isSaved());
+    const words = [t("votes_done", { done: given, total: trials.length })];
+    if (!crypto.subtle) words.push(t("cannot_save"));
+    else if (given && isSaved()) words.push(t("saved", saved));
+    else if (isComplete()) words.push(t("save_now"));
+    if (!isComplete()) words.push(t(store.lasting ? "keeps_votes" : "loses_votes"));
+    else if (!store.lasting && !isSaved()) words.push(t("loses_votes"));
     line.textContent = words.join(" ");
   };
   addEventListener("beforeunload", (event) => {
-    if (!store.lasting && saved < votes().length) event.preventDefault();
+    if (!isSaved() && (isComplete() || !store.lasting)) event.preventDefault();
   });
-  const answer = (content) => {
-    if (content.kind === "load") return heldClip(content.clip);
-    if (content.kind === "begin") {
-      add(content);
-      return [{ kind: "begun" }];
-    }
-    const { trial } = content;
-    if (votes().some((vote) => vote.trial === trial)) {
-      // The listener may have voted in another tab.
-      return [{ kind: "refused", trial, done: true, message: "This trial has a vote already." }];
-    }
+  const receive = (content) => {
+    const { kind, trial } = content;
+    // The listener may have voted in another tab.
+    if (votes().some((vote) => vote.trial === trial)) return { kind: "refused", trial, done: true };
     add(content);
     show();
-    return [{ kind: "stored", trial, reveal: null }];
+    return kind === "begin" ? { kind: "begun" } : { kind: "stored", trial };
   };
   show();
   const begun = plan.begun || said().some((content) => content.kind === "begin");
-  return madeModel({ plan: { ...plan, begun, done: votes().map((vote) => vote.trial) }, listener }, async (content) => answer(content));
+  return pageModel(receive, { plan: { ...plan, begun, done: votes().map((vote) => vote.trial) } });
 }

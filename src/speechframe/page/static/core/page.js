@@ -40,6 +40,8 @@ export function stored(name) {
     drop: (key = "") => safely(() => localStorage.removeItem(name + key)),
     all: () => safely(() => Object.keys(localStorage).filter((key) => key.startsWith(name)).map((key) => JSON.parse(localStorage[key]))) ?? [],
   };
+  store.keep(0, "test"); // so that `lasting` is right from the start
+  store.drop("test");
   return store;
 }
 
@@ -73,7 +75,7 @@ export function madeModel(state, answer) {
  * Make the model of a saved page, from the state and the audio in the page. The optional `receive(content)` handles
  * messages other than requests for audio. It returns a reply or nothing.
  */
-export function pageModel(receive) {
-  return madeModel(heldState(), async (content) =>
+export function pageModel(receive, state = heldState()) {
+  return madeModel(state, async (content) =>
     (content.kind === "load" ? heldClip(content.clip) : [await receive?.(content), []]));
 }

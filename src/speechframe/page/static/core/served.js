@@ -1,7 +1,8 @@
 // Run a listening test in a page of its server. Messages are sent again until the server has replied.
 
-import { tell } from "./dom.js";
+import { el, tell } from "./dom.js";
 import { heldState, madeModel, stored } from "./page.js";
+import { textsBy } from "./words.js";
 
 const WAITS_MS = [300, 1000, 2000, 4000, 8000]; // waits before repeated requests. The last one repeats
 
@@ -11,8 +12,11 @@ const WAITS_MS = [300, 1000, 2000, 4000, 8000]; // waits before repeated request
  */
 export async function servedModel() {
   const state = heldState();
+  const t = textsBy(state.plan.texts);
   // Texts about the connection are above the test, because they do not belong to a trial.
-  const net = (text) => tell(document.getElementById("spf-net"), text);
+  const line = el("p", { id: "spf-net", class: "spf spf-net", role: "alert", hidden: true });
+  document.body.prepend(line);
+  const net = (text) => tell(line, text);
   // The store keeps a message that the server has not accepted yet.
   const box = stored(`speechframe:${state.plan.test_id}:${state.plan.listener}`);
   const unsent = new Set();
@@ -20,18 +24,16 @@ export async function servedModel() {
   /** Repeat a request after network errors and 5xx until there is a reply. Return null after a 4xx. */
   const asked = async (address, how) => {
     for (let tries = 0; ; tries += 1) {
-      let why = "No connection.";
+      let why = "no_connection";
       try {
         const answer = await fetch(address, how);
         if (answer.status < 500) {
           net("");
           return answer.ok ? { answer, tries } : null;
         }
-        why = unsent.size ? "The server could not save your answer." : "The server is not available right now.";
+        why = unsent.size ? "server_failed" : "server_away";
       } catch { /* no connection, so the loop tries again */ }
-      net(unsent.size
-        ? `${why} This page keeps your answer and sends it again. Please leave this page open.`
-        : `${why} This page tries again by itself.`);
+      net(`${t(why)} ${t(unsent.size ? "sends_again" : "tries_again")}`);
       await new Promise((done) => setTimeout(done, WAITS_MS[Math.min(tries, WAITS_MS.length - 1)]));
     }
   };
@@ -46,7 +48,7 @@ export async function servedModel() {
     });
     unsent.delete(trial);
     box.drop();
-    if (!taken) return { kind: "refused", trial, message: "This link does not work any more. Please inform the person who sent it to you." };
+    if (!taken) return { kind: "refused", trial, text: "link_ended" };
     const said = await taken.answer.json();
     // If the reply to the first attempt was lost, its vote may be stored. The reloaded page shows whether it is.
     if (said.kind === "refused" && taken.tries) location.reload();
@@ -54,7 +56,7 @@ export async function servedModel() {
   };
   const fetched = async (clip) => {
     const found = await asked(`clips/${encodeURIComponent(clip)}`);
-    if (!found) return [{ kind: "error", clip, message: "the server does not have this sound" }, []];
+    if (!found) return [{ kind: "error", clip, message: "" }, []];
     const { answer } = found;
     return [{ kind: "audio", clip, mime: answer.headers.get("content-type") }, [await answer.arrayBuffer()]];
   };

@@ -31,3 +31,6 @@ export function counted(number, noun = "") {
 
 /** Return a text in which the values by name replace parts such as {name}. */
 export const fillIn = (text, values = {}) => text.replace(/\{(\w+)\}/g, (_, name) => values[name] ?? "");
+
+/** Return a function that finds a text by its name, and fills in values. */
+export const textsBy = (texts) => (name, values) => fillIn(texts[name], values);

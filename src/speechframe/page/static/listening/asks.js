@@ -3,7 +3,7 @@
 // node           element with the controls
 // keys, help     key handlers by key, and a text about the keys
 // isDone()       returns whether the listener has answered
-// missing()      returns the next step as text, such as "choose one"
+// missing()      returns the next step as text, such as "Now choose one."
 // vote()         returns the answer as fields of the message
 // enable(can)    allows or forbids answers
 // played(slot)   is called after a sound was started (optional)
@@ -12,17 +12,15 @@ import { el } from "../core/dom.js";
 
 const FIFTHS = [10, 30, 50, 70, 90];
 
-export const listed = (names) => (names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`);
-
 /**
  * Make a question with one choice. `options` are pairs [value, text]. `keys(choose, step)` returns the key handlers.
  * `vote(value)` returns the answer as fields of the message.
  */
-function choices({ prompt }, changed, { options, keys, vote, help }) {
+function choices({ prompt }, { method, t }, changed, { options, keys, vote }) {
   // The random name separates these radio buttons from those of other tests on the same page.
   const name = `spf-lt-${Math.random().toString(36).slice(2)}`;
   const inputs = options.map(([value]) => el("input", { type: "radio", name, value, change: () => changed() }));
-  const node = el("fieldset.lt-choices", el("legend.hidden", prompt),
+  const node = el("fieldset.lt-choices", { dir: "ltr" }, el("legend.hidden", prompt),
     ...options.map(([, text], place) => el("label", inputs[place], text)));
   const place = () => inputs.findIndex((input) => input.checked);
   const choose = (wanted) => {
@@ -34,48 +32,45 @@ function choices({ prompt }, changed, { options, keys, vote, help }) {
   };
   const step = (by) => choose(place() < 0 ? (by > 0 ? 0 : inputs.length - 1) : place() + by);
   return {
-    node, help, keys: keys(choose, step),
+    node, help: t(`keys_${method}`), keys: keys(choose, step),
     isDone: () => place() >= 0,
-    missing: () => "choose one",
+    missing: () => t("choose_now"),
     vote: () => vote(options[place()]?.[0] ?? null),
     enable(can) { node.disabled = !can; },
   };
 }
 
-function ab(trial, { rules: { ties } }, changed) {
-  return choices(trial, changed, {
-    options: [["A", "A is better"], ...(ties ? [["tie", "No difference"]] : []), ["B", "B is better"]],
-    keys: (choose) => ({
-      ArrowLeft: () => choose(0), ArrowRight: () => choose(2), ...(ties ? { ArrowDown: () => choose(1) } : {}),
-    }),
-    help: `A and B play; left arrow chooses A, right arrow B${ties ? ", down arrow no difference" : ""}; Enter continues`,
+function ab(trial, plan, changed) {
+  const { t } = plan;
+  return choices(trial, plan, changed, {
+    options: [["A", t("better", { slot: "A" })], ["tie", t("tie")], ["B", t("better", { slot: "B" })]],
+    keys: (choose) => ({ ArrowLeft: () => choose(0), ArrowDown: () => choose(1), ArrowRight: () => choose(2) }),
     vote: (choice) => ({ choice }),
   });
 }
 
 function abx(trial, plan, changed) {
-  return choices(trial, changed, {
-    options: [["A", "X is A"], ["B", "X is B"]],
+  return choices(trial, plan, changed, {
+    options: ["A", "B"].map((slot) => [slot, plan.t("same", { slot })]),
     keys: (choose) => ({ ArrowLeft: () => choose(0), ArrowRight: () => choose(1) }),
-    help: "A, B and X play; left arrow chooses X is A, right arrow X is B; Enter continues",
     vote: (answer) => ({ answer }),
   });
 }
 
-function mos(trial, { scale: { low, labels } }, changed) {
-  return choices(trial, changed, {
+function mos(trial, plan, changed) {
+  const { low, labels } = plan.scale;
+  return choices(trial, plan, changed, {
     options: labels.map((text, place) => [low + place, `${low + place} ${text}`]),
     keys: (choose, step) => ({
       ...Object.fromEntries(labels.map((_, place) => [low + place, () => choose(place)])),
       ArrowLeft: () => step(-1), ArrowDown: () => step(-1), ArrowRight: () => step(1), ArrowUp: () => step(1),
     }),
-    help: `Space plays; ${low} to ${low + labels.length - 1} or arrows choose; Enter continues`,
     vote: (score) => ({ scores: { [trial.slots[0].slot]: score } }),
   });
 }
 
 /** Make a question with a scale for each sound. A scale that the listener has not touched does not have a score. */
-function page(trial, { scale }, changed, plays, heard) {
+function page(trial, { listed, scale, t }, changed, plays, heard) {
   const { low, high, labels } = scale;
   const scales = new Map();
   const slots = trial.slots.map(({ slot }) => slot);
@@ -84,7 +79,7 @@ function page(trial, { scale }, changed, plays, heard) {
     const out = el("output.lt-score", "–");
     const input = el("input.lt-range", {
       type: "range", min: low, max: high, step: scale.step, value: (low + high) / 2,
-      label: `Score of ${slot}`, "aria-valuetext": "not rated yet",
+      label: t("score_of", { slot }), "aria-valuetext": t("not_rated"),
     });
     const one = {
       input,
@@ -114,12 +109,12 @@ function page(trial, { scale }, changed, plays, heard) {
   };
   const open = () => slots.filter((slot) => scales.get(slot).score == null && !heard.isFailed(slot));
   return {
-    node: el("div.lt-page", head, ...rows),
+    node: el("div.lt-page", { dir: "ltr" }, head, ...rows),
     keys: Object.fromEntries(FIFTHS.map((part, place) => [place + 1, ({ target }) =>
       set(slots.find((slot) => scales.get(slot).input === target) ?? heard.now, low + ((high - low) * part) / 100)])),
-    help: `${slots[0]} to ${slots.at(-1)}${trial.reference ? " and R" : ""} play; arrows move the score, 1 to 5 choose a label; Enter continues`,
+    help: t(trial.reference ? "keys_reference" : "keys_multi", { first: slots[0], last: slots.at(-1) }),
     isDone: () => !open().length,
-    missing: () => `rate ${listed(open())}`,
+    missing: () => t("rate_now", { slots: listed(open()) }),
     vote: () => ({ scores: Object.fromEntries(slots.map((slot) => [slot, scales.get(slot).score])) }),
     enable() {},
     played: focus,

@@ -6,8 +6,6 @@ import { sound } from "../core/audio.js";
 /** Slot (place of a sound on a page) of the reference that the listener can identify. */
 export const OPEN = "R";
 
-export const called = (slot) => (slot === OPEN ? "the reference" : slot);
-
 /** Make the sounds of a trial. Only one sound plays at a time. Switching to another sound keeps the position. */
 export function trialSounds(trial, shell, changed) {
   const { clips } = shell;
@@ -65,7 +63,7 @@ export function trialSounds(trial, shell, changed) {
   };
 }
 
-export function playButton(slot, heard) {
+export function playButton(slot, heard, t) {
   const sign = el("span", { "aria-hidden": "true" });
   const fill = el("span");
   const node = button(sign, () => heard.toggle(slot), { class: "spf-lt-play", "data-slot": slot });
@@ -75,8 +73,9 @@ export function playButton(slot, heard) {
     show() {
       const playing = heard.isPlaying(slot);
       const done = heard.isHeard(slot);
-      write(sign, `${playing ? "❚❚" : "▶"} ${slot === OPEN ? "Reference" : slot}${done ? " ✓" : ""}`);
-      const label = `${playing ? "Pause" : "Play"} ${called(slot)}${done ? ", heard" : ""}`;
+      write(sign, `${playing ? "❚❚" : "▶"} ${slot === OPEN ? t("reference") : slot}${done ? " ✓" : ""}`);
+      const act = t(playing ? "pause" : "play", { name: slot === OPEN ? t("the_reference") : slot });
+      const label = done ? t("heard", { label: act }) : act;
       if (node.ariaLabel !== label) node.ariaLabel = label;
       node.ariaPressed = heard.now === slot;
       node.disabled = heard.isFailed(slot);

@@ -1,35 +1,42 @@
 // Show a trial with its sounds and its question. The listener can vote after playing all sounds.
 
-import { alertLine, button, el, onKeys, tell, write } from "../core/dom.js";
-import { ASKS, listed } from "./asks.js";
-import { called, OPEN, playButton, trialSounds } from "./sounds.js";
+import { alertLine, button, el, tell, write } from "../core/dom.js";
+import { ASKS } from "./asks.js";
+import { OPEN, playButton, trialSounds } from "./sounds.js";
 
-const PATIENCE_MS = 10000; // time to wait for the reply to a vote
+const REPLY_MS = 10000; // time to wait for the reply to a vote
 
-export function trialView(trial, plan, shell, { place, total }) {
+/**
+ * Make the view of a trial: { node, trial, actOf(event), refuse(text), reveal(conditions, goOn), dispose }. `actOf` returns
+ * the handler of a key.
+ */
+export function trialView(trial, plan, shell, { at, total }) {
+  const { t } = plan;
+  const listed = (slots) => new Intl.ListFormat(plan.locale).format(slots.map((slot) => (slot === OPEN ? t("the_reference") : slot)));
   let ask = null;
   const changed = () => ask && show();
   const heard = trialSounds(trial, shell, changed);
-  const plays = new Map(heard.slots.map((slot) => [slot, playButton(slot, heard)]));
-  ask = ASKS[plan.method](trial, plan, changed, plays, heard);
-  const next = button("Next", () => vote(), { class: "spf-main" });
+  const plays = new Map(heard.slots.map((slot) => [slot, playButton(slot, heard, t)]));
+  ask = ASKS[plan.method](trial, { ...plan, listed }, changed, plays, heard);
+  const next = button(t("next_trial"), () => vote(), { class: "spf-main" });
   const hint = el("span.dim", { role: "status" });
   const trouble = alertLine();
   // On a page with several scales, each play button is beside its scale.
   const isOnTop = (slot) => !ask.played || slot === OPEN;
   const order = trial.x ? ["A", "X", "B"] : heard.slots;
-  const name = `Trial ${place} of ${total}`;
+  const name = t("trial", { at, total });
   const node = el("div.lt-trial", { role: "group", tabindex: "-1", label: name },
     el("div.head",
       el("strong", name),
-      trial.training ? el("span.badge", { "data-tone": "warn" }, "Practice: does not count") : null,
-      el("progress", { max: total, value: place - 1, label: "Trials done" })),
+      trial.training ? el("span.badge", { "data-tone": "warn" }, t("practice")) : null,
+      el("progress", { max: total, value: at - 1, label: t("trials_done") })),
     el("p.lt-prompt", trial.prompt),
-    el("div.row.lt-plays", ...order.filter(isOnTop).map((slot) => plays.get(slot).node)),
+    // A is on the left in every language, because votes and arrow keys refer to the left and the right.
+    el("div.row.lt-plays", { dir: "ltr" }, ...order.filter(isOnTop).map((slot) => plays.get(slot).node)),
     ask.node,
     el("div.row", next, hint),
     trouble,
-    el("p.dim.lt-keys", `Keys: ${ask.help}.`));
+    el("p.dim.lt-keys", ask.help));
   let waiting = false;
   let patience = 0;
 
@@ -37,16 +44,16 @@ export function trialView(trial, plan, shell, { place, total }) {
   const broken = () => heard.slots.filter(heard.isFailed);
   const can = () => !waiting && !unheard().length && (ask.isDone() || broken().length > 0);
   const hints = () => {
-    if (waiting) return "Saving…";
-    if (unheard().length) return `Listen to ${listed(unheard().map(called))} first, for ${plan.rules.listen_s} s or to the end.`;
-    return ask.isDone() ? "" : `Now ${ask.missing()}.`;
+    if (waiting) return t("saving");
+    if (unheard().length) return t("listen_first", { slots: listed(unheard()), seconds: plan.listen_s });
+    return ask.isDone() ? "" : ask.missing();
   };
   function show() {
     plays.forEach((one) => one.show());
     ask.enable(!unheard().length);
     next.disabled = !can();
     write(hint, hints());
-    if (broken().length && trouble.hidden) tell(trouble, `${listed(broken().map(called))} cannot be played. Please continue without.`);
+    if (broken().length && trouble.hidden) tell(trouble, t("no_sound", { slots: listed(broken()) }));
   }
   function settle() {
     clearTimeout(patience);
@@ -56,11 +63,13 @@ export function trialView(trial, plan, shell, { place, total }) {
   function vote() {
     if (!can()) return;
     waiting = true;
+    // The button loses the focus when it is disabled, and keys must not reach the notebook.
+    node.focus({ preventScroll: true });
     show();
     patience = setTimeout(() => {
-      tell(trouble, "Your vote is not saved yet, because there was no reply. Please try again.");
+      tell(trouble, t("no_reply"));
       settle();
-    }, PATIENCE_MS);
+    }, REPLY_MS);
     shell.send({ kind: "vote", trial: trial.trial, ...ask.vote(), ...heard.report(), voted_ms: Date.now() });
   }
   const play = (slot) => {
@@ -70,29 +79,29 @@ export function trialView(trial, plan, shell, { place, total }) {
   };
   const keys = { Enter: vote, " ": () => play(heard.now ?? heard.slots[0]), ...ask.keys };
   heard.slots.forEach((slot) => { keys[slot.toLowerCase()] = () => play(slot); });
-  onKeys(node, ({ key, target }) => {
-    // The browser handles these keys on buttons and sliders.
-    if (target.matches("button") && (key === "Enter" || key === " ")) return null;
-    if (target.matches("input[type=range]") && key.startsWith("Arrow")) return null;
-    return keys[key] ?? keys[key.toLowerCase()];
-  });
   show();
   return {
     node,
     trial: trial.trial,
+    actOf({ key, target }) {
+      // The browser handles these keys on buttons and sliders.
+      if (target.matches("button") && (key === "Enter" || key === " ")) return null;
+      if (target.matches("input[type=range]") && key.startsWith("Arrow")) return null;
+      return keys[key] ?? keys[key.toLowerCase()];
+    },
     refuse(text) {
       settle();
       tell(trouble, text);
     },
-    reveal(told, goOn) {
+    reveal(conditions, goOn) {
       clearTimeout(patience);
-      const text = Object.entries(told).map(([slot, of]) => `${slot} was ${of}`).join(", ");
-      const on = button("Continue", goOn, { class: "spf-main", "aria-description": text });
+      const text = Object.entries(conditions).map(([slot, condition]) => t("was", { slot, condition })).join(", ");
+      const on = button(t("go_on"), goOn, { class: "spf-main", "aria-description": text });
+      const hasFocus = node.contains(document.activeElement);
       heard.dispose();
       node.replaceChildren(node.firstChild, el("p.lt-prompt", text), el("div.row", on));
-      on.focus();
+      if (hasFocus) on.focus();
     },
-    get waiting() { return waiting; },
     dispose() {
       clearTimeout(patience);
       heard.dispose();
