@@ -21,6 +21,7 @@ from speechframe.settings.spending import OPERATIONS
 from speechframe.store.folder import Folder
 from speechframe.store.reader import StoredRun, find_warning_kind
 from speechframe.store.schema import CHARGED_UNKNOWN, FAILED, PENDING, STATUSES, SUSPECT, StopReason
+from speechframe.writing.notebook import Problems
 from speechframe.writing.words import format_count, replace_unprintable
 
 RUNNING, STOPPED = "running", "stopped"
@@ -65,7 +66,7 @@ class Run(StoredRun):
         live: Live | None = None,
     ) -> None:
         super().__init__(folder)
-        self.estimate, self.problems, self._live = estimate, list(problems), live
+        self.estimate, self.problems, self._live = estimate, Problems(problems), live
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only the folder. Unpickling opens the run in this folder, in its state at that time."""

@@ -27,6 +27,7 @@ from speechframe.processes.ending import (
 from speechframe.processes.loop import INTERRUPT_MESSAGE, get_background_loop, run_sync
 from speechframe.spec.billing import convert_to_credits
 from speechframe.store.schema import CHARGED_UNKNOWN, StopReason
+from speechframe.writing.notebook import format_table
 from speechframe.writing.words import format_count, replace_unprintable
 
 log = logging.getLogger(__name__)
@@ -209,6 +210,22 @@ class Progress:
             "rate": round(self.rate, 2),
             "eta_s": None if self.eta_s is None else round(self.eta_s, 1),
         }
+
+    def __repr__(self) -> str:
+        """Return progress, spending and trouble in one line."""
+        counts = {name: self.to_dict()[name] for name in ("suspect", "failed", "charged_unknown", "retries")}
+        parts = [f"{self.ended:,} of {format_count(self.total, self.unit)}", f"{self.rate:,.1f} a second",
+                 format_count(convert_to_credits(self.credits_millis), "credit"),
+                 *(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items() if number)]  # fmt: skip
+        return f"<Progress: {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        figures = {name: value for name, value in self.to_dict().items() if value not in (None, "")}
+        rows = [
+            [name.removesuffix("_s").replace("_", " "), f"{value:,}" if name != "money" else value]
+            for name, value in figures.items()
+        ]
+        return format_table(["progress", "value"], rows)
 
     def describe_cost(self, credits: float) -> str:
         """Return the cost of `credits` in money as text. The text is empty if the plan has no price."""

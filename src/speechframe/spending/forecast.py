@@ -21,6 +21,7 @@ from speechframe.spending.ledger import (
     parse_window,
 )
 from speechframe.spending.usage import usage
+from speechframe.writing.notebook import format_table
 from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
@@ -82,6 +83,21 @@ class Forecast:
             summary += f"; the planned table leaves {self.left:,.10g}"
             summary += "" if self.left >= 0 else ": it does not fit"
         return f"{summary}. {self.heading}"
+
+    def __repr__(self) -> str:
+        return f"<Forecast: {self}>"
+
+    def _repr_html_(self) -> str:
+        ends = [[name, day or "after more than ten years"] for name, day in (
+            ("used up at the earliest (10 %)", self.early),
+            ("most likely (50 %)", self.likely),
+            ("at the latest (90 %)", self.late),
+        )]  # fmt: skip
+        per_day = sum(self.per_day) / len(self.per_day)
+        rows = [["credits left", f"{self.balance:,.10g}"], ["credits a day", f"{per_day:,.1f}"], *ends]
+        if self.left is not None:
+            rows.append(["credits left after the planned table", f"{self.left:,.10g}"])
+        return format_table(["forecast", "value"], rows, caption=self.heading)
 
 
 def forecast(
