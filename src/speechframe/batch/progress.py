@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from shutil import get_terminal_size
 from typing import Any, TextIO
 
 from speechframe.batch.notebook import find_dashboard, is_notebook
@@ -36,6 +37,8 @@ _REDRAW_S = 0.2
 """Shortest time in seconds between two updates of the bar."""
 _LINE_S = 15.0
 """Shortest time in seconds between two lines in a log file or a pipe."""
+_PAGE_COLUMNS = 64
+"""Number of characters of a line that a notebook shows at a width of 600 pixels."""
 _MINUTE_S = 60
 _KINDS_SHOWN = 5
 """Largest number of kinds of warnings to show. Further kinds are only counted."""
@@ -63,14 +66,15 @@ class Outcome:
 class Progress:
     """The counters of a run in this process, and the line or bar that shows them.
 
-    A terminal shows the plan and then a bar. A notebook shows a bar with the plan as its label. A log file or
-    a pipe gets a plain line every 15 seconds. Output goes to standard error. In a notebook the output goes to
-    standard output, because a notebook shows standard error as an error. `name` is the work, such as
-    ``generate on local``. `describe_plan` returns the plan, such as ``3 rows, 12 credits``.
+    A terminal and a notebook show the plan and then a bar. Each of them fits in one line. A log file or a
+    pipe gets the plan and a plain line every 15 seconds. Output goes to standard error. In a notebook the
+    output goes to standard output, because a notebook shows standard error as an error. `name` is the work,
+    such as ``generate on local``. `describe_plan` returns the plan, such as ``3 rows, 12 credits``, in a
+    number of characters if it can.
     """
 
     def __init__(
-        self, unit: str, total: int, options: Options, name: str, describe_plan: Callable[[], str]
+        self, unit: str, total: int, options: Options, name: str, describe_plan: Callable[[int | None], str]
     ) -> None:
         show = options.progress
         self.unit = unit  # the word for one call, such as "text"
@@ -102,16 +106,13 @@ class Progress:
         self._draws = self._shown and find_dashboard(show) is None
         self._name = name
         self._bar: Any = None
-        on_page = self._draws and is_notebook()
-        line = f"{name}: {describe_plan()}" if self._shown else ""
-        if self._shown and not on_page:
-            # In a terminal the line is not the label of the bar. There its end, the price, would be cut off.
-            print_line(line, shown=True)
-        if on_page or (self._draws and total and sys.stderr is not None and sys.stderr.isatty()):
-            label = line if on_page else self._name
-            self._bar = _import_tqdm()(
-                total=total, desc=label, unit=f" {unit}", dynamic_ncols=True, file=_choose_output()
-            )
+        on_page, on_terminal = is_notebook(), sys.stderr is not None and sys.stderr.isatty()
+        if self._shown:
+            columns = _PAGE_COLUMNS if on_page else get_terminal_size().columns if on_terminal else None
+            plan = describe_plan(None if columns is None else columns - len(name) - 2)
+            print_line(f"{name}: {plan}", shown=True)
+        if self._draws and (on_page or (total and on_terminal)):
+            self._bar = open_bar(total, name.partition(" ")[0], unit, is_shown=True)
         self._every_s = _LINE_S if self._bar is None else _REDRAW_S
 
     def add(self, outcome: Outcome) -> None:
@@ -211,19 +212,26 @@ class Progress:
             "eta_s": None if self.eta_s is None else round(self.eta_s, 1),
         }
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         """Return progress, spending and trouble in one line."""
-        counts = {name: self.to_dict()[name] for name in ("suspect", "failed", "charged_unknown", "retries")}
-        parts = [f"{self.ended:,} of {format_count(self.total, self.unit)}", f"{self.rate:,.1f} a second",
-                 format_count(convert_to_credits(self.credits_millis), "credit"),
-                 *(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items() if number)]  # fmt: skip
-        return f"<Progress: {', '.join(parts)}>"
+        parts = [
+            f"{self.ended:,} of {format_count(self.total, self.unit)}",
+            f"{self.rate:,.1f} a second",
+            format_count(convert_to_credits(self.credits_millis), "credit"),
+        ]
+        troubles = {name: getattr(self, name) for name in ("suspect", "failed", "unknown", "retries")}
+        parts += [f"{number:,} {name}" for name, number in troubles.items() if number]
+        return ", ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"<Progress: {self}>"
 
     def _repr_html_(self) -> str:
-        figures = {name: value for name, value in self.to_dict().items() if value not in (None, "")}
+        names = {"total": f"{self.unit}s", "rate": f"{self.unit}s a second", "eta_s": "seconds to go"}
         rows = [
-            [name.removesuffix("_s").replace("_", " "), f"{value:,}" if name != "money" else value]
-            for name, value in figures.items()
+            [names.get(name, name.replace("_", " ")), value if isinstance(value, str) else f"{value:,}"]
+            for name, value in self.to_dict().items()
+            if value not in {None, ""}
         ]
         return format_table(["progress", "value"], rows)
 
@@ -244,6 +252,9 @@ class Progress:
         if self._bar is not None:
             self._draw()
             self._bar.close()
+            if self.ended < self.total and hasattr(self._bar, "disp"):
+                # The bar of a notebook is red then, although the run may go on later.
+                self._bar.disp(bar_style="warning", check_delay=False)
         if line := end_line or describe_warnings(self.warned, self.examples):
             self.note(line)
 
@@ -253,16 +264,21 @@ class Progress:
         counts = {name: getattr(self, name) for name in names} | dict(self.warned.most_common(_KINDS_SHOWN))
         of = "" if self.budget is None else f" of {self.budget:,.10g}"
         figures = {"credits": f"{convert_to_credits(self.credits_millis):,.10g}{of}"}
-        figures |= (
-            {"cost": money} if (money := self.describe_cost(convert_to_credits(self.credits_millis))) else {}
-        )
-        figures |= {} if self.balance is None else {"left": f"{self.balance:,}"}
-        figures |= {name: f"{n:,}" for name, n in counts.items() if n}
+        troubles = {name: f"{n:,}" for name, n in counts.items() if n}
         if bar is not None:
             bar.total = self.total
-            bar.set_postfix(figures, refresh=False)
+            # The line has no room for more. The summary of the run contains the rest.
+            shown = ", ".join(f"{n} {name}" for name, n in [*figures.items(), *list(troubles.items())[:1]])
+            bar.set_postfix_str(shown, refresh=False)
             bar.update(self.ended - bar.n)
         else:
+            figures |= (
+                {"cost": money}
+                if (money := self.describe_cost(convert_to_credits(self.credits_millis)))
+                else {}
+            )
+            figures |= {} if self.balance is None else {"left": f"{self.balance:,}"}
+            figures |= troubles
             made = f"{self.ended:,}/{format_count(self.total, self.unit)}, {self.rate:,.1f} a second"
             to_go = "" if self.eta_s is None else f", about {self.eta_s:,.0f} s to go"
             others = "".join(f", {name}={n}" for name, n in figures.items())

@@ -38,9 +38,7 @@ class Problems(list[Mapping[str, Any]]):
             value = f" (value {problem['value']})" if problem.get("value") not in {None, ""} else ""
             lines.append(f"  {place}: {problem.get('problem')}{value}{allowed}")
         if self.total > self.MAX_SHOWN:
-            lines.append(
-                f"  ... and {self.total - self.MAX_SHOWN:,} more; .problems lists {len(self):,}"
-            )
+            lines.append(f"  ... and {self.total - self.MAX_SHOWN:,} more; .problems lists {len(self):,}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
