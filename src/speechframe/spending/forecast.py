@@ -242,6 +242,7 @@ def plot_burn_down(forecast: Forecast, ax: "Axes | None" = None) -> "Figure":
     made.plot(days, middle, color="#A34700", linestyle="--", label="at this pace")
     made.fill_between(days, low, high, color="#A34700", alpha=0.2, linewidth=0, label="10 to 90 %")
     made.set_ylim(bottom=0)
+    made.yaxis.set_major_formatter("{x:,.10g}")
     made.set_ylabel("credits")
     made.set_title(forecast.heading, fontsize="small", loc="left", wrap=True)
     set_date_axis(made)

@@ -66,6 +66,10 @@ _REFUSAL_CODES = [code.value for code in HttpErrorCode if code.status in _LIMIT_
     "Unavailable",
 ]
 """Values of ``error_code`` of refusals because of a limit: codes of the service, or names of our errors."""
+_PERIOD_DAYS = {"1h": 1 / 24, "1d": 1, "1w": 7, "1mo": 28, "1y": 365}
+"""Days of the shortest period for each value of `every`, which are the widths of bars."""
+_MOST_SINGLE_BARS = 60
+"""Largest number of periods whose bars have gaps between them and whose waste has marks."""
 _PANDAS_PERIODS = {"1h": "h", "1d": "D", "1w": "W", "1mo": "M", "1y": "Y"}
 """Period in pandas for each value of `every`."""
 
@@ -74,11 +78,12 @@ class UsageTable(pd.DataFrame):
     """The result of :func:`usage`, a DataFrame.
 
     `covers` is a text below the table: the window, the time until which the ledgers are complete, and their
-    folders.
+    folders. `every` is the period of a line, such as ``"1d"``.
     """
 
-    _metadata = ("covers",)
+    _metadata = ("covers", "every")
     covers: str = ""
+    every: str | None = None
 
     @property
     def _constructor(self) -> type["UsageTable"]:
@@ -171,6 +176,7 @@ def usage(
     for name in names:
         if name.startswith(TAG_PREFIX) and len(table) and (table[name] == NO_VALUE).all():
             _check_group(name, ledgers)
+    table.every = every
     table.covers = f"{describe_window(start, end, tz)}; {ledgers.describe_completeness()}; {ledgers.places}"
     return table
 
@@ -357,18 +363,24 @@ def plot_usage(result: UsageTable, ax: "Axes | None" = None) -> "Figure":
     )
     # Matplotlib draws all times in UTC.
     starts = credits.index.tz_localize(None)
+    is_dense = len(starts) > _MOST_SINGLE_BARS
+    width: Any = pd.Timedelta(days=_PERIOD_DAYS[result.every or "1d"])
     bottom = np.zeros(len(starts))
     for position, (name, amounts) in enumerate(credits.items()):
         color, hatch = _COLORS[position % len(_COLORS)], _HATCHES[position // len(_COLORS) % len(_HATCHES)]
         if position == _MOST_GROUPS:
             color, hatch = "#BBBBBB", ""
-        label = "credits" if group == "currency" else str(name)
-        made.bar(
-            starts, amounts, _measure_width(starts), bottom=bottom, label=label, color=color, hatch=hatch
-        )
+        style: dict[str, Any] = {
+            "label": "credits" if group == "currency" else str(name),
+            "color": color,
+            "hatch": hatch,
+        }
+        made.bar(starts, amounts, width * (1 if is_dense else 0.9), bottom, align="edge", **style)
         bottom += amounts.to_numpy()
     if wasted.any():
-        made.plot(starts, wasted.to_numpy(), color="black", marker="x", linestyle=":", label="wasted")
+        marker = "" if is_dense else "x"
+        made.plot(starts + width / 2, wasted, color="black", marker=marker, linestyle=":", label="wasted")
+    made.yaxis.set_major_formatter("{x:,.10g}")
     set_date_axis(made)
     made.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     return get_figure(made)
@@ -381,9 +393,3 @@ def _join_small_groups(credits: Any) -> Any:
     order = credits.sum().sort_values(ascending=False, kind="stable").index
     others = credits[order[_MOST_GROUPS:]].sum(axis=1).rename(f"{len(order) - _MOST_GROUPS:,} others")
     return credits[order[:_MOST_GROUPS]].join(others)
-
-
-def _measure_width(starts: Any) -> Any:
-    """Return the width of bars: a part of the shortest time between two periods, or of a day."""
-    gaps = np.diff(starts.sort_values())
-    return pd.Timedelta(gaps[gaps > np.timedelta64(0)].min(initial=np.timedelta64(1, "D"))) * 0.9
