@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from os import PathLike
 
 _STYLE_SHEET = """
-:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
+:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; --page: light-dark(#fff, #121212); }
+html { background: var(--page); }
 body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
 .wide { overflow: auto; max-height: 28rem; margin: .5rem 0 1.5rem; } table { border-collapse: collapse; }
 th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #8886; }
 td { white-space: nowrap; font-variant-numeric: tabular-nums; }
-th { position: sticky; top: 0; background: Canvas; vertical-align: bottom; font-weight: 600; }
-th:first-child, td:first-child { position: sticky; left: 0; background: Canvas; text-align: left; }
+th { position: sticky; top: 0; background: var(--page); vertical-align: bottom; font-weight: 600; }
+th:first-child, td:first-child { position: sticky; left: 0; background: var(--page); text-align: left; }
 th:first-child { z-index: 1; } figure { margin: 0; }
 svg { max-width: 100%; height: auto; background: #fff; }
 .dim { color: light-dark(#5a5f66, #a9b0b8); }
@@ -43,8 +44,8 @@ _COLUMN_NAMES = {
     "cached": "from the cache",
     "refusals": "refused by a limit",
     "odd": "without a valid amount",
-    "computed": "by the price of the document",
-    "reported": "reported by the service",
+    "computed": "computed price",
+    "reported": "reported price",
     "charged_unknown": "perhaps billed, no answer",
     "undelivered": "billed, no answer",
     "suspect": "suspect answers",
@@ -119,7 +120,7 @@ def report(
     meta = '<meta charset=utf-8><meta name="viewport" content="width=device-width">'
     head = f"<!doctype html><html lang=en>{meta}<title>What was spent</title><style>{_STYLE_SHEET}</style>"
     try:
-        page.write_text(f"{head}<body>{''.join(pieces)}</body></html>", encoding="utf-8")
+        page.write_text(f"{head}<body><main>{''.join(pieces)}</main></body></html>", encoding="utf-8")
         table.write_text(csv, encoding="utf-8")
     except OSError as error:
         raise AnalysisError(f"{page} cannot be written: {error}") from error
@@ -136,7 +137,7 @@ def _is_from_report(path: Path, csv: str) -> bool:
 
 
 def _render_table(table: UsageTable, title: str) -> str:
-    """Return a table with plain names, units and grouped digits. It scrolls if it is too large for the page."""
+    """Return a table with plain names, units and grouped digits. A large table scrolls."""
     columns = {}
     for name, values in drop_empty_columns(table).items():
         if name == "period":
