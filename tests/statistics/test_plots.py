@@ -88,7 +88,7 @@ def test_mushra_plots_are_readable(name, mushra):
 
 @pytest.mark.parametrize("name", ["scores", "pairs"])
 def test_preference_plots_are_readable(name, preferences):
-    assert_readable(PLOTS[name](preferences))
+    assert_readable(*PLOTS[name](preferences).axes)
 
 
 def test_the_plot_of_correct_answers_is_readable_and_shows_guessing(answers):
@@ -151,7 +151,7 @@ def test_a_plot_is_drawn_where_it_is_told_and_is_a_page_of_pdf(mushra):
     figure, page = Figure(), io.BytesIO()
     axes = figure.subplots(1, 3)
     for ax, plot in zip(axes, PLOTS.values(), strict=True):
-        assert plot(mushra, ax=ax) is ax
+        assert plot(mushra, ax=ax) is figure
     assert len(figure.axes) == 3
     figure.savefig(page, format="pdf")
     assert page.getvalue().startswith(b"%PDF-")

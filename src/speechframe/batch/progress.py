@@ -37,8 +37,10 @@ _REDRAW_S = 0.2
 """Shortest time in seconds between two updates of the bar."""
 _LINE_S = 15.0
 """Shortest time in seconds between two lines in a log file or a pipe."""
-_PAGE_COLUMNS = 64
-"""Number of characters of a line that a notebook shows at a width of 600 pixels."""
+_BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+"""Format of the bar of a run. With the rate, the line would be too long for a narrow notebook."""
+_PAGE_COLUMNS, _LABEL_CHARACTERS = 64, 30
+"""Number of characters that a line, and the label of a bar, may have in a notebook 600 pixels wide."""
 _MINUTE_S = 60
 _KINDS_SHOWN = 5
 """Largest number of kinds of warnings to show. Further kinds are only counted."""
@@ -66,8 +68,9 @@ class Outcome:
 class Progress:
     """The counters of a run in this process, and the line or bar that shows them.
 
-    A terminal and a notebook show the plan and then a bar. Each of them fits in one line. A log file or a
-    pipe gets the plan and a plain line every 15 seconds. Output goes to standard error. In a notebook the
+    A terminal shows the plan and then a bar. A notebook shows a bar with the plan as its label, or the plan
+    in a line of its own if the plan is long. The bar has one line. A log file or a pipe gets the plan and a
+    plain line every 15 seconds. Output goes to standard error. In a notebook the
     output goes to standard output, because a notebook shows standard error as an error. `name` is the work,
     such as ``generate on local``. `describe_plan` returns the plan, such as ``3 rows, 12 credits``, in a
     number of characters if it can.
@@ -107,12 +110,17 @@ class Progress:
         self._name = name
         self._bar: Any = None
         on_page, on_terminal = is_notebook(), sys.stderr is not None and sys.stderr.isatty()
+        has_bar, label = self._draws and bool(total) and (on_page or on_terminal), name.partition(" ")[0]
         if self._shown:
             columns = _PAGE_COLUMNS if on_page else get_terminal_size().columns if on_terminal else None
             plan = describe_plan(None if columns is None else columns - len(name) - 2)
-            print_line(f"{name}: {plan}", shown=True)
-        if self._draws and (on_page or (total and on_terminal)):
-            self._bar = open_bar(total, name.partition(" ")[0], unit, is_shown=True)
+            in_short = describe_plan(_LABEL_CHARACTERS)
+            if has_bar and on_page and len(in_short) <= _LABEL_CHARACTERS:
+                label = in_short
+            else:
+                print_line(f"{name}: {plan}", shown=True)
+        if has_bar:
+            self._bar = open_bar(total, label, unit, is_shown=True, bar_format=_BAR_FORMAT)
         self._every_s = _LINE_S if self._bar is None else _REDRAW_S
 
     def add(self, outcome: Outcome) -> None:
@@ -227,11 +235,16 @@ class Progress:
         return f"<Progress: {self}>"
 
     def _repr_html_(self) -> str:
-        names = {"total": f"{self.unit}s", "rate": f"{self.unit}s a second", "eta_s": "seconds to go"}
+        names = {
+            "total": f"{self.unit}s",
+            "rate": f"{self.unit}s a second",
+            "eta_s": "seconds to go",
+            "balance": "characters left on the key",
+        }
         rows = [
-            [names.get(name, name.replace("_", " ")), value if isinstance(value, str) else f"{value:,}"]
+            [names.get(name, name.replace("_", " ")), value if isinstance(value, str) else f"{value:,.10g}"]
             for name, value in self.to_dict().items()
-            if value not in {None, ""}
+            if value or name in {"done", "credits"}
         ]
         return format_table(["progress", "value"], rows)
 
@@ -260,25 +273,21 @@ class Progress:
 
     def _draw(self) -> None:
         bar, self._drawn = self._bar, time.monotonic()
-        names = ("retries", "cached", "suspect", "failed", "unknown")
-        counts = {name: getattr(self, name) for name in names} | dict(self.warned.most_common(_KINDS_SHOWN))
+        credits = convert_to_credits(self.credits_millis)
         of = "" if self.budget is None else f" of {self.budget:,.10g}"
-        figures = {"credits": f"{convert_to_credits(self.credits_millis):,.10g}{of}"}
-        troubles = {name: f"{n:,}" for name, n in counts.items() if n}
+        figures = {"credits": f"{credits:,.10g}{of}"}
+        names = ("retries", "cached", "suspect", "failed", "unknown")
+        troubles = {name: f"{n:,}" for name in names if (n := getattr(self, name))}
         if bar is not None:
             bar.total = self.total
             # The line has no room for more. The summary of the run contains the rest.
-            shown = ", ".join(f"{n} {name}" for name, n in [*figures.items(), *list(troubles.items())[:1]])
-            bar.set_postfix_str(shown, refresh=False)
+            shown = list((figures | dict(reversed(troubles.items()))).items())[:2]
+            bar.set_postfix_str(", ".join(f"{n} {name}" for name, n in shown), refresh=False)
             bar.update(self.ended - bar.n)
         else:
-            figures |= (
-                {"cost": money}
-                if (money := self.describe_cost(convert_to_credits(self.credits_millis)))
-                else {}
-            )
+            figures |= {"cost": money} if (money := self.describe_cost(credits)) else {}
             figures |= {} if self.balance is None else {"left": f"{self.balance:,}"}
-            figures |= troubles
+            figures |= troubles | {kind: f"{n:,}" for kind, n in self.warned.most_common(_KINDS_SHOWN)}
             made = f"{self.ended:,}/{format_count(self.total, self.unit)}, {self.rate:,.1f} a second"
             to_go = "" if self.eta_s is None else f", about {self.eta_s:,.0f} s to go"
             others = "".join(f", {name}={n}" for name, n in figures.items())
@@ -455,11 +464,17 @@ def print_line(line: str, *, shown: bool) -> None:
             _import_tqdm().write(line, file=_choose_output())
 
 
-def open_bar(total: int, label: str, unit: str, *, is_shown: bool) -> Any:
-    """Return a tqdm bar for work without a run. It is invisible outside terminals and notebooks."""
+def open_bar(total: int, label: str, unit: str, *, is_shown: bool, bar_format: str | None = None) -> Any:
+    """Return a tqdm bar. It is invisible outside terminals and notebooks."""
     is_hidden = True if not is_shown else False if is_notebook() else None  # None: tqdm looks for a terminal
     return _import_tqdm()(
-        total=total, desc=label, unit=f" {unit}", dynamic_ncols=True, file=_choose_output(), disable=is_hidden
+        total=total,
+        desc=label,
+        unit=f" {unit}",
+        dynamic_ncols=True,
+        file=_choose_output(),
+        disable=is_hidden,
+        bar_format=bar_format,
     )
 
 

@@ -375,7 +375,9 @@ def plot_usage(result: UsageTable, ax: "Axes | None" = None) -> "Figure":
             "color": color,
             "hatch": hatch,
         }
-        made.bar(starts, amounts, width * (1 if is_dense else 0.9), bottom, align="edge", **style)
+        drawn = amounts.to_numpy() > 0
+        step = width * (1 if is_dense else 0.9)
+        made.bar(starts[drawn], amounts[drawn], step, bottom[drawn], align="edge", **style)
         bottom += amounts.to_numpy()
     if wasted.any():
         marker = "" if is_dense else "x"

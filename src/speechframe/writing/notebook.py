@@ -50,5 +50,7 @@ class Problems(list[Mapping[str, Any]]):
             ["" if problem.get(name) is None else problem[name] for name in names]
             for problem in self[: self.MAX_SHOWN]
         ]
+        if not self:
+            return "<p>0 problems</p>"
         more = "; the first of them are:" if self.total > self.MAX_SHOWN else ""
         return format_table(names, shown, caption=f"{format_count(self.total, 'problem')}{more}")
