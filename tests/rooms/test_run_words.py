@@ -64,6 +64,7 @@ def test_a_run_that_was_made_names_its_results_instead_of_its_plan(tmp_path):
     run = make(tmp_path / "run", ["line", "failed"])
     for shown in (repr(run), run._repr_html_()):
         assert "planned" not in shown
+        assert "to resume" not in shown
     assert "2 of 2 calls, " in repr(run)
     assert "1 failed" in repr(run)
     again = spf.resume(run, backend=Scripted(), dry_run=True, progress=False)
