@@ -43,7 +43,17 @@ from types import MappingProxyType
 from typing import Any
 
 from speechframe.spec.codes import Status
+from speechframe.writing.notebook import Problems
 from speechframe.writing.words import format_count, replace_unprintable
+
+_PACKAGE_FOLDER = str(Path(__file__).parent) + os.sep
+"""Beginning of the path of each file of this package."""
+_KEY_PATTERN = re.compile(
+    r"""((?:api.?key|\bkey|token|secret)["'\])]*\s*[=:,]\s*(?:\w+\()?)(["']).*?\2"""
+    r"""|(://)[^\s"'/]*(?=@)|(\?)[\w.-]+=[^\s"')]*""",
+    re.IGNORECASE,
+)
+"""Matches a key in a line of code, and the parts of an address that may contain a key."""
 
 
 class SpeechframeError(Exception):
@@ -60,34 +70,11 @@ class SpeechframeError(Exception):
         """Pickle with all fields and notes, so that other processes get the whole error."""
         return (_rebuild_error, (type(self), self.args, self.__dict__.copy()))
 
-
-def _rebuild_error(
-    kind: type[SpeechframeError], args: tuple[Any, ...], fields: dict[str, Any]
-) -> SpeechframeError:
-    """Return a pickled error. `args` are the arguments of Exception, `fields` the attributes."""
-    # Skip __init__, because its keyword arguments are already among the fields.
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(fields)
-    return error
-
-
-_PACKAGE_FOLDER = str(Path(__file__).parent) + os.sep
-"""Beginning of the path of each file of this package."""
-_KEY_PATTERN = re.compile(
-    r"""((?:api.?key|\bkey|token|secret)["'\])]*\s*[=:,]\s*(?:\w+\()?)(["']).*?\2"""
-    r"""|(://)[^\s"'/]*(?=@)|(\?)[\w.-]+=[^\s"')]*""",
-    re.IGNORECASE,
-)
-"""Matches a key in a line of code, and the parts of an address that may contain a key."""
-
-
-class _UserError(SpeechframeError):
-    """A mistake in the caller's code or input. Notebooks show only the message and the user's line."""
-
     def _render_traceback_(self) -> list[str]:
-        """Return the lines that IPython shows. Return the whole trace if ``SPEECHFRAME_DEBUG=1`` is set.
+        """Return the user's line and the message, which IPython shows instead of the whole trace.
 
-        Neither contains local variables. Keys in lines of code are masked.
+        If ``SPEECHFRAME_DEBUG=1`` is set, return the whole trace. Neither contains local variables. Keys in
+        lines of code are masked.
         """
         import traceback
 
@@ -100,6 +87,16 @@ class _UserError(SpeechframeError):
         line = "".join(f"line {frame.lineno}: {frame.line}\n\n" for frame in before[-1:])
         text = "\n".join([f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())])
         return _mask_keys(f"{line}{text}\n\n(set SPEECHFRAME_DEBUG=1 to see the whole trace)")
+
+
+def _rebuild_error(
+    kind: type[SpeechframeError], args: tuple[Any, ...], fields: dict[str, Any]
+) -> SpeechframeError:
+    """Return a pickled error. `args` are the arguments of Exception, `fields` the attributes."""
+    # Skip __init__, because its keyword arguments are already among the fields.
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 def _mask_keys(text: str) -> list[str]:
@@ -180,7 +177,7 @@ class PaymentRequired(ServiceError):
     """402: the character limit is exhausted or the subscription lapsed."""
 
 
-class PermissionDenied(ServiceError, _UserError):
+class PermissionDenied(ServiceError):
     """403, or 401 on the token call. The key or token is invalid or expired."""
 
 
@@ -306,7 +303,7 @@ class JobFailed(SpeechframeError):
         self.code = code
 
 
-class ExportError(_UserError):
+class ExportError(SpeechframeError):
     """A dataset cannot be written as requested. Nothing that looks finished is left on the disk.
 
     Parameters
@@ -324,8 +321,8 @@ class ExportError(_UserError):
     def __init__(
         self, message: str, *, problems: Sequence[Mapping[str, Any]] = (), total: int | None = None
     ) -> None:
-        self.problems = list(problems)
-        self.total = total if total is not None else len(self.problems)
+        self.problems = Problems(problems, total)
+        self.total = self.problems.total
         lines = [message + (f" ({format_count(self.total, 'problem')}):" if self.problems else "")]
         lines += [
             f"  row {p.get('row_id')!r} {p.get('problem')}" for p in self.problems[: self.MAX_SHOWN_PROBLEMS]
@@ -336,7 +333,7 @@ class ExportError(_UserError):
         super().__init__("\n".join(lines))
 
 
-class InvalidRows(_UserError):
+class InvalidRows(SpeechframeError):
     """Some rows or arguments are invalid, so nothing was sent and nothing was spent.
 
     Parameters
@@ -349,9 +346,6 @@ class InvalidRows(_UserError):
         Pass them if `problems` contains only the first of very many problems.
     """
 
-    MAX_SHOWN_PROBLEMS = 5
-    """Number of problems that the message lists."""
-
     def __init__(
         self,
         problems: Sequence[Mapping[str, Any]],
@@ -359,30 +353,16 @@ class InvalidRows(_UserError):
         total: int | None = None,
         rows: int | None = None,
     ) -> None:
-        self.problems = list(problems)
-        self.total = total if total is not None else len(self.problems)
+        self.problems = Problems(problems, total)
+        self.total = self.problems.total
         listed = {p.get("row_id") for p in self.problems if p.get("row_id") is not None}
         self.rows = max(rows or 0, len(listed))
-        super().__init__(self._describe_problems())
-
-    def _describe_problems(self) -> str:
         where = f" in {format_count(self.rows, 'row')}" if self.rows else ""
-        lines = [f"{format_count(self.total, 'problem')}{where}; nothing was sent:"]
-        for p in self.problems[: self.MAX_SHOWN_PROBLEMS]:
-            row = f"row {p['row_id']!r}" if p.get("row_id") is not None else ""
-            place = ", ".join(filter(None, (row, p.get("field"))))
-            allowed = f"; allowed: {p['allowed']}" if p.get("allowed") else ""
-            value = f" (value {p['value']})" if p.get("value") not in {None, ""} else ""
-            lines.append(f"  {place}: {p.get('problem')}{value}{allowed}")
-        if self.total > self.MAX_SHOWN_PROBLEMS:
-            lines.append(
-                f"  ... and {self.total - self.MAX_SHOWN_PROBLEMS:,} more; .problems lists "
-                f"{len(self.problems):,}"
-            )
-        return "\n".join(lines)
+        counted = f"{format_count(self.total, 'problem')}{where}; nothing was sent:"
+        super().__init__("\n".join(filter(None, (counted, str(self.problems)))))
 
 
-class BudgetExceeded(_UserError):
+class BudgetExceeded(SpeechframeError):
     """The next call was not made, because its price would exceed a limit.
 
     Parameters
@@ -455,19 +435,19 @@ class StoreError(SpeechframeError):
     """A run folder cannot be read or written. All acknowledged data is still on disk."""
 
 
-class NotARun(StoreError, _UserError):
+class NotARun(StoreError):
     """The folder does not contain a run."""
 
 
-class RunLocked(StoreError, _UserError):
+class RunLocked(StoreError):
     """Another process has this run open for writing."""
 
 
-class RunMismatch(StoreError, _UserError):
+class RunMismatch(StoreError):
     """The run in the folder has another operation, service identity, audio format or layout."""
 
 
-class SettingsError(_UserError):
+class SettingsError(SpeechframeError):
     """A key, address or option is missing or contradicts another. The message names the setting to change."""
 
 

@@ -1,15 +1,21 @@
 """Import libraries of the extra ``listening``, each at its first use, because an extra may be missing."""
 
+import warnings
+from functools import partial
 from importlib import import_module
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from speechframe.errors import AnalysisError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INSTALL_COMMAND = "pip install 'speechframe[listening]'"
 """The command that installs the extra."""
+_PICTURE_DPI = 110
+"""Resolution of figures in notebooks, in dots per inch."""
 
 
 def import_library(module: str) -> Any:
@@ -35,11 +41,38 @@ def import_library(module: str) -> Any:
 
 
 def provide_axes(ax: "Axes | None", width_inches: float, height_inches: float) -> "Axes":
-    """Return `ax`, or the axes of a new figure. pyplot does not keep or show the new figure."""
+    """Return `ax`, or the axes of a new figure. pyplot does not keep the new figure. Notebooks show it."""
     if ax is not None:
         return ax
     figure = import_library("matplotlib.figure").Figure(
         figsize=(width_inches, height_inches), layout="constrained"
     )
+    # Notebooks show figures only after an import of pyplot, unless the figure has this method.
+    figure._repr_png_ = partial(_render_png, figure)
     made: Axes = figure.subplots()
     return made
+
+
+def _render_png(figure: Any) -> bytes:
+    file = BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(file, format="png", dpi=_PICTURE_DPI)
+    return file.getvalue()
+
+
+def get_figure(ax: "Axes") -> "Figure":
+    """Return the figure of some axes, also if the axes are in a part of the figure."""
+    figure: Any = ax.figure
+    while figure.figure is not figure:
+        figure = figure.figure
+    made: Figure = figure
+    return made
+
+
+def set_date_axis(ax: "Axes") -> None:
+    """Label the horizontal axis with as many dates as can be read, whether it covers hours or years."""
+    dates = import_library("matplotlib.dates")
+    locator = dates.AutoDateLocator(minticks=3, maxticks=9)
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))

@@ -168,6 +168,20 @@ def test_errors_of_the_user_s_making_show_their_message_in_a_notebook(service, s
     assert len(caught.value._render_traceback_()) < 12
 
 
+@pytest.mark.parametrize(
+    "ask", [lambda: spf.usage("nowhere"), lambda: spf.usage([]), lambda: spf.usage(every="1 day")]
+)
+def test_every_error_is_the_user_s_line_and_the_message_in_a_notebook(ask, monkeypatch):
+    monkeypatch.delenv("SPEECHFRAME_DEBUG", raising=False)
+    with pytest.raises(spf.SpeechframeError) as caught:
+        ask()
+    line, _, message, _, how = caught.value._render_traceback_()
+    assert line.startswith("line ")
+    assert "spf.usage(" in line
+    assert message == f"{type(caught.value).__name__}: {caught.value}"
+    assert "SPEECHFRAME_DEBUG=1" in how
+
+
 WRONG_KEY = Program("""
 import sys
 import speechframe as spf
@@ -333,4 +347,6 @@ def test_a_notebook_shows_a_progress_line_or_nothing(kernel, service, tmp_path, 
     errors = [message["content"] for message in outputs if message["msg_type"] == "error"]
     said = [message["content"] for message in outputs if message["msg_type"] == "stream"]
     assert not errors
-    assert not said, "beside the progress line"
+    # The bar is a widget. A run that has nothing to do has no bar.
+    done = "generate on 127.0.0.1: 20 rows, 20 done before, 0 calls, 0 credits\n"
+    assert said == ([{"name": "stdout", "text": done}] if progress else [])

@@ -65,10 +65,10 @@ def test_now_and_then_a_line_says_how_far_it_is(tmp_path):
     assert re.search(r"^scripted on scripted/1: [123]/4 calls, .* a second, about ", said, re.MULTILINE), said
 
 
-def test_on_a_terminal_a_bar_follows_the_plan(tmp_path):
+def run_on_terminal(program, columns):
     reader, writer = pty.openpty()
-    termios.tcsetwinsize(writer, (24, 100))
-    done = subprocess.Popen([sys.executable, "-c", a_run(tmp_path)], stdout=writer, stderr=writer)
+    termios.tcsetwinsize(writer, (24, columns))
+    done = subprocess.Popen([sys.executable, "-c", program], stdout=writer, stderr=writer)
     os.close(writer)
     shown = b""
     # The other end of a terminal is gone with its last writer: that is an error, not an end.
@@ -77,10 +77,23 @@ def test_on_a_terminal_a_bar_follows_the_plan(tmp_path):
             shown += chunk
     os.close(reader)
     assert done.wait(60) == 0
-    text = shown.decode()
+    return shown.decode()
+
+
+def test_on_a_terminal_a_bar_follows_the_plan(tmp_path):
+    text = run_on_terminal(a_run(tmp_path), columns=100)
     assert text.startswith(PLAN)
     assert "4/4" in text
-    assert "credits=4" in text
+    assert "4 credits" in text
+
+
+def test_on_a_narrow_terminal_the_plan_and_the_bar_are_a_line_each(tmp_path):
+    shown = run_on_terminal(a_run(tmp_path), columns=56)
+    plan, *lines = (line for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[A", "", shown)) if line.strip())
+    bars = [line for line in lines if "%|" in line]
+    assert plan == "scripted on scripted/1: 4 rows, 4 calls, 4 credits"
+    assert max(map(len, bars)) <= 56
+    assert "4 credits]" in bars[-1]
 
 
 @pytest.mark.slow
@@ -93,8 +106,8 @@ def test_in_a_notebook_the_plan_is_the_label_of_the_bar_and_nothing_is_red(tmp_p
     client.execute()
     # tqdm's labels have spaces of its own.
     shown = [str(state.get("value")).replace("\u2007", " ") for state in client.widget_state.values()]
-    assert any(value.startswith(PLAN) for value in shown), shown
-    assert any("credits=4" in value for value in shown), shown
+    assert "4 rows, 4 calls, 4 credits: 100%" in shown
+    assert any("4 credits" in value for value in shown), shown
     outputs = notebook.cells[0].outputs
     assert not [output for output in outputs if output.get("name") == "stderr"]
     assert "warning: slow" in str(outputs)

@@ -1,10 +1,12 @@
 """What a run says of itself: status, why it stopped, and a summary for people."""
 
+import pickle
 import shutil
 
-from tests.rooms.scripted import begun, make
+from tests.rooms.scripted import Scripted, begun, make
 
 import speechframe as spf
+from speechframe.writing.notebook import Problems
 
 
 def test_a_summary_counts_rows_and_warnings_and_says_what_to_do(tmp_path):
@@ -56,3 +58,34 @@ def test_a_run_says_what_was_planned(tmp_path):
     run = make(tmp_path / "run", ["line"], dry_run=True)
     for shown in (repr(run), run._repr_html_()):
         assert "planned: 1 row, 1 unique, 1 call, 1 credit" in shown
+
+
+def test_a_run_that_was_made_names_its_results_instead_of_its_plan(tmp_path):
+    run = make(tmp_path / "run", ["line", "failed"])
+    for shown in (repr(run), run._repr_html_()):
+        assert "planned" not in shown
+        assert "to resume" not in shown
+    assert "2 of 2 calls, " in repr(run)
+    assert "1 failed" in repr(run)
+    again = spf.resume(run, backend=Scripted(), dry_run=True, progress=False)
+    assert "to resume: 2 rows" in repr(again)
+
+
+def test_what_a_run_returns_is_a_line_in_a_terminal_and_a_short_table_in_a_notebook(tmp_path):
+    texts = [f"line {number}" for number in range(3000)]
+    run = make(tmp_path / "run", texts)
+    found = spf.changes(run, [*texts[:-1], "new"], backend=Scripted())
+    many = Problems([{"row_id": f"r{n}", "field": "voice", "problem": "is <unknown>"} for n in range(3000)])
+    for value, words in (
+        (run.progress, "3,000 of 3,000 calls"),
+        (run.estimate, "3,000 rows, 3,000 unique, 3,000 calls"),
+        (found, "0 new, 1 changed, 0 removed, 2,999 unchanged"),
+    ):
+        assert words in repr(value)
+        assert len(repr(value).splitlines()) == 1
+        assert "<table>" in value._repr_html_()
+        assert max(len(repr(value)), len(value._repr_html_())) < 2000
+    assert repr(many).splitlines()[0] == "3,000 problems"
+    assert "... and 2,995 more" in repr(many)
+    assert many._repr_html_().count("is &lt;unknown&gt;") == 5
+    assert pickle.loads(pickle.dumps(many)) == many

@@ -1,6 +1,8 @@
 """What was spent, by whom and on what: every grouping adds up, over time zones, bad rows and damaged files."""
 
+import itertools
 import math
+import re
 import shutil
 
 import pandas as pd
@@ -226,3 +228,47 @@ def test_more_rows_than_are_summed_at_once_add_up(tmp_path):
         shutil.copy(file, file.with_name(f"other-{number:06d}.parquet"))
     found = spf.usage(tmp_path, "tag:team", every=None)
     assert found[["attempts", "credits"]].to_numpy().tolist() == [[40_000, 400_000]] * 2
+
+
+def test_a_plot_shows_itself_in_a_notebook_and_is_legible_over_a_year_of_many_groups(tmp_path):
+    from IPython.core.formatters import DisplayFormatter
+
+    teams = [("team", f"team {number:02}") for number in range(14)]
+    rows = [
+        {"time": at(-86_400 * day), "credits": 10.0 * (day % 14 + 1), "tags": [teams[day % 14]]}
+        for day in range(365)
+    ]
+    folder = make_ledger(tmp_path / "year", rows)
+    found = spf.usage(folder, "tag:team")
+    figure = spf.plot_usage(found)
+    assert DisplayFormatter().format(figure)[0]["image/png"].startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert 3 <= len(labels) <= 9
+    assert all(one.x1 < other.x0 for one, other in itertools.pairwise(boxes)), labels
+    named = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert named == [f"team {number:02}" for number in range(13, 3, -1)] + ["4 others"]
+    drawn = sum(bar.get_height() for bars in axes.containers for bar in bars)
+    assert drawn == pytest.approx(found["credits"].sum())
+    # Days without calls are gaps between the bars.
+    days = make_ledger(tmp_path / "few", [{"time": at(0)}, {"time": at(-30 * 86_400)}])
+    low, high = spf.plot_usage(spf.usage(days)).axes[0].get_xlim()
+    assert high - low > 30
+    (empty,) = spf.plot_usage(spf.usage(folder, end="2020-01-01")).axes
+    assert [text.get_text() for text in empty.texts] == ["No credits were spent"]
+
+
+def test_a_report_has_units_and_plain_names_and_no_columns_of_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prices.toml").write_text(PRICES)
+    rows = [
+        {"time": at(n), "credits": 1234.5, "tags": [("team", "ads")], "status": "suspect"} for n in range(2)
+    ]
+    page = spf.report("november.html", make_ledger(tmp_path / "ledger", rows)).read_text()
+    heads = {*re.findall("<th>([^<]*)</th>", page)}
+    assert {"team", "day", "credits", "suspect answers (credits)", "audio (min)", "cost (EUR)"} <= heads
+    assert not [head for head in heads if "_" in head or ":" in head]
+    assert "<td>2,469</td>" in page
+    # Each table scrolls by itself, and also with the keyboard.
+    assert page.count("<table") == page.count('<div class=wide tabindex=0 role=region aria-label="')

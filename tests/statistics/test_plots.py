@@ -83,30 +83,30 @@ def assert_readable(ax):
 
 @pytest.mark.parametrize("name", PLOTS)
 def test_mushra_plots_are_readable(name, mushra):
-    assert_readable(PLOTS[name](mushra))
+    assert_readable(*PLOTS[name](mushra).axes)
 
 
 @pytest.mark.parametrize("name", ["scores", "pairs"])
 def test_preference_plots_are_readable(name, preferences):
-    assert_readable(PLOTS[name](preferences))
+    assert_readable(*PLOTS[name](preferences).axes)
 
 
 def test_the_plot_of_correct_answers_is_readable_and_shows_guessing(answers):
-    ax = plot_scores(answers)
+    (ax,) = plot_scores(answers).axes
     assert_readable(ax)
     assert "guessing" in [text.get_text() for text in ax.texts]
 
 
 def test_the_plot_of_mos_names_the_steps_and_two_conditions_make_a_readable_matrix(rng, mos):
     result = analyse(mos(rng, means=(2.0, 4.0)), method="mos")
-    ax = plot_scores(result)
+    (ax,) = plot_scores(result).axes
     assert_readable(ax)
     assert ax.get_xticklabels()[4].get_text() == "5\nExcellent"
-    assert_readable(plot_pairs(result))
+    assert_readable(*plot_pairs(result).axes)
 
 
 def test_points_and_intervals_stand_where_the_figures_are(mushra):
-    ax = plot_scores(mushra)
+    (ax,) = plot_scores(mushra).axes
     assert [label.get_text() for label in ax.get_yticklabels()][:2] == [NAMES[0], "our new voice of this s…"]
     points = ax.containers[0].lines[0].get_xdata()
     assert sorted(points) == pytest.approx(sorted(mushra.scores["mean"]))
@@ -116,7 +116,7 @@ def test_points_and_intervals_stand_where_the_figures_are(mushra):
 
 
 def test_both_results_are_drawn_with_other_shapes(mushra):
-    ax = plot_scores(mushra)
+    (ax,) = plot_scores(mushra).axes
     assert mushra.screened == ("listener 3",)
     lines = [container.lines[0] for container in ax.containers]
     assert [line.get_marker() for line in lines] == ["o", "D"]
@@ -128,7 +128,7 @@ def test_both_results_are_drawn_with_other_shapes(mushra):
 
 
 def test_every_pair_has_its_cell_and_what_was_found_is_bold(mushra):
-    ax = plot_pairs(mushra)
+    (ax,) = plot_pairs(mushra).axes
     assert len(ax.texts) == len(mushra.pairs) == 15
     bold = [text.get_text() for text in ax.texts if text.get_fontweight() == "bold"]
     assert len(bold) == (mushra.pairs["p_holm"] < 0.05).sum()
@@ -138,7 +138,7 @@ def test_every_pair_has_its_cell_and_what_was_found_is_bold(mushra):
 
 
 def test_spread_shows_every_listener_and_item_and_crosses_the_screened(mushra):
-    ax = plot_spread(mushra)
+    (ax,) = plot_spread(mushra).axes
     points = {line.get_marker(): line for line in ax.lines if line.get_marker() in {"o", "X"}}
     count = sum(len(line.get_xdata()) for line in ax.lines if line.get_marker() in {"o", "X"})
     assert count == len(mushra.spread) == 26
@@ -151,7 +151,7 @@ def test_a_plot_is_drawn_where_it_is_told_and_is_a_page_of_pdf(mushra):
     figure, page = Figure(), io.BytesIO()
     axes = figure.subplots(1, 3)
     for ax, plot in zip(axes, PLOTS.values(), strict=True):
-        assert plot(mushra, ax=ax) is ax
+        assert plot(mushra, ax=ax) is figure
     assert len(figure.axes) == 3
     figure.savefig(page, format="pdf")
     assert page.getvalue().startswith(b"%PDF-")
@@ -160,7 +160,7 @@ def test_a_plot_is_drawn_where_it_is_told_and_is_a_page_of_pdf(mushra):
 def test_what_has_no_figure_is_named_in_the_plot():
     rows = [("k", i, "x", "y", "a") for i in "pq"]
     votes = pd.DataFrame(rows, columns=["listener", "item", "condition_a", "condition_b", "choice"])
-    ax = plot_scores(analyse(votes, method="ab"))
+    (ax,) = plot_scores(analyse(votes, method="ab")).axes
     assert [text.get_text() for text in ax.texts] == [
         "one group won every comparison, so its strength is infinite"
     ] * 2

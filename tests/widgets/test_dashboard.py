@@ -137,21 +137,42 @@ def test_the_forecast_ends_at_max_credits(start, watched, service):
     assert run.progress.done == 20
 
 
-def test_resume_takes_a_higher_max_credits(start, watched):
+def test_resume_keeps_max_credits_and_another_button_takes_a_higher_one(start, watched, show):
     lines = [f"Line {k:02} of this run." for k in range(10)]
     price = len(lines[0])
     run = start(10, lines=lines, max_credits=4 * price)
     run.wait(60)
-    widget = watched(run)
-    until(lambda: widget.offer)
-    assert widget.offer["max_credits"] == 10 * price, "what the rest costs"
-    widget.on_resume({"kind": "resume", "max_credits": 4 * price})
-    assert "allows no further call" in widget.trouble
-    widget.on_resume({"kind": "resume", "max_credits": 7 * price})
-    until(lambda: (widget.figures["status"], widget.figures["done"]) == ("stopped", 7))
-    assert run.stats["done"] == 7
+    bridge = show(lambda: watched(run))
+    page, widget, most = bridge.page, bridge.widget, bridge.page.get_by_label("max_credits")
+    more = page.get_by_role("button", name="Resume with more")
+    expect(most).to_have_value(str(10 * price))
+    page.get_by_role("button", name="Resume", exact=True).click()
+    bridge.until(lambda: len(updates(bridge)) > 1 and widget.asked == "" and widget.offer)
+    assert (run.stats["done"], run.manifest.max_credits) == (4, 4 * price)
+    # What is refused is said each time, and nothing says that the run goes on.
+    for _ in range(2):
+        most.fill(str(4 * price))
+        more.click()
+        page.get_by_role("alert").filter(has_text="allows no further call").wait_for()
+        expect(bridge.box.get_by_role("status")).not_to_contain_text("resuming")
+        expect(page.locator("[data-role=status]")).to_have_text("stopped")
+    most.fill(str(7 * price))
+    more.click()
+    bridge.until(lambda: (widget.figures["status"], widget.figures["done"]) == ("stopped", 7))
+    assert (run.stats["done"], run.manifest.max_credits) == (7, 7 * price)
     lefts = [left for _, left in widget.burn["points"]]
     assert (lefts[0], lefts[-1]) == (3 * price, 0), "of the new budget"
+
+
+def test_a_chart_of_a_large_balance_does_not_look_like_its_end(start, watched, show):
+    run = start(3)
+    run.wait(60)
+    bridge = show(lambda: watched(run.path))
+    (_, balance), *_ = bridge.widget.burn["points"]
+    assert balance > 9_000_000
+    assert bridge.page.locator(".spf-scale span").all_text_contents() == [f"{balance:,.0f}", "0"]
+    *_, height = bridge.page.locator(".spf-burn").get_attribute("viewBox").split()
+    assert float(height) == balance
 
 
 @pytest.mark.slow
@@ -165,7 +186,7 @@ def test_resume_takes_a_higher_max_credits_and_the_page_goes_on_where_it_was(
     bridge = show(lambda: watched(run))
     page = bridge.page
     page.set_viewport_size({"width": 600, "height": 500})
-    most = page.get_by_label("with max_credits")
+    most, more = page.get_by_label("max_credits"), page.get_by_role("button", name="Resume with more")
     expect(most).to_have_value(str(40 * price))
     expect(bridge.box).to_contain_text(
         f"{10 * price} of {10 * price} credits are spent; the rest costs {30 * price}"
@@ -173,7 +194,7 @@ def test_resume_takes_a_higher_max_credits_and_the_page_goes_on_where_it_was(
     accessible(bridge.box)
     # What cannot help is refused, and what was typed stays.
     most.fill(str(10 * price))
-    page.get_by_role("button", name="Resume").click()
+    more.click()
     page.get_by_role("alert").filter(has_text="allows no further call").wait_for()
     expect(most).to_have_value(str(10 * price))
     most.fill(str(30 * price))
@@ -187,7 +208,7 @@ def test_resume_takes_a_higher_max_credits_and_the_page_goes_on_where_it_was(
       new MutationObserver(() => __seen.push(Number(bar.ariaValueNow))).observe(bar, { attributes: true });
     }""")
     service.set(latency=0.2)
-    page.get_by_role("button", name="Resume").click()
+    more.click()
     bridge.until(lambda: 12 <= bridge.widget.figures["done"] < 25)
     assert page.locator("details").evaluate("(node) => node.open") is False
     # A line or two of text come and go; the line of what is left stays.

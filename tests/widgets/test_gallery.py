@@ -126,14 +126,14 @@ def test_voices_are_filtered_heard_and_compared(show, service, accessible, pictu
     # A sample is spoken when it is asked for, and paid for once.
     first = page.locator(".spf-card").first
     assert "12 credits" in bridge.box.inner_text()
-    first.get_by_role("button").click()
+    first.get_by_role("button", name="Play").click()
     bridge.until(lambda: len(widget.samples) == 1)
     bridge.until(lambda: widget.value == swiss[0])
     ((asked, clip),) = widget.samples.items()
     assert asked[0] == swiss[0]
     assert clip.text == "Hello there."
     expect(page.locator(".spf-card[aria-current]")).to_have_attribute("data-voice", swiss[0])
-    first.get_by_role("button").click()
+    first.get_by_role("button", name="Play").click()
     loads = [m for m in bridge.to_python if m["method"] == "custom" and m["content"]["kind"] == "load"]
     assert len(loads) == 1
     # Marked by either, and compared.
@@ -154,6 +154,25 @@ def test_voices_are_filtered_heard_and_compared(show, service, accessible, pictu
     assert "24 credits" in widget.compare().price
 
 
+def test_neural_voices_come_first_an_engine_can_be_chosen_and_an_id_is_copied(show, service):
+    bridge = show(lambda: gallery(service=service, locale="fr"))
+    page, widget = bridge.page, bridge.widget
+    kinds = {voice["id"]: voice["kind"] for voice in widget.voices}
+    shown = [kinds[voice_id] for voice_id in agree(bridge)]
+    assert shown == sorted(shown, reverse=True)
+    assert {*shown} == {"neural", "formant"}
+    page.get_by_role("searchbox").fill("male")
+    assert {card["gender"] for card in widget.voices if card["id"] in agree(bridge)} == {"Male"}
+    assert list(widget.filtered["gender"].unique()) == ["Male"]
+    page.get_by_label("engine").select_option("espeak")
+    expect(page.locator(".spf-card").first).to_contain_text("formant")
+    first = agree(bridge)[0]
+    page.get_by_role("button", name=f"Copy the id {first}").click()
+    # This page is not on HTTPS, so the id is selected instead.
+    page.get_by_text("Press Ctrl+C to copy the id").wait_for()
+    assert page.evaluate("getSelection().toString()") == first
+
+
 @pytest.mark.slow
 def test_a_card_says_who_it_is_at_a_glance_and_its_styles_open(show, service):
     bridge = show(lambda: gallery(service=service, locale="en-US"))
@@ -163,14 +182,16 @@ def test_a_card_says_who_it_is_at_a_glance_and_its_styles_open(show, service):
         "Nora",
         "English (United States)",
         "Female",
-        "espeak · formant",
-        "error 0.09",
+        "espeak",
+        "formant",
+        "9 % of words misheard",
+        "en-US-nora",
         "8 styles: Conversational",
     ):
         expect(card).to_contain_text(said)
     expect(card.get_by_role("button", name="Play a sample of Nora")).to_be_visible()
     heights = "(all) => all.map((node) => node.getBoundingClientRect().height)"
-    assert max(bridge.page.locator(".spf-card").evaluate_all(heights)[:8]) < 130
+    assert max(bridge.page.locator(".spf-card").evaluate_all(heights)[:8]) < 175
     summary = card.locator("summary")
     assert summary.evaluate_all(heights)[0] < 25, "one line"
     assert cut_off(bridge.page) == []
@@ -186,7 +207,7 @@ def test_a_card_says_who_it_is_at_a_glance_and_its_styles_open(show, service):
 def test_python_filters_as_the_page_does(show, service):
     bridge = show(lambda: gallery(service=service))
     told = gallery(service=service)
-    for label in ["gender", "locale", "style"]:
+    for label in ["gender", "engine", "locale", "style"]:
         box = bridge.page.get_by_label(label)
         options = box.locator("option").evaluate_all("(all) => all.map((o) => o.value)")[1:]
         for option in options[:: max(1, len(options) // 12)]:
@@ -196,6 +217,10 @@ def test_python_filters_as_the_page_does(show, service):
             assert told.shown, (label, option)
         box.select_option("")
         setattr(told, label, "")
+    for query in ("male", "FRENCH neural", "ko"):
+        told.query = query
+        bridge.page.get_by_role("searchbox").fill(query)
+        assert told.shown == agree(bridge), query
     told.query = " EN-gb  f"
     bridge.page.get_by_role("searchbox").fill(told.query)
     assert 0 < len(told.shown) < len(told.voices)

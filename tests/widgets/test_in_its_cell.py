@@ -151,9 +151,9 @@ def test_no_cell_gets_a_red_box(kernel, tmp_path):
                 written[content["name"]] += f"{name}: {content['text']}"
     assert written["stderr"] == ""
     for words in (
-        "dashboard: generate on local/",
+        "dashboard: generate on local: 1 row",
         "no mushra: MUSHRA (ITU-R BS.1534) needs a natural reference",
-        "plain bar: \rgenerate on",
+        "plain bar: \r1 row, ",
         "1/1 [",
     ):
         assert words in written["stdout"]

@@ -10,7 +10,7 @@ const ANN = voice("Ann", "Female", "en-US", { "en-US": ["Calm", "Angry"], "fr-FR
 const BEA = voice("Bea", "Female", "fr-FR", { "fr-FR": ["Sad"] });
 const CAL = voice("Cal", "Male", "en-GB", { "en-GB": [] });
 const ALL = [ANN, BEA, CAL];
-const NONE = { query: "", gender: "", locale: "", style: "" };
+const NONE = { query: "", gender: "", engine: "", locale: "", style: "" };
 
 const names = (found) => found.map(({ name }) => name).join(" ");
 
@@ -18,6 +18,8 @@ test("voices pass every filter, whose own locale it is first", () => {
   assert.equal(names(passing(ALL, NONE)), "Ann Bea Cal");
   assert.equal(names(passing(ALL, { ...NONE, query: " BEA fr-fr" })), "Bea");
   assert.equal(names(passing(ALL, { ...NONE, gender: "Male" })), "Cal");
+  assert.equal(names(passing(ALL, { ...NONE, query: "male" })), "Cal", "a word is found by its beginning");
+  assert.equal(names(passing([ANN, { ...CAL, kind: "neural" }, BEA], { ...NONE, locale: "" })), "Cal Ann Bea");
   assert.equal(names(passing(ALL, { ...NONE, locale: "fr" })), "Bea Ann");
   assert.equal(names(passing(ALL, { ...NONE, locale: "EN" })), "Ann Cal");
   assert.equal(names(passing(ALL, { ...NONE, locale: "en-G" })), "", "half a locale is none");

@@ -13,10 +13,14 @@ from speechframe.batch.plan import plan_calls
 from speechframe.batch.prepare import prepare_run
 from speechframe.batch.run import EarlierRun, open_backend, run_in_thread
 from speechframe.store.schema import BASE_KEY, ENDED, REQUEST, ROW_ID
+from speechframe.writing.notebook import format_table
 from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_SHOWN_IDS = 5
+"""Number of row ids of each change that a notebook shows."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,17 @@ class Changes:
             f"{len(self.new):,} new, {len(self.changed):,} changed, {len(self.removed):,} removed, "
             f"{len(self.unchanged):,} unchanged: {format_count(self.credits, 'credit')}"
         )
+
+    def __repr__(self) -> str:
+        return f"<Changes: {self}>"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for change in ("new", "changed", "removed", "unchanged"):
+            row_ids = getattr(self, change)
+            more = ", …" if len(row_ids) > _SHOWN_IDS else ""
+            rows.append([change, f"{len(row_ids):,}", ", ".join(row_ids[:_SHOWN_IDS]) + more])
+        return format_table(["change", "rows", "first rows"], rows, caption=str(self))
 
 
 async def find_changes(earlier: EarlierRun, backend: Backend, table: Any) -> Changes:

@@ -21,7 +21,8 @@ from speechframe.settings.spending import OPERATIONS
 from speechframe.store.folder import Folder
 from speechframe.store.reader import StoredRun, find_warning_kind
 from speechframe.store.schema import CHARGED_UNKNOWN, FAILED, PENDING, STATUSES, SUSPECT, StopReason
-from speechframe.writing.words import format_count, replace_unprintable
+from speechframe.writing.notebook import Problems
+from speechframe.writing.words import format_count, replace_unprintable, shorten_service
 
 RUNNING, STOPPED = "running", "stopped"
 
@@ -68,7 +69,7 @@ class Run(StoredRun):
         live: Live | None = None,
     ) -> None:
         super().__init__(folder)
-        self.estimate, self.problems, self.notes = estimate, list(problems), list(notes)
+        self.estimate, self.problems, self.notes = estimate, Problems(problems), list(notes)
         self._live = live
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -245,11 +246,10 @@ class Run(StoredRun):
         lines = [
             f"{self.operation} run {self.short_path}: {self.status}{because}",
             "; ".join(filter(None, made)),
-            f"{spent} in {format_count(stats['attempts'], 'attempt')} on {self.service}",
+            f"{spent} in {format_count(stats['attempts'], 'attempt')} on {shorten_service(self.service)}",
             self.manifest.remark or "",
         ]
-        if self.estimate is not None and self.progress is None:
-            lines.append(f"planned: {self.estimate.line()}")
+        lines.append(self._describe_plan())
         if (p := self.progress) is not None and p.total:
             lines.append(f"{p.describe_answers()} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
             if p.balance is not None:
@@ -257,6 +257,12 @@ class Run(StoredRun):
         return replace_unprintable(
             "\n".join(filter(None, [*lines, self._describe_warnings(), *self._give_advice(stats)]))
         )
+
+    def _describe_plan(self) -> str:
+        """Return the plan of a dry run as text. Empty without a plan, or if this process made the run."""
+        if self.estimate is None or self.progress is not None:
+            return ""
+        return f"{'planned' if self.status == 'planned' else 'to resume'}: {self.estimate.line()}"
 
     def _give_advice(self, stats: Mapping[str, Any]) -> Iterator[str]:
         """Yield advice for a run with these :attr:`stats`."""
@@ -290,12 +296,12 @@ class Run(StoredRun):
         return describe_warnings(counts, examples)
 
     def __repr__(self) -> str:
-        plan = "" if self.estimate is None else f"planned: {self.estimate.line()}"
         # Use the counts of this process if it has them, because asyncio often calls repr and reading is slow.
         warned = (
             describe_warnings(p.warned, p.examples) if (p := self.progress) else self._describe_warnings()
         )
-        texts = [f"{self.operation}, {self.describe_state()}", plan, warned]
+        made = str(p) if p else self._describe_plan()
+        texts = [f"{self.operation}, {self.describe_state()}", made, warned]
         return replace_unprintable(f"<Run {self.short_path!r}: {'; '.join(filter(None, texts))}>")
 
     def _repr_html_(self) -> str:

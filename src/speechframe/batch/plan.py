@@ -43,6 +43,7 @@ from speechframe.store.schema import (
     WAIT_UNTIL,
     Row,
 )
+from speechframe.writing.notebook import format_table
 from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
@@ -227,26 +228,32 @@ class Estimate:
         frame = pd.DataFrame(rows, columns=[*columns, "calls", "characters", "credits", "money"])
         return frame.sort_values("credits", ascending=False, ignore_index=True)
 
-    def line(self) -> str:
-        """Return the estimate as one line of text, which a run shows at its start."""
+    def line(self, most_characters: int | None = None) -> str:
+        """Return the estimate as one line of text, which a run shows at its start.
+
+        Facts that matter least are left out while the line has more than `most_characters`.
+        """
         left = self.budget or 0.0
         share = f" ({100 * self.balance_share:,.3g} %)" if self.balance_share else ""
         of_balance = "" if self.balance is None else f" of the {self.balance:,} left{share}"
+        in_short = share.replace(" %)", " % of the balance)")
         in_money = describe_money(self.money or 0.0, self.currency)
         identical = (
             f"{format_count(self.identical_retakes, 'row')} cannot vary: retake_identical, not billed again"
         )
         passes_budget = self.budget is not None and self.credits > left
+        unique, calls = f"{self.unique:,} unique", format_count(self.calls, self.unit)
+        at_once = f"{self.concurrency} at a time"
         phrases = (
             (True, format_count(self.rows, "row")),
-            (True, f"{self.unique:,} unique"),
+            (True, unique),
             (self.finished, f"{self.finished:,} done before"),
             (self.unknown, f"{self.unknown:,} perhaps billed and not sent again"),
             (self.rejected, f"{self.rejected:,} with an answer that a review rejected"),
             (self.waiting, f"{self.waiting:,} not sent yet, because the service requires a wait"),
             (self.cached, f"{self.cached:,} cached"),
             (self.invalid, f"{self.invalid:,} invalid"),
-            (True, format_count(self.calls, self.unit)),
+            (True, calls),
             (self.paid, f"{self.paid:,} of them paid before"),
             (self.amount and self.calls, self.amount or ""),
             (True, format_count(self.credits, "credit") + of_balance),
@@ -257,7 +264,7 @@ class Estimate:
             (self.money, f"{in_money} by the price of {self.price_from}"),
             (passes_budget, f"more than the {left:,.10g} that its budget leaves"),
             (passes_budget and self.ends_at, f"with row {self.ends_at} as the first beyond it"),
-            (self.concurrency and self.calls, f"{self.concurrency} at a time"),
+            (self.concurrency and self.calls, at_once),
             (
                 self.seconds and self.seconds >= _SHORTEST_SHOWN_S,
                 f"about {describe_duration(self.seconds or 0.0)} at that",
@@ -265,7 +272,44 @@ class Estimate:
             (self.identical_retakes, identical),
         )
         remark = f"; {self.remark}" if self.remark else ""
-        return ", ".join(phrase for is_said, phrase in phrases if is_said) + remark
+        line = ", ".join(phrase for is_said, phrase in phrases if is_said) + remark
+        least = [(f", {at_once}", ""), (f", {unique}", ""), (of_balance, in_short), (in_short, "")]
+        if self.calls == self.rows:
+            least.append((f", {calls}", ""))
+        for phrase, shorter in least:
+            if most_characters is not None and len(line) > most_characters:
+                line = line.replace(phrase, shorter, 1)
+        return line
+
+    def __repr__(self) -> str:
+        return f"<Estimate: {self.line()}>"
+
+    def _repr_html_(self) -> str:
+        of_balance = "" if self.balance is None else f" of the {self.balance:,} left"
+        rows = [
+            ["rows", f"{self.rows:,}"],
+            [f"{self.unit}s to make", f"{self.calls:,}"],
+            ["credits", f"{self.credits:,.10g}{of_balance}"],
+            ["money", describe_money(self.money, self.currency) if self.money else ""],
+            ["duration", "" if self.seconds is None else f"about {describe_duration(self.seconds)}"],
+            *(
+                [name.replace("_", " "), f"{number:,}"]
+                for name in (
+                    "finished",
+                    "cached",
+                    "unknown",
+                    "rejected",
+                    "waiting",
+                    "invalid",
+                    "identical_retakes",
+                )
+                if (number := getattr(self, name))
+            ),
+            ["budget left", "" if self.budget is None else f"{self.budget:,.10g}"],
+            ["first row beyond the budget", self.ends_at or ""],
+            ["remark", self.remark or ""],
+        ]
+        return format_table(["estimate", "value"], [row for row in rows if row[1]])
 
 
 def make_breakdown(prepared: Prepared, todo: Mask, free: Mask) -> Breakdown:

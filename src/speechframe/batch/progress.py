@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from shutil import get_terminal_size
 from typing import Any, TextIO
 
 from speechframe.batch.notebook import find_dashboard, is_notebook
@@ -27,6 +28,7 @@ from speechframe.processes.ending import (
 from speechframe.processes.loop import INTERRUPT_MESSAGE, get_background_loop, run_sync
 from speechframe.spec.billing import convert_to_credits
 from speechframe.store.schema import CHARGED_UNKNOWN, StopReason
+from speechframe.writing.notebook import format_table
 from speechframe.writing.words import format_count, replace_unprintable
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,10 @@ _REDRAW_S = 0.2
 """Shortest time in seconds between two updates of the bar."""
 _LINE_S = 15.0
 """Shortest time in seconds between two lines in a log file or a pipe."""
+_BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+"""Format of the bar of a run. With the rate, the line would be too long for a narrow notebook."""
+_PAGE_COLUMNS, _LABEL_CHARACTERS = 64, 30
+"""Number of characters that a line, and the label of a bar, may have in a notebook 600 pixels wide."""
 _MINUTE_S = 60
 _KINDS_SHOWN = 5
 """Largest number of kinds of warnings to show. Further kinds are only counted."""
@@ -62,14 +68,16 @@ class Outcome:
 class Progress:
     """The counters of a run in this process, and the line or bar that shows them.
 
-    A terminal shows the plan and then a bar. A notebook shows a bar with the plan as its label. A log file or
-    a pipe gets a plain line every 15 seconds. Output goes to standard error. In a notebook the output goes to
-    standard output, because a notebook shows standard error as an error. `name` is the work, such as
-    ``generate on local``. `describe_plan` returns the plan, such as ``3 rows, 12 credits``.
+    A terminal shows the plan and then a bar. A notebook shows a bar with the plan as its label, or the plan
+    in a line of its own if the plan is long. The bar has one line. A log file or a pipe gets the plan and a
+    plain line every 15 seconds. Output goes to standard error. In a notebook the
+    output goes to standard output, because a notebook shows standard error as an error. `name` is the work,
+    such as ``generate on local``. `describe_plan` returns the plan, such as ``3 rows, 12 credits``, in a
+    number of characters if it can.
     """
 
     def __init__(
-        self, unit: str, total: int, options: Options, name: str, describe_plan: Callable[[], str]
+        self, unit: str, total: int, options: Options, name: str, describe_plan: Callable[[int | None], str]
     ) -> None:
         show = options.progress
         self.unit = unit  # the word for one call, such as "text"
@@ -101,16 +109,18 @@ class Progress:
         self._draws = self._shown and find_dashboard(show) is None
         self._name = name
         self._bar: Any = None
-        on_page = self._draws and is_notebook()
-        line = f"{name}: {describe_plan()}" if self._shown else ""
-        if self._shown and not on_page:
-            # In a terminal the line is not the label of the bar. There its end, the price, would be cut off.
-            print_line(line, shown=True)
-        if on_page or (self._draws and total and sys.stderr is not None and sys.stderr.isatty()):
-            label = line if on_page else self._name
-            self._bar = _import_tqdm()(
-                total=total, desc=label, unit=f" {unit}", dynamic_ncols=True, file=_choose_output()
-            )
+        on_page, on_terminal = is_notebook(), sys.stderr is not None and sys.stderr.isatty()
+        has_bar, label = self._draws and bool(total) and (on_page or on_terminal), name.partition(" ")[0]
+        if self._shown:
+            columns = _PAGE_COLUMNS if on_page else get_terminal_size().columns if on_terminal else None
+            plan = describe_plan(None if columns is None else columns - len(name) - 2)
+            in_short = describe_plan(_LABEL_CHARACTERS)
+            if has_bar and on_page and len(in_short) <= _LABEL_CHARACTERS:
+                label = in_short
+            else:
+                print_line(f"{name}: {plan}", shown=True)
+        if has_bar:
+            self._bar = open_bar(total, label, unit, is_shown=True, bar_format=_BAR_FORMAT)
         self._every_s = _LINE_S if self._bar is None else _REDRAW_S
 
     def add(self, outcome: Outcome) -> None:
@@ -210,6 +220,34 @@ class Progress:
             "eta_s": None if self.eta_s is None else round(self.eta_s, 1),
         }
 
+    def __str__(self) -> str:
+        """Return progress, spending and trouble in one line."""
+        parts = [
+            f"{self.ended:,} of {format_count(self.total, self.unit)}",
+            f"{self.rate:,.1f} a second",
+            format_count(convert_to_credits(self.credits_millis), "credit"),
+        ]
+        troubles = {name: getattr(self, name) for name in ("suspect", "failed", "unknown", "retries")}
+        parts += [f"{number:,} {name}" for name, number in troubles.items() if number]
+        return ", ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"<Progress: {self}>"
+
+    def _repr_html_(self) -> str:
+        names = {
+            "total": f"{self.unit}s",
+            "rate": f"{self.unit}s a second",
+            "eta_s": "seconds to go",
+            "balance": "characters left on the key",
+        }
+        rows = [
+            [names.get(name, name.replace("_", " ")), value if isinstance(value, str) else f"{value:,.10g}"]
+            for name, value in self.to_dict().items()
+            if value or name in {"done", "credits"}
+        ]
+        return format_table(["progress", "value"], rows)
+
     def describe_cost(self, credits: float) -> str:
         """Return the cost of `credits` in money as text. The text is empty if the plan has no price."""
         amount = credits * self.money_per_credit
@@ -227,25 +265,29 @@ class Progress:
         if self._bar is not None:
             self._draw()
             self._bar.close()
+            if self.ended < self.total and hasattr(self._bar, "disp"):
+                # The bar of a notebook is red then, although the run may go on later.
+                self._bar.disp(bar_style="warning", check_delay=False)
         if line := end_line or describe_warnings(self.warned, self.examples):
             self.note(line)
 
     def _draw(self) -> None:
         bar, self._drawn = self._bar, time.monotonic()
-        names = ("retries", "cached", "suspect", "failed", "unknown")
-        counts = {name: getattr(self, name) for name in names} | dict(self.warned.most_common(_KINDS_SHOWN))
+        credits = convert_to_credits(self.credits_millis)
         of = "" if self.budget is None else f" of {self.budget:,.10g}"
-        figures = {"credits": f"{convert_to_credits(self.credits_millis):,.10g}{of}"}
-        figures |= (
-            {"cost": money} if (money := self.describe_cost(convert_to_credits(self.credits_millis))) else {}
-        )
-        figures |= {} if self.balance is None else {"left": f"{self.balance:,}"}
-        figures |= {name: f"{n:,}" for name, n in counts.items() if n}
+        figures = {"credits": f"{credits:,.10g}{of}"}
+        names = ("retries", "cached", "suspect", "failed", "unknown")
+        troubles = {name: f"{n:,}" for name in names if (n := getattr(self, name))}
         if bar is not None:
             bar.total = self.total
-            bar.set_postfix(figures, refresh=False)
+            # The line has no room for more. The summary of the run contains the rest.
+            shown = list((figures | dict(reversed(troubles.items()))).items())[:2]
+            bar.set_postfix_str(", ".join(f"{n} {name}" for name, n in shown), refresh=False)
             bar.update(self.ended - bar.n)
         else:
+            figures |= {"cost": money} if (money := self.describe_cost(credits)) else {}
+            figures |= {} if self.balance is None else {"left": f"{self.balance:,}"}
+            figures |= troubles | {kind: f"{n:,}" for kind, n in self.warned.most_common(_KINDS_SHOWN)}
             made = f"{self.ended:,}/{format_count(self.total, self.unit)}, {self.rate:,.1f} a second"
             to_go = "" if self.eta_s is None else f", about {self.eta_s:,.0f} s to go"
             others = "".join(f", {name}={n}" for name, n in figures.items())
@@ -422,11 +464,17 @@ def print_line(line: str, *, shown: bool) -> None:
             _import_tqdm().write(line, file=_choose_output())
 
 
-def open_bar(total: int, label: str, unit: str, *, is_shown: bool) -> Any:
-    """Return a tqdm bar for work without a run. It is invisible outside terminals and notebooks."""
+def open_bar(total: int, label: str, unit: str, *, is_shown: bool, bar_format: str | None = None) -> Any:
+    """Return a tqdm bar. It is invisible outside terminals and notebooks."""
     is_hidden = True if not is_shown else False if is_notebook() else None  # None: tqdm looks for a terminal
     return _import_tqdm()(
-        total=total, desc=label, unit=f" {unit}", dynamic_ncols=True, file=_choose_output(), disable=is_hidden
+        total=total,
+        desc=label,
+        unit=f" {unit}",
+        dynamic_ncols=True,
+        file=_choose_output(),
+        disable=is_hidden,
+        bar_format=bar_format,
     )
 
 

@@ -223,7 +223,9 @@ async def _carry_out(backend: Backend, options: Options, prepare: Callable[..., 
         begin = partial(_plan_run, prepare, backend, opened, options, rules, limit, stack)
         begun = await run_in_thread(begin)
         prepared, planned, folder = begun.prepared, begun.estimate, begun.prepared.folder
-        name = f"{backend.operation} on {backend.service}"
+        # The engines of a local service have long names with versions. `run.service` contains them.
+        service = "local" if backend.service.startswith("local/") else backend.service
+        name = f"{backend.operation} on {service}"
         if begun.journal is None:
             # Do not show the line in a notebook, because a notebook shows the returned run with the same
             # line.

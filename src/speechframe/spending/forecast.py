@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.errors import AnalysisError
-from speechframe.extras import provide_axes
+from speechframe.extras import get_figure, provide_axes, set_date_axis
 from speechframe.spec.billing import MILLICREDITS_PER_CREDIT, convert_to_credits
 from speechframe.spending.ledger import (
     Ledgers,
@@ -21,10 +21,12 @@ from speechframe.spending.ledger import (
     parse_window,
 )
 from speechframe.spending.usage import usage
+from speechframe.writing.notebook import format_table
 from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FORECAST_DAYS, MIN_DAYS = 28, 14
 """Number of past days that a forecast uses, and the smallest number of past days that it needs."""
@@ -82,6 +84,19 @@ class Forecast:
             summary += f"; the planned table leaves {self.left:,.10g}"
             summary += "" if self.left >= 0 else ": it does not fit"
         return f"{summary}. {self.heading}"
+
+    def __repr__(self) -> str:
+        return f"<Forecast: {self}>"
+
+    def _repr_html_(self) -> str:
+        names = "used up at the earliest (10 %)", "most likely (50 %)", "at the latest (90 %)"
+        ends = [day or "after more than ten years" for day in (self.early, self.likely, self.late)]
+        per_day = f"{sum(self.per_day) / len(self.per_day):,.1f}"
+        rows: list[tuple[str, Any]] = [("credits left", f"{self.balance:,.10g}"), ("credits a day", per_day)]
+        rows += zip(names, ends, strict=True)
+        if self.left is not None:
+            rows.append(("credits left after the planned table", f"{self.left:,.10g}"))
+        return format_table(["forecast", "value"], rows, caption=self.heading)
 
 
 def forecast(
@@ -194,7 +209,7 @@ def _simulate_futures(
     return np.quantile(ends, [0.1, 0.5, 0.9], method="higher").tolist(), paths
 
 
-def plot_burn_down(forecast: Forecast, ax: "Axes | None" = None) -> "Axes":
+def plot_burn_down(forecast: Forecast, ax: "Axes | None" = None) -> "Figure":
     """Plot the balance on the past days and its forecast, with the range from the 10 to the 90 % quantile.
 
     Parameters
@@ -202,11 +217,16 @@ def plot_burn_down(forecast: Forecast, ax: "Axes | None" = None) -> "Axes":
     forecast
         The result of :func:`forecast`.
     ax
-        Axes of the plot. The default is a new figure.
+        Axes of the plot. With None (default), a new figure is made.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure. A notebook shows a new figure as a picture.
 
     Examples
     --------
-    >>> plot_burn_down(forecast()).figure.savefig("burn-down.svg")  # doctest: +SKIP
+    >>> plot_burn_down(forecast()).savefig("burn-down.svg")  # doctest: +SKIP
     """
     made = provide_axes(ax, 6.4, 3.2)
     spent = np.array(forecast.per_day)
@@ -222,8 +242,9 @@ def plot_burn_down(forecast: Forecast, ax: "Axes | None" = None) -> "Axes":
     made.plot(days, middle, color="#A34700", linestyle="--", label="at this pace")
     made.fill_between(days, low, high, color="#A34700", alpha=0.2, linewidth=0, label="10 to 90 %")
     made.set_ylim(bottom=0)
+    made.yaxis.set_major_formatter("{x:,.10g}")
     made.set_ylabel("credits")
     made.set_title(forecast.heading, fontsize="small", loc="left", wrap=True)
-    made.tick_params(axis="x", rotation=30)
+    set_date_axis(made)
     made.legend(frameon=False)
-    return made
+    return get_figure(made)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.errors import AnalysisError, suggest_name
-from speechframe.extras import provide_axes
+from speechframe.extras import get_figure, provide_axes, set_date_axis
 from speechframe.settings.spending import Prices, read_prices
 from speechframe.spec.billing import MILLICREDITS_PER_CREDIT
 from speechframe.spec.codes import HttpErrorCode, Status
@@ -26,6 +26,7 @@ from speechframe.writing.words import replace_unprintable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 GROUP_COLUMNS = {
     "run": "run_id", "operation": "operation", "model": "model", "locale": "locale", "voice": "voice_id",
@@ -36,6 +37,8 @@ GROUP_COLUMNS = {
 
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 """Colours by Okabe and Ito, which colour-blind people can distinguish."""
+_MOST_GROUPS = 10
+"""Number of groups with a colour of their own. All other groups share one."""
 _HATCHES = ("", "//", "xx")
 """Patterns of bars. When all colours are used, the next pattern begins with the first colour again."""
 TAG_PREFIX = "tag:"
@@ -63,6 +66,10 @@ _REFUSAL_CODES = [code.value for code in HttpErrorCode if code.status in _LIMIT_
     "Unavailable",
 ]
 """Values of ``error_code`` of refusals because of a limit: codes of the service, or names of our errors."""
+_PERIOD_DAYS = {"1h": 1 / 24, "1d": 1, "1w": 7, "1mo": 28, "1y": 365}
+"""Days of the shortest period for each value of `every`, which are the widths of bars."""
+_MOST_SINGLE_BARS = 60
+"""Largest number of periods whose bars have gaps between them and whose waste has marks."""
 _PANDAS_PERIODS = {"1h": "h", "1d": "D", "1w": "W", "1mo": "M", "1y": "Y"}
 """Period in pandas for each value of `every`."""
 
@@ -71,11 +78,12 @@ class UsageTable(pd.DataFrame):
     """The result of :func:`usage`, a DataFrame.
 
     `covers` is a text below the table: the window, the time until which the ledgers are complete, and their
-    folders.
+    folders. `every` is the period of a line, such as ``"1d"``.
     """
 
-    _metadata = ("covers",)
+    _metadata = ("covers", "every")
     covers: str = ""
+    every: str | None = None
 
     @property
     def _constructor(self) -> type["UsageTable"]:
@@ -168,6 +176,7 @@ def usage(
     for name in names:
         if name.startswith(TAG_PREFIX) and len(table) and (table[name] == NO_VALUE).all():
             _check_group(name, ledgers)
+    table.every = every
     table.covers = f"{describe_window(start, end, tz)}; {ledgers.describe_completeness()}; {ledgers.places}"
     return table
 
@@ -316,39 +325,73 @@ def _calculate_cost(sums: Any, prices: Prices) -> tuple[Decimal | None, str]:
     return price.compute_cost(quantities), str(price.valid_from)
 
 
-def plot_usage(result: UsageTable, ax: "Axes | None" = None) -> "Axes":
+def plot_usage(result: UsageTable, ax: "Axes | None" = None) -> "Figure":
     """Plot the credits of each period as bars, stacked by the first group, and the wasted credits as a line.
+
+    The ten groups with the most credits have a bar and a colour each. All further groups share one.
 
     Parameters
     ----------
     result
         The result of :func:`usage`, with periods (`every` is not None).
     ax
-        Axes of the plot. The default is a new figure.
+        Axes of the plot. With None (default), a new figure is made.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure. A notebook shows a new figure as a picture.
 
     Examples
     --------
-    >>> plot_usage(usage(group_by="tag:team")).figure.savefig("usage.svg")  # doctest: +SKIP
+    >>> plot_usage(usage(group_by="tag:team")).savefig("usage.svg")  # doctest: +SKIP
     """
     if "period" not in result.columns:
         raise AnalysisError("a plot over time needs a table with periods, such as usage(every='1d')")
     made = provide_axes(ax, 6.4, 3.2)
-    frame: Any = pd.DataFrame(result)
-    group = frame.columns[1] if frame.columns[1] != COUNT_COLUMNS[0] else "currency"
-    credits = frame.fillna({"currency": ""}).pivot_table("credits", "period", group, "sum", fill_value=0)
-    days = [f"{period:%Y-%m-%d}" for period in credits.index]
-    bottom = np.zeros(len(days))
-    for position, (name, amounts) in enumerate(credits.items()):
-        color, hatch = _COLORS[position % len(_COLORS)], _HATCHES[position // len(_COLORS) % len(_HATCHES)]
-        label = "credits" if group == "currency" else str(name)
-        made.bar(days, amounts, bottom=bottom, label=label, color=color, hatch=hatch)
-        bottom += amounts.to_numpy()
-    wasted = frame.groupby("period")["wasted"].sum()
-    if wasted.any():
-        made.plot(days, wasted.to_numpy(), color="black", marker="x", linestyle=":", label="wasted")
     made.set_ylabel("credits")
     made.set_title(result.covers.partition(";")[0], fontsize="small", loc="left")
-    made.tick_params(axis="x", rotation=45)
-    if days:
-        made.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
-    return made
+    frame: Any = pd.DataFrame(result)
+    wasted = frame.groupby("period")["wasted"].sum()
+    if not frame["credits"].any():
+        made.text(0.5, 0.5, "No credits were spent", ha="center", transform=made.transAxes)
+        made.set(xticks=[], yticks=[])
+        return get_figure(made)
+    group = frame.columns[1] if frame.columns[1] != COUNT_COLUMNS[0] else "currency"
+    credits = _join_small_groups(
+        frame.fillna({"currency": ""}).pivot_table("credits", "period", group, "sum", fill_value=0)
+    )
+    # Matplotlib draws all times in UTC.
+    starts = credits.index.tz_localize(None)
+    is_dense = len(starts) > _MOST_SINGLE_BARS
+    width: Any = pd.Timedelta(days=_PERIOD_DAYS[result.every or "1d"])
+    bottom = np.zeros(len(starts))
+    for position, (name, amounts) in enumerate(credits.items()):
+        color, hatch = _COLORS[position % len(_COLORS)], _HATCHES[position // len(_COLORS) % len(_HATCHES)]
+        if position == _MOST_GROUPS:
+            color, hatch = "#BBBBBB", ""
+        style: dict[str, Any] = {
+            "label": "credits" if group == "currency" else str(name),
+            "color": color,
+            "hatch": hatch,
+        }
+        drawn = amounts.to_numpy() > 0
+        step = width * (1 if is_dense else 0.9)
+        made.bar(starts[drawn], amounts[drawn], step, bottom[drawn], align="edge", **style)
+        bottom += amounts.to_numpy()
+    if wasted.any():
+        marker = "" if is_dense else "x"
+        made.plot(starts + width / 2, wasted, color="black", marker=marker, linestyle=":", label="wasted")
+    made.yaxis.set_major_formatter("{x:,.10g}")
+    set_date_axis(made)
+    made.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    return get_figure(made)
+
+
+def _join_small_groups(credits: Any) -> Any:
+    """Return the columns of the groups with the most credits, and one column for the sum of the others."""
+    if len(credits.columns) <= _MOST_GROUPS:
+        return credits
+    order = credits.sum().sort_values(ascending=False, kind="stable").index
+    others = credits[order[_MOST_GROUPS:]].sum(axis=1).rename(f"{len(order) - _MOST_GROUPS:,} others")
+    return credits[order[:_MOST_GROUPS]].join(others)

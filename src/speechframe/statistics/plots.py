@@ -1,8 +1,8 @@
 """Draw the results of a listening test.
 
 Every function draws into the axes `ax`, or into a new figure that pyplot does not manage, and returns the
-axes. To save a plot, call ``ax.figure.savefig("x.pdf")``. Shapes and texts repeat the meaning of all colours,
-so plots are readable in grey and with colour blindness.
+figure. A notebook shows a new figure as a picture. To save a plot, call ``figure.savefig("x.pdf")``. Shapes
+and texts repeat the meaning of all colours, so plots are readable in grey and with colour blindness.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from speechframe.errors import AnalysisError
-from speechframe.extras import import_library, provide_axes
+from speechframe.extras import get_figure, import_library, provide_axes
 from speechframe.statistics.listening import Figures, ListeningResult
 from speechframe.statistics.votes import AB
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Colour-blind people can distinguish this blue (by Okabe and Ito) and this dark orange.
 _EVERYONE_STYLE: dict[str, Any] = {"color": "#0072B2", "marker": "o", "markerfacecolor": "#0072B2"}
@@ -43,7 +44,7 @@ def _shorten_name(name: str) -> str:
     return name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[: _MAX_NAME_CHARACTERS - 1]}…"
 
 
-def plot_scores(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
+def plot_scores(result: ListeningResult, ax: "Axes | None" = None) -> "Figure":
     """Plot the mean scores with their intervals, the best condition on top.
 
     For ab, plot strengths. For abx, plot shares of correct answers, with a line at 0.5 (guessing). If
@@ -61,7 +62,7 @@ def plot_scores(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
     >>> from speechframe.statistics.listening import analyse
     >>> rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": 3 + (w + i) % 2}
     ...         for w in range(3) for i in range(4) for c in "xy"]
-    >>> plot_scores(analyse(rows, method="mos")).get_xlabel()
+    >>> plot_scores(analyse(rows, method="mos")).axes[0].get_xlabel()
     'Mean score with 95% interval'
     """
     frame, value, label = _get_estimates(result, result.everyone)
@@ -91,7 +92,7 @@ def plot_scores(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
     ax.grid(axis="x", color="#DDDDDD", linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
-    return ax
+    return get_figure(ax)
 
 
 def _get_estimates(result: ListeningResult, figures: Figures) -> tuple["pd.DataFrame", str, str]:
@@ -175,7 +176,7 @@ def _draw_scale(ax: "Axes", result: ListeningResult) -> None:
     )
 
 
-def plot_pairs(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
+def plot_pairs(result: ListeningResult, ax: "Axes | None" = None) -> "Figure":
     r"""Plot a matrix with one cell for each pair of conditions.
 
     A cell contains the score of its row minus the score of its column, and the p value adjusted for all pairs
@@ -199,7 +200,7 @@ def plot_pairs(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
     >>> from speechframe.statistics.listening import analyse
     >>> rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": 3 + (w + i) % 2}
     ...         for w in range(3) for i in range(4) for c in "xy"]
-    >>> [text.get_text() for text in plot_pairs(analyse(rows, method="mos")).texts]
+    >>> [text.get_text() for text in plot_pairs(analyse(rows, method="mos")).axes[0].texts]
     ['0.00\nno p']
     """
     pairs, value = _get_pairs(result)
@@ -223,7 +224,7 @@ def plot_pairs(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
     ax.spines[:].set_visible(False)
     what = "Share for row over column" if zero else "Row minus column"
     ax.set_xlabel(f"{what};\np adjusted for all pairs (Holm)")
-    return ax
+    return get_figure(ax)
 
 
 def _get_pairs(result: ListeningResult) -> tuple["pd.DataFrame", str]:
@@ -282,7 +283,7 @@ def _format_p(value: float) -> str:
     return "p < .001" if value < _SMALLEST_P else f"p = {value:.3f}".replace("0.", ".")
 
 
-def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
+def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Figure":
     """Plot how much each listener and each item deviates from the mean scores of the conditions.
 
     Each dot is a listener or an item. A cross is a listener who was screened out. The bar extends from minus
@@ -305,7 +306,7 @@ def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
     >>> from speechframe.statistics.listening import analyse
     >>> rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": 3 + (w + i) % 2}
     ...         for w in range(3) for i in range(4) for c in "xy"]
-    >>> [label.get_text() for label in plot_spread(analyse(rows, method="mos")).get_yticklabels()]
+    >>> [label.get_text() for label in plot_spread(analyse(rows, method="mos")).axes[0].get_yticklabels()]
     ['3 listeners', '4 items']
     """
     frame = result.spread
@@ -325,7 +326,7 @@ def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
     ax.margins(x=0.08)
     ax.set_xlabel("Mean deviation from the scores of the conditions (points)")
     ax.spines[["top", "right"]].set_visible(False)
-    return ax
+    return get_figure(ax)
 
 
 def _draw_dots(ax: "Axes", frame: "pd.DataFrame", row: int, out: set[str]) -> None:

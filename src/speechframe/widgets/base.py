@@ -14,6 +14,7 @@ from speechframe.batch.live import Run, open_run
 from speechframe.errors import SpeechframeError
 from speechframe.page.assets import build_script, read_style
 from speechframe.page.clips import ClipShelf
+from speechframe.writing.notebook import format_table
 
 __all__ = [
     "ClipWidget",
@@ -154,12 +155,3 @@ def load_playable_clips(shelf: ClipShelf) -> Iterator[tuple[str, bytes, str]]:
     for entry in shelf.entries:
         if entry.problem is None:
             yield (entry.clip_id, *shelf.read_playable(entry.clip_id))
-
-
-def format_table(head: list[str], rows: list[list[Any]], *, caption: str = "") -> str:
-    """Return a table as HTML. All values are escaped."""
-    top = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head)
-    cells = ("".join(f'<td dir="auto">{html.escape(str(value))}</td>' for value in row) for row in rows)
-    body = "".join(f"<tr>{row}</tr>" for row in cells)
-    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
-    return f"<table>{title}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

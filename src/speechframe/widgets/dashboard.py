@@ -22,7 +22,7 @@ from speechframe.processes.loop import start_in_background
 from speechframe.store.schema import AUDIO_COLUMN
 from speechframe.widgets.base import ClipWidget, format_table, resolve_run
 from speechframe.widgets.watcher import Watcher
-from speechframe.writing.words import format_count
+from speechframe.writing.words import format_count, shorten_service
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -80,8 +80,8 @@ class RunDashboard(ClipWidget):
     burn
         Credits or characters left over time. ``points`` and ``forecast`` are pairs of seconds and amount.
     offer
-        Price of the rest of a stopped run with a budget: ``spent_credits``, the ``max_credits`` that suffice
-        for the rest, and a sentence in ``words``.
+        Price of the rest of a stopped run whose budget is too small: ``spent_credits``, the ``max_credits``
+        that suffice for the rest, and a sentence in ``words``. Empty if the budget suffices.
     loads
         Request keys of the clips whose audio was sent to the page, in order.
     """
@@ -114,7 +114,7 @@ class RunDashboard(ClipWidget):
         started = self._watcher.read_figures()
         super().__init__(
             ClipShelf([], [], 0),
-            heading=f"{run.operation} on {run.service}",
+            heading=f"{run.operation} on {shorten_service(run.service)}",
             folder=run.short_path,
             figures=started.to_page(),
             burn=started.burn.to_page(),
@@ -210,9 +210,11 @@ class RunDashboard(ClipWidget):
             self._start_updates()
 
     def on_resume(self, message: dict[str, Any]) -> None:
-        """Resume the run. A ``max_credits`` in the message replaces the budget of the run."""
+        """Resume the run with its budget. A ``max_credits`` in the message replaces the budget."""
         if self.run.refresh().status == RUNNING or (self._resuming and not self._resuming.done()):
             return
+        # Also a message that is the same as before must reach the page, which shows "resuming".
+        self.trouble = ""
         extra_options: RunOptions = {}
         if (max_credits := message.get("max_credits")) is not None:
             spent = self.offer.get("spent_credits", 0)
@@ -223,7 +225,7 @@ class RunDashboard(ClipWidget):
                 )
                 return
             extra_options["max_credits"] = max_credits
-        self.asked, self.trouble = "resume", ""
+        self.asked = "resume"
         self._resuming = start_in_background(self._resume_run(extra_options))
 
     async def _call_resume(self, extra_options: RunOptions) -> Run:
@@ -258,7 +260,7 @@ class RunDashboard(ClipWidget):
         except (SpeechframeError, OSError) as error:
             self.offer = {"words": f"the price of the rest is not known: {error}"}
             return
-        if rest is None or budget is None:
+        if rest is None or budget is None or spent + rest.credits <= budget:
             return
         self.offer = {
             "spent_credits": spent,

@@ -161,7 +161,8 @@ class RunFigures:
         parts.append(f"{_format_number(counts['credits'])}{budget_text} credits")
         if counts.get("money"):
             parts.append(counts["money"])
-        if counts["balance"] is not None:
+        # With a budget, the balance would make the line too long for a narrow notebook.
+        if counts["balance"] is not None and not budget_text:
             parts.append(f"{_format_count(counts['balance'], 'character')} left")
         if counts["audio_seconds"]:
             parts.append(f"{format_duration(counts['audio_seconds'])} of audio")

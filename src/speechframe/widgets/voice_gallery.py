@@ -1,6 +1,7 @@
 """Show the voices of a catalogue as cards, with filters, samples and a comparison of selected voices."""
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import traitlets as t
@@ -13,7 +14,7 @@ from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.page.arguments import check_text
 from speechframe.processes.loop import run_sync, start_in_background
 from speechframe.spec.locales import find_nearest, get_language, is_within
-from speechframe.spec.speech import Voice
+from speechframe.spec.speech import Voice, VoiceKind
 from speechframe.spec.texts import count_billed_characters
 from speechframe.tables.table import make_problem
 from speechframe.widgets.base import PageWidget, format_table
@@ -41,15 +42,18 @@ SAMPLE_TEXTS = {
 }
 """Texts of samples, by language code. Voices of other languages speak the English text."""
 
+_SEARCHED_FACTS = ("id", "name", "description", "gender", "language", "engine", "kind")
+"""Facts of a voice in which the search looks. The page looks in the same facts."""
+
 
 class VoiceGallery(PageWidget):
     """A list of voices with filters and samples. :func:`gallery` makes this widget.
 
     Attributes
     ----------
-    query, gender, locale, style
+    query, gender, engine, locale, style
         The current filters. Setting a filter has the same effect as its control on the page. ``""`` removes
-        the filter.
+        the filter. Each word of `query` must be the beginning of a word of the voice.
     value
         Id of the voice whose sample was played last.
     selection
@@ -63,6 +67,7 @@ class VoiceGallery(PageWidget):
     voices = t.List(t.Dict()).tag(sync=True)
     query = t.Unicode().tag(sync=True)
     gender = t.Unicode().tag(sync=True)
+    engine = t.Unicode().tag(sync=True)
     locale = t.Unicode().tag(sync=True)
     style = t.Unicode().tag(sync=True)
     shown = t.List(t.Unicode()).tag(sync=True)
@@ -78,15 +83,17 @@ class VoiceGallery(PageWidget):
         lengths = [count_billed_characters(line) for line in ([text] if text else SAMPLE_TEXTS.values())]
         super().__init__(
             voices=[_make_card(voice) for voice in voices],
-            shown=list(self._catalogue),
+            shown=[voice.voice_id for voice in _filter_voices(voices)],
             cost=f"A sample costs {_format_range(lengths)} credits the first time you play it.",
         )
-        self.observe(self._apply_filters, ["query", "gender", "locale", "style"])
+        self.observe(self._apply_filters, ["query", "gender", "engine", "locale", "style"])
 
     def _apply_filters(self, _: Any) -> None:
         """Set the shown voices from the filters. The page does the same, so filters work without a kernel."""
         voices = list(self._catalogue.values())
-        matching = _filter_voices(voices, query=self.query, gender=self.gender, locale=self.locale)
+        matching = _filter_voices(
+            voices, query=self.query, gender=self.gender, engine=self.engine, locale=self.locale
+        )
         style, warning = self.style, ""
         if style and not any(style in _list_styles(voice, self.locale) for voice in matching):
             style, warning = "", f"No voice here has the style {style}, so the style filter was removed."
@@ -191,7 +198,8 @@ def _make_card(voice: Voice) -> dict[str, Any]:
         "gender": None if voice.gender is None else str(voice.gender),
         "locale": voice.locale or "",
         "language": (locale_details and locale_details.detail) or voice.locale or "",
-        "engine": " · ".join(filter(None, (voice.engine, voice.kind and str(voice.kind)))),
+        "engine": voice.engine or "",
+        "kind": "" if voice.kind is None else str(voice.kind),
         "clarity": dict(voice.clarity or {}),
         "description": " ".join(filter(None, (voice.description, licence))),
         "locales": {tag: details.available_styles for tag, details in voice.supported_locales.items()},
@@ -260,22 +268,31 @@ def gallery(
     return voice_gallery
 
 
+def _split_words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())
+
+
 def _filter_voices(
-    voices: list[Voice], *, query: str = "", gender: str = "", locale: str = ""
+    voices: list[Voice], *, query: str = "", gender: str = "", engine: str = "", locale: str = ""
 ) -> list[Voice]:
-    """Return the voices that match the filters. Voices whose own locale matches come first."""
-    query_words = query.lower().split()
+    """Return the voices that match the filters, neural voices first, then voices of the locale itself."""
+    sought = _split_words(query)
     matching = []
     for voice in voices:
         card = _make_card(voice)
-        searched = " ".join(str(card[name] or "") for name in ("id", "name", "description", "gender"))
+        # A search for "male" must not find "female".
+        words = _split_words(" ".join(str(card[name] or "") for name in _SEARCHED_FACTS))
         if (
-            all(word in searched.lower() for word in query_words)
+            all(any(word.startswith(start) for word in words) for start in sought)
             and gender in ("", card["gender"])
+            and engine in ("", card["engine"])
             and (not locale or any(is_within(tag, locale) for tag in voice.supported_locales))
         ):
             matching.append(voice)
-    return sorted(matching, key=lambda voice: not is_within(voice.locale or "", locale))
+    return sorted(
+        matching,
+        key=lambda voice: (voice.kind != VoiceKind.NEURAL, not is_within(voice.locale or "", locale)),
+    )
 
 
 def _list_styles(voice: Voice, locale: str) -> set[str]:

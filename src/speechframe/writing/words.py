@@ -7,6 +7,9 @@ _UNPRINTABLE_CHARACTERS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
+# An engine's version and those of its additions, such as "-1.52.0+4.japanese" after the engine's name.
+_ENGINE_VERSION = re.compile(r"-\d[\w.]*(?:\+\d[\w.]*)*")
+
 
 def format_count(number: float, one: str, many: str = "") -> str:
     """Return a number with its noun. `one` is the singular, and `many` the plural (default: `one` with an s).
@@ -20,6 +23,17 @@ def format_count(number: float, one: str, many: str = "") -> str:
     """
     digits = f"{number:,}" if isinstance(number, int) else f"{number:,.10g}"
     return f"{digits} {one if number == 1 else many or f'{one}s'}"
+
+
+def shorten_service(service: str) -> str:
+    """Return the name of a service without the versions of the engines of a local service.
+
+    Examples
+    --------
+    >>> shorten_service("local/espeak-1.52.0+4.japanese+kokoro-1.0+2"), shorten_service("faulty-0")
+    ('local/espeak+kokoro', 'faulty-0')
+    """
+    return _ENGINE_VERSION.sub("", service) if service.startswith("local/") else service
 
 
 def replace_unprintable(text: str) -> str:

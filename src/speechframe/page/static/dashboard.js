@@ -16,11 +16,14 @@ function svg(tag, attrs, ...kids) {
   return node;
 }
 
-/** Draw the credits or characters left over time, with a forecast. Amounts are negated, because y grows downwards. */
+/**
+ * Draw the credits or characters left over time, with a forecast. The chart begins at zero, so that a small decrease
+ * looks small. Amounts are negated, because y grows downwards.
+ */
 function chart({ points, forecast, words }) {
   const all = [...points, ...forecast];
   const lefts = all.map(([, y]) => y);
-  const [most, least] = [Math.max(...lefts), Math.min(...lefts)];
+  const [most, least] = [Math.max(0, ...lefts), Math.min(0, ...lefts)];
   const path = (those) => those.map(([x, y]) => `${x},${-y}`).join(" ");
   const plot = svg("svg", {
     viewBox: `0 ${-most} ${all.at(-1)[0] || 1} ${most - least || 1}`, preserveAspectRatio: "none", "aria-hidden": "true", class: "spf-burn",
@@ -58,13 +61,13 @@ export default makeWidget("Run", (shell) => {
   };
   const stop = button("Stop", () => ask("stop"), { title: "Calls in flight finish, the rest stays pending" });
   const most = el("input", { type: "number", min: "0", step: "any" });
-  const raised = () => (most.value && !raise.hidden ? { max_credits: Number(most.value) } : {});
-  const resume = button("Resume", () => ask("resume", raised()), { class: "spf-main", title: "Makes only what is missing" });
-  const raise = el("span.row.raise", el("label", "with max_credits", most), el("span.dim", { dir: "auto" }));
-  onKeys(most, ({ key }) => key === "Enter" && (() => resume.click()));
+  const resume = button("Resume", () => ask("resume"), { class: "spf-main", title: "Makes only what is missing, and keeps max_credits" });
+  const more = button("Resume with more", () => ask("resume", { max_credits: Number(most.value) }), { title: "Makes only what is missing, up to this max_credits" });
+  const raise = el("div.row.raise", el("label", "max_credits", most), more, el("span.dim", { dir: "auto" }));
+  onKeys(most, ({ key }) => key === "Enter" && (() => more.click()));
   shell.root.append(
     el("div.head", el("strong", get("heading")), state, el("span.dim", { dir: "auto" }, get("folder"))),
-    banner, bar, pace, tallies, why, plot, el("div.row", stop, resume, raise, shell.status), newest,
+    banner, bar, pace, tallies, why, plot, el("div.row", stop, resume, shell.status), raise, newest,
   );
 
   let said = null;
@@ -73,7 +76,8 @@ export default makeWidget("Run", (shell) => {
     const asked = get("asked");
     state.textContent = { stop: "stopping", resume: "resuming" }[asked] ?? f.status;
     state.dataset.tone = f.alarms ? "bad" : TONES[f.status] ?? "";
-    tell(banner, get("trouble") || (f.alarms && `The run stopped (${f.because}): ${f.words}`));
+    const trouble = get("trouble");
+    tell(banner, trouble || (f.alarms && `The run stopped (${f.because}): ${f.words}`));
     bar.ariaValueMax = f.total;
     bar.ariaValueNow = f.ended;
     bar.ariaValueText = f.so_far;
@@ -84,7 +88,7 @@ export default makeWidget("Run", (shell) => {
     raise.hidden = !f.can_resume || asked !== "" || !get("offer").words;
     stop.disabled = !f.can_stop || asked !== "";
     resume.disabled = !f.can_resume || asked !== "";
-    const now = f.status + f.because + asked;
+    const now = f.status + f.because + asked + trouble;
     // Screen readers read the banner, so the status line does not repeat its text.
     const calm = f.alarms ? "" : f.words;
     if (said !== null && now !== said && !asked) say(calm ? `${f.status}: ${calm}` : f.status);

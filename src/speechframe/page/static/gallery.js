@@ -18,15 +18,21 @@ export function stylesOf(voice, wanted) {
   return [...new Set(localesOf(voice).filter((tag) => !wanted || isIn(tag, wanted)).flatMap((tag) => voice.locales[tag]))];
 }
 
-/** Return the voices that match all filters. Voices whose own locale matches come first. */
-export function passing(voices, { query, gender, locale, style }) {
-  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+const wordsOf = (text) => text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
+const SEARCHED = ["id", "name", "description", "gender", "language", "engine", "kind"];
+
+/** Return the voices that match all filters. Neural voices come first, then voices of the locale itself. */
+export function passing(voices, { query, gender, engine, locale, style }) {
+  const sought = wordsOf(query);
   const found = voices.filter((voice) => {
-    const said = [voice.id, voice.name, voice.description, voice.gender].join(" ").toLowerCase();
-    return words.every((word) => said.includes(word)) && (!gender || voice.gender === gender) &&
+    const words = wordsOf(SEARCHED.map((name) => voice[name]).join(" "));
+    // A search for "male" must not find "female".
+    return sought.every((start) => words.some((word) => word.startsWith(start))) &&
+      (!gender || voice.gender === gender) && (!engine || voice.engine === engine) &&
       (!locale || localesOf(voice).some((tag) => isIn(tag, locale))) && (!style || stylesOf(voice, locale).includes(style));
   });
-  return locale ? found.sort((a, b) => isIn(b.locale, locale) - isIn(a.locale, locale)) : found;
+  const rank = (voice) => 2 * (voice.kind === "neural") + isIn(voice.locale, locale);
+  return found.sort((a, b) => rank(b) - rank(a));
 }
 
 /** Return the locale in which a voice speaks its sample. */
@@ -34,13 +40,14 @@ export function heardIn(voice, locale) {
   return localesOf(voice).find((tag) => !locale || isIn(tag, locale)) ?? voice.locale;
 }
 
-/** Return a voice's word error in a locale as text, or "" if it is not known. The smallest error is marked. */
+/** Return the share of misheard words in a locale as text, or "" if it is not known. The smallest share is marked. */
 export function clarity(voice, voices, locale) {
   const tag = heardIn(voice, locale);
   const errorOf = (each) => each.clarity?.[tag] ?? Infinity;
   if (errorOf(voice) === Infinity) return "";
   const clearest = voices.every((other) => errorOf(voice) <= errorOf(other));
-  return ` · error ${errorOf(voice).toFixed(2)}${clearest ? " (clearest)" : ""}`;
+  const unit = tag.startsWith("ja") ? "characters" : "words";
+  return ` · ${Math.round(100 * errorOf(voice))} % of ${unit} misheard${clearest ? " (clearest)" : ""}`;
 }
 
 const sorted = (values) => [...new Set(values)].sort();
@@ -49,7 +56,7 @@ export default makeWidget("Voices", (shell) => {
   const { get, put, root } = shell;
   const voices = get("voices");
   const languages = sorted(voices.flatMap(localesOf).flatMap((tag) => [tag.split("-")[0], tag]));
-  const genders = sorted(voices.map((voice) => voice.gender).filter(Boolean));
+  const [genders, engines] = ["gender", "engine"].map((name) => sorted(voices.map((voice) => voice[name]).filter(Boolean)));
   const filters = el("div.row", { role: "search", label: "Filters" });
   const cards = el("ul.cards", { label: "Voices" });
   const compare = button("Compare", () => compareChosen());
@@ -60,7 +67,7 @@ export default makeWidget("Voices", (shell) => {
   const open = new Set(); // voices whose list of styles is open
   const silence = (players) => players.forEach((player) => player.dispose());
 
-  const current = () => Object.fromEntries(["query", "gender", "locale", "style"].map((name) => [name, get(name)]));
+  const current = () => Object.fromEntries(["query", "gender", "engine", "locale", "style"].map((name) => [name, get(name)]));
   const set = (values) => {
     const next = { ...current(), ...values };
     const left = passing(voices, { ...next, style: "" });
@@ -71,7 +78,7 @@ export default makeWidget("Voices", (shell) => {
     }
     put({ ...next, shown: passing(voices, next).map((voice) => voice.id), warning });
   };
-  const searchBox = el("input", { type: "search", dir: "auto", placeholder: "name, locale, description", label: "Search", input: () => set({ query: searchBox.value }) });
+  const searchBox = el("input", { type: "search", dir: "auto", placeholder: "name, language, description", label: "Search", input: () => set({ query: searchBox.value }) });
   const choices = el("div.row");
   filters.append(searchBox, choices);
   const drawFilters = () => {
@@ -81,7 +88,7 @@ export default makeWidget("Voices", (shell) => {
     const one = (name, values) =>
       choice(name, [["", `any ${name}`], ...values.map((value) => [value, value])], now[name], (value) => set({ [name]: value }));
     // The search box is kept, because a new box would lose the user's cursor.
-    choices.replaceChildren(one("gender", genders), one("locale", languages), one("style", styles));
+    choices.replaceChildren(one("gender", genders), one("engine", engines), one("locale", languages), one("style", styles));
     if (had >= 0) choices.children[had].focus();
   };
 
@@ -107,14 +114,21 @@ export default makeWidget("Voices", (shell) => {
       const kept = get("selection").filter((id) => id !== voice.id);
       put({ selection: chosen.checked ? [...kept, voice.id] : kept });
     } });
-    const facts = [[voice.locale, voice.language], [voice.gender], [voice.engine, "Engine and kind"]].filter(([text]) => text);
-    const error = el("span", { title: `Share of words in ${heardIn(voice, get("locale"))} that a recogniser gets wrong` },
+    const facts = [[voice.locale, voice.language], [voice.gender], [voice.engine, "Engine"], [voice.kind, "Kind"]].filter(([text]) => text);
+    const error = el("span", { title: `A recogniser got these wrong in ${heardIn(voice, get("locale"))}` },
       clarity(voice, voices, get("locale")));
     return el("li.card", { "data-voice": voice.id },
       el("div.head", play, el("strong", voice.name), el("label", chosen, "compare")),
       el("p", voice.language, error),
       el("p", ...facts.flatMap(([text, title]) => [el("span.badge", { title }, text), " "])),
+      el("p", button(voice.id, copyId, { class: "spf-id", label: `Copy the id ${voice.id}`, title: "Copy the id" })),
       stylesLine(voice), trouble);
+  };
+  const copyId = async ({ currentTarget: node }) => {
+    const { clipboard } = navigator; // missing on pages without HTTPS
+    getSelection().selectAllChildren(node);
+    const copied = clipboard && (await clipboard.writeText(node.textContent).then(() => true, () => false));
+    shell.say(copied ? `Copied ${node.textContent}` : "Press Ctrl+C to copy the id");
   };
   const stylesLine = (voice) => {
     const styles = stylesOf(voice, get("locale"));
@@ -157,7 +171,7 @@ export default makeWidget("Voices", (shell) => {
   };
 
   shell.follow(["query"], () => { searchBox.value = get("query"); });
-  shell.follow(["gender", "locale", "style"], drawFilters);
+  shell.follow(["gender", "engine", "locale", "style"], drawFilters);
   shell.follow(["shown", "warning"], drawCards);
   shell.follow(["value", "selection"], mark);
   shell.onEnd(() => silence([...sounds, ...compared]));
