@@ -22,6 +22,7 @@ class StringEntry:
 
     `unit` is its address in the file, and `line` the number of its first line. `text` is in the source
     locale, `target` in the locale of the file. `former` is the unit before a change, if the file has it.
+    `is_markup` means that the texts are XML, and `extra` has other columns of a sheet.
     """
 
     unit: str
@@ -35,6 +36,7 @@ class StringEntry:
     former: str | None = None
     start_ms: int | None = None
     end_ms: int = 0
+    is_markup: bool = False
     extra: dict[str, Any] | None = None
     # The fields below are set when all files have been read.
     id: str = ""
@@ -43,6 +45,11 @@ class StringEntry:
     locales: list[str] | None = None
     previous_id: str | None = None
     previous_basis: str | None = None
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Start and end of a cue in milliseconds."""
+        return self.start_ms or 0, self.end_ms
 
 
 @dataclass(slots=True)

@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from speechframe.errors import InvalidRows
 from speechframe.spec.locales import is_certainly_different
 from speechframe.strings.entries import (
     TRANSLATED,
@@ -16,14 +18,17 @@ from speechframe.strings.entries import (
     read_locale,
     refuse,
 )
-from speechframe.strings.plurals import count_plural_forms, get_plural_rule
+from speechframe.strings.plurals import get_plural_rule
 from speechframe.writing.words import format_count
 
 DECLARED_ENCODING = re.compile(rb"charset=([\w.:-]+)")
-_LINE = re.compile(
-    r"\s*(?:(msgctxt|msgid_plural|msgid|msgstr)(?:\[(\d{1,2})\])?\s*)?"
-    r'("(?:[^"\\]|\\.)*+"(?:\s*"(?:[^"\\]|\\.)*+")*+)?\s*'
+_STRING = r'"(?:[^"\\\n]|\\.)*+"'
+_TOKEN = re.compile(
+    r"\s*+(?:#(?!\|)(?P<comment>[^\n]*)"
+    r"|(?P<former>#\|)?[ \t]*(?P<keyword>msgctxt|msgid_plural|msgid|msgstr(?:\[(?P<form>\d{1,2})\])?)"
+    rf"\s*(?P<strings>{_STRING}(?:\s*(?(former)#\|\s*){_STRING})*+))"
 )
+"""Pattern of a comment, or of a keyword with its strings. A keyword after ``#|`` has a former string."""
 _PIECE = re.compile(r'"((?:[^"\\]|\\.)*+)"')
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)")
 _CHARACTER_BY_ESCAPE = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
@@ -36,12 +41,11 @@ _MAX_FORMS = 12
 """Largest number of plural forms that a header may state. No known language has more than six."""
 
 
-@dataclass(slots=True)
-class _Value:
-    """A string of a message, from its first quote to its last. `line_start` begins its keyword's line."""
+class _Value(NamedTuple):
+    """A string of a message: the start of its keyword, and its span from the first quote to the last."""
 
     text: str
-    line_start: int
+    keyword_start: int
     start: int
     end: int
 
@@ -55,6 +59,10 @@ class _Message:
     former: dict[str | int, _Value] = field(default_factory=dict)  # of the lines that begin with "#|"
     flags: list[tuple[int, int]] = field(default_factory=list)  # spans of the lines of flags
     is_fuzzy: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        return bool({0, -1} & self.values.keys())
 
     @property
     def is_plural(self) -> bool:
@@ -80,9 +88,8 @@ def read(text: str, name: str, locale: str | None = None) -> StringsFile:
     forms = _count_forms(fields, messages, file.locale, locale, name)
     file.entries = [entry for message in messages for entry in _make_entries(message, forms)]
     if obsolete:
-        file.notes.append(
-            f"{format_count(obsolete, 'obsolete entry', 'obsolete entries')} of {name}: no rows"
-        )
+        entries = format_count(obsolete, "obsolete entry", "obsolete entries")
+        file.notes.append(f"{entries} of {name}: no rows")
     return file
 
 
@@ -117,60 +124,54 @@ def fill(text: str, name: str, texts: Mapping[str, str], locale: str) -> str:
     return apply_edits(text, edits)
 
 
-def _read_messages(text: str, name: str) -> tuple[list[_Message], int]:  # noqa: C901 - one kind of line each
+def _read_messages(text: str, name: str) -> tuple[list[_Message], int]:
     """Return the messages of a file and the number of its obsolete messages."""
     found: list[_Message] = []
-    message, value, end, obsolete = _Message(1), None, 0, 0
-    for number, line in enumerate(text.split("\n"), 1):
-        start, end = end, end + len(line) + 1
-        stripped = line.strip()
-        is_former = stripped.startswith("#|")
-        match = _LINE.fullmatch(line, line.find("#|") + 2 if is_former else 0)
-        if (0 in message.values or -1 in message.values) and (
-            stripped[:1] == "#" or (match and match[1] in {"msgctxt", "msgid"})
-        ):
+    message, line, position, obsolete = _Message(1), 1, 0, 0
+    while token := _TOKEN.match(text, position):
+        start = token.end() - len(token[0].lstrip())
+        line += text.count("\n", position, start)
+        keyword, comment = token["keyword"], token["comment"]
+        if message.is_complete and (keyword in {None, "msgctxt", "msgid"} or token["former"]):
             found.append(message)
-            message = _Message(number)
-        if not stripped:
-            continue
-        if stripped[0] == "#" and not is_former:
-            if stripped.startswith("#~"):
-                obsolete += bool(re.match(r"#~\s*msgid\s", stripped))
-                message = _Message(number + 1)
-            elif stripped.startswith("#,"):
-                message.flags.append((start, min(end, len(text))))
-                message.is_fuzzy |= "fuzzy" in re.split(r"[\s,]+", stripped)
-            continue
-        values = message.former if is_former else message.values
-        value = _read_line(match, values, value, start)
-        if value is None or not (is_former or values.keys() & {"msgid", "msgctxt"}):
-            raise refuse(name, f"line {number} is not a line of a PO file: {stripped[:60]!r}")
-        if not (is_former or message.values.keys() - {"msgctxt", "msgid"}):
-            message.line = number
-    if message.values:
-        found.append(message)
-    for message in found:
-        if "msgid" not in message.values or not ({0, -1} & message.values.keys()):
-            raise refuse(name, f"the entry at line {message.line} lacks msgid or msgstr")
+            message = _Message(line)
+        if comment is None:
+            _add_value(message, token, line, name)
+        elif comment.startswith("~"):
+            obsolete += bool(re.match(r"~\s*msgid\s", comment))
+            message = message if message.values else _Message(line)
+        elif comment.startswith(","):
+            message.flags.append((start, min(token.end() + 1, len(text))))
+            message.is_fuzzy |= "fuzzy" in re.split(r"[\s,]+", comment)
+        position = token.end()
+        line += text.count("\n", start, position)
+    if rest := text[position:].lstrip():
+        line += text.count("\n", position, len(text) - len(rest))
+        raise _refuse_line(name, line, rest)
+    found += [message] if message.values else []
+    for one in found:
+        if "msgid" not in one.values or not one.is_complete:
+            raise refuse(name, f"the entry at line {one.line} lacks msgid or msgstr")
     return found, obsolete
 
 
-def _read_line(
-    match: re.Match[str] | None, values: dict[str | int, _Value], value: _Value | None, start: int
-) -> _Value | None:
-    """Add the strings of a line to `values`, or to the last value. Return None if the line is invalid."""
-    if match is None or match[3] is None:
-        return None
-    if keyword := match[1]:
-        key: str | int = keyword if keyword != "msgstr" else int(match[2]) if match[2] else -1
-        if key in values or (match[2] and keyword != "msgstr"):
-            return None
-        value = values[key] = _Value("", start, start + match.start(3), 0)
-    elif value is None or not any(value is one for one in values.values()):
-        return None
-    value.text += "".join(_ESCAPE.sub(_decode_escape, piece) for piece in _PIECE.findall(match[3]))
-    value.end = start + match.end(3)
-    return value
+def _add_value(message: _Message, token: re.Match[str], line: int, name: str) -> None:
+    """Add the string of a keyword to a message."""
+    key: str | int = token["keyword"].partition("[")[0]
+    if key == "msgstr":
+        key = int(token["form"] or -1)
+    elif key in {"msgctxt", "msgid"} and not token["former"]:
+        message.line = line
+    values = message.former if token["former"] else message.values
+    if key in values:
+        raise _refuse_line(name, line, token[0].lstrip())
+    pieces = _PIECE.findall(token["strings"])
+    text = "".join(_ESCAPE.sub(_decode_escape, piece) for piece in pieces)
+    values[key] = _Value(text, token.start("keyword"), *token.span("strings"))
+
+
+def _refuse_line(name: str, line: int, text: str) -> InvalidRows:
+    return refuse(name, f"line {line} is not a line of a PO file: {text.splitlines()[0][:60]!r}")
 
 
 def _decode_escape(found: re.Match[str]) -> str:
@@ -191,9 +192,8 @@ def _count_forms(
     fields: Mapping[str, str], messages: list[_Message], stated: str | None, locale: str | None, name: str
 ) -> int:
     """Return the number of plural forms in a locale, or in the locale of the file if `locale` is None."""
-    highest = max(
-        (key for one in messages if one.is_plural for key in one.values if isinstance(key, int)), default=-1
-    )
+    numbers = (key for one in messages if one.is_plural for key in one.values if isinstance(key, int))
+    highest = max(numbers, default=-1)
     if highest < 0:
         return 1
     header = re.search(r"nplurals\s*=\s*(\d{1,2})\b", fields.get("plural-forms", ""))
@@ -207,7 +207,7 @@ def _count_forms(
     if wanted is None:
         return highest + 1
     try:
-        return count_plural_forms(wanted)
+        return get_plural_rule(wanted)[0]
     except ValueError as error:
         raise refuse(name, str(error)) from None
 
@@ -223,21 +223,19 @@ def _make_entries(message: _Message, forms: int) -> Iterator[StringEntry]:
     if message.is_header:
         return
     values = message.values
+    context: dict[str | int, _Value] = {"msgctxt": values["msgctxt"]} if "msgctxt" in values else {}
     for number in range(forms) if message.is_plural else [-1]:
         target = message.get_form(number)
-        former: dict[str | int, _Value] = dict(message.former)
-        if "msgctxt" in values:
-            former.setdefault("msgctxt", values["msgctxt"])
-        yield StringEntry(
-            _make_unit(values, number),
-            message.line,
-            values["msgid_plural" if number > 0 else "msgid"].text,
-            target,
-            UNTRANSLATED if not target else "fuzzy" if message.is_fuzzy else TRANSLATED,
-            values["msgctxt"].text if "msgctxt" in values else None,
-            number if number >= 0 else None,
-            former=_make_unit(former, number) if "msgid" in message.former else None,
-        )
+        text = values["msgid_plural" if number > 0 else "msgid"].text
+        state = UNTRANSLATED if not target else "fuzzy" if message.is_fuzzy else TRANSLATED
+        entry = StringEntry(_make_unit(values, number), message.line, text, target, state)
+        if context:
+            entry.context = values["msgctxt"].text
+        if message.is_plural:
+            entry.form = number
+        if "msgid" in message.former:
+            entry.former = _make_unit({**context, **message.former}, number)
+        yield entry
 
 
 def _edit_header(message: _Message, locale: str, newline: str, *, has_forms: bool) -> tuple[int, int, str]:
@@ -249,9 +247,8 @@ def _edit_header(message: _Message, locale: str, newline: str, *, has_forms: boo
     old = message.values[-1]
     lines = old.text.rstrip("\n").split("\n") if old.text else []
     for key, value in wanted.items():
-        at = next(
-            (i for i, one in enumerate(lines) if one.partition(":")[0].lower() == key.lower()), len(lines)
-        )
+        names = [line.partition(":")[0].lower() for line in lines]
+        at = names.index(key.lower()) if key.lower() in names else len(lines)
         lines[at : at + 1] = [f"{key}: {value}"]
     return old.start, old.end, _format("".join(f"{line}\n" for line in lines), newline)
 
@@ -261,7 +258,7 @@ def _edit_forms(message: _Message, new: Mapping[int, str | None], newline: str) 
     old = [value for key, value in message.values.items() if isinstance(key, int)]
     texts = {number: message.get_form(number) if text is None else text for number, text in new.items()}
     lines = [f"msgstr[{number}] {_format(text, newline)}" for number, text in texts.items()]
-    return min(one.line_start for one in old), max(one.end for one in old), newline.join(lines)
+    return min(one.keyword_start for one in old), max(one.end for one in old), newline.join(lines)
 
 
 def _drop_fuzzy(line: str) -> str:

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from glob import escape
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -87,12 +89,8 @@ def read_file(path: Path, notes: list[str], locale: str | None = None) -> list[S
     """
     suffix = path.suffix.lower()
     if suffix not in {*KINDS, *SHEET_SUFFIXES}:
-        allowed = f"a file that ends in {', '.join((*STRING_SUFFIXES, *SHEET_SUFFIXES))}"
-        raise refuse(
-            "files",
-            f"{path.name[:60]!r} is of the kind {suffix or 'without ending'!r}, which is not read",
-            allowed,
-        )
+        fault = f"{path.name[:60]!r} is of the kind {suffix or 'without ending'!r}, which is not read"
+        raise refuse("files", fault, f"a file that ends in {', '.join((*STRING_SUFFIXES, *SHEET_SUFFIXES))}")
     try:
         if suffix in SHEET_SUFFIXES:
             found = sheets.read(path)
@@ -123,9 +121,8 @@ def _read_group(given: Any, source_locale: str | None, notes: list[str]) -> tupl
         paths = {source_locale: paths[source_locale], **paths}
     suffixes = {path.suffix.lower() for path in paths.values()}
     if not (suffixes <= _CUE_SUFFIXES or suffixes <= KINDS.keys() - _CUE_SUFFIXES):
-        raise refuse(
-            "files", "the files of one group are of different kinds", "all PO or XLIFF, or all SRT or VTT"
-        )
+        fault = "the files of one group are of different kinds"
+        raise refuse("files", fault, "all PO or XLIFF, or all SRT or VTT")
     files = [read_file(path, notes)[0] for path in paths.values()]
     for locale, file in zip(paths, files, strict=True):
         if file.locale is not None and is_certainly_different(file.locale, locale):
@@ -156,20 +153,13 @@ def _find_pattern(given: str | PathLike[str], source_locale: str | None) -> dict
     pattern = Path(given).expanduser()
     if "{locale}" not in str(pattern):
         return None
-    start = Path(*pattern.parts[: next(at for at, part in enumerate(pattern.parts) if "{locale}" in part)])
-    rest = pattern.relative_to(start)
-    shape = re.compile(
-        re.escape(str(rest)).replace(re.escape("{locale}"), r"([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)", 1)
-    )
-    found = {
-        match[1]: path
-        for path in sorted(start.glob(str(rest).replace("{locale}", "*")))
-        if (match := shape.fullmatch(str(path.relative_to(start))))
-    }
+    shape = re.escape(str(pattern)).replace(re.escape("{locale}"), r"([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)", 1)
+    below = escape(str(pattern.relative_to(pattern.anchor))).replace("{locale}", "*")
+    paths = sorted(Path(pattern.anchor).glob(below))
+    found = {match[1]: path for path in paths if (match := re.fullmatch(shape, str(path)))}
     if not found:
-        raise refuse(
-            "files", f"no file fits the pattern {str(given)!r}", "existing files with a locale at {locale}"
-        )
+        fault = f"no file fits the pattern {str(given)!r}"
+        raise refuse("files", fault, "existing files with a locale at {locale}")
     is_known = source_locale in {read_locale(locale, "files") for locale in found}
     if pattern.suffix.lower() in _CUE_SUFFIXES and not is_known:
         raise refuse("source_locale", "must name the source of the pattern", ", ".join(found))
@@ -192,9 +182,8 @@ def _join_by_unit(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[
             row.character = row.character or entry.character
             differing += row.text != entry.text and file.locale is not None and files[0].locale is not None
     if differing:
-        notes.append(
-            f"{format_count(differing, 'string')} of {files[0].name} with another source in another file"
-        )
+        strings = format_count(differing, "string")
+        notes.append(f"{strings} of {files[0].name} with another source in another file")
     for unit, row in rows.items():
         having = [locale for locale, found in targets.items() if unit in found]
         if row.form is not None and len(having) < len(targets):
@@ -205,26 +194,25 @@ def _join_by_unit(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[
 def _join_by_time(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[StringEntry], Targets]:
     source, *others = files
     rows = list(source.entries)
-    by_unit = {row.unit: row for row in rows}
-    targets: Targets = {file.locale or "": {} for file in others}
+    targets: Targets = {}
     for file in others:
-        pairs = cues.find_overlaps(file.entries, source.entries)
-        lacking = len(source.entries) - len(pairs)
+        pairs = cues.find_overlaps([one.span for one in file.entries], [one.span for one in source.entries])
+        of_file = targets[file.locale or ""] = {}
         for at, entry in enumerate(file.entries):
-            unit = source.entries[pairs[at]].unit if at in pairs else f"{file.locale}:{entry.unit}"
-            entry.target, entry.state = entry.text, TRANSLATED
-            targets[file.locale or ""][unit] = entry
             if at in pairs:
-                by_unit[unit].character = by_unit[unit].character or entry.character
+                row = source.entries[pairs[at]]
             else:
-                times: dict[str, Any] = {"start_ms": entry.start_ms, "end_ms": entry.end_ms}
-                rows.append(StringEntry(unit, entry.line, "", character=entry.character, **times))
-        for count, name in ((lacking, file.name), (len(file.entries) - len(pairs), source.name)):
+                row = replace(entry, unit=f"{file.locale}:{entry.unit}", text="")
+                rows.append(row)
+            row.character = row.character or entry.character
+            entry.target, entry.state = entry.text, TRANSLATED
+            of_file[row.unit] = entry
+        lacking = (len(source.entries) - len(pairs), file.name), (len(file.entries) - len(pairs), source.name)
+        for count, name in lacking:
             if count:
-                notes.append(
-                    f"{format_count(count, 'cue')} without a cue at that time in {name}: empty texts there"
-                )
-    rows.sort(key=lambda entry: entry.start_ms or 0)
+                fault = "without a cue at that time in"
+                notes.append(f"{format_count(count, 'cue')} {fault} {name}: empty texts there")
+    rows.sort(key=lambda row: row.span)
     for row in rows:
         row.file, row.source_locale = source.name, source.locale
     return rows, targets
@@ -242,9 +230,9 @@ def _make_frame(  # noqa: C901 - a statement for each column
         if always or any(value is not None for value in made):
             columns[name] = pd.Series(made, dtype=kind)
 
-    for name in ("id", "text", "context", "form"):
-        is_form = name == "form"
-        add(name, (getattr(row, name) for row in rows), "Int64" if is_form else "string", always=not is_form)
+    for name in ("id", "text", "context"):
+        add(name, (getattr(row, name) for row in rows), always=True)
+    add("form", (row.form for row in rows), "Int64")
     states = {
         locale: [_find_state(row, found.get(row.id)) for row in rows] for locale, found in targets.items()
     }
@@ -257,13 +245,9 @@ def _make_frame(  # noqa: C901 - a statement for each column
     for locale, values in states.items() if only is None else ():
         add(f"state.{locale}", values)
     add("character", (row.character for row in rows))
-    if any(row.start_ms is not None for row in rows):
-        starts = [None if row.start_ms is None else row.start_ms / 1000 for row in rows]
-        add("start_s", starts, "Float64")
-        add("end_s", (None if row.start_ms is None else row.end_ms / 1000 for row in rows), "Float64")
-        slots = (None if row.start_ms is None else (row.end_ms - row.start_ms) / 1000 for row in rows)
-        add("slot_s", slots, "Float64")
-        add("gap_s", _measure_gaps(rows), "Float64")
+    times = [_list_times(row, gap_ms) for row, gap_ms in zip(rows, _measure_gaps(rows), strict=True)]
+    for at, name in enumerate(("start_s", "end_s", "slot_s", "gap_s")):
+        add(name, (None if one[at] is None else one[at] / 1000 for one in times), "Float64")
     add("source_locale", (row.source_locale for row in rows))
     add("locales", (row.locales for row in rows), "object")
     for name in dict.fromkeys(name for row in rows for name in row.extra or ()):
@@ -284,17 +268,20 @@ def _find_state(row: StringEntry, target: StringEntry | None) -> str | None:
     return target.state
 
 
-def _measure_gaps(rows: Sequence[StringEntry]) -> list[float | None]:
-    """Return the time in seconds from each cue to the next cue of the source, at least 0."""
-    timed = [row for row in rows if row.start_ms is not None]
-    following: dict[int, int] = {}
-    for file in {row.file for row in timed}:
-        ones = [row for row in timed if row.file == file]
-        nexts = [row for row in ones if row.text]
-        at = 0
-        for row in ones:
-            while at < len(nexts) and (nexts[at].start_ms or 0) <= (row.start_ms or 0):
-                at += 1
-            if at < len(nexts):
-                following[id(row)] = max(0, (nexts[at].start_ms or 0) - row.end_ms)
-    return [following[id(row)] / 1000 if id(row) in following else None for row in rows]
+def _list_times(row: StringEntry, gap_ms: int | None) -> Sequence[Any]:
+    """Return start, end, length and the following gap of a cue in milliseconds. None for other strings."""
+    start, end = row.span
+    return [None] * 4 if row.start_ms is None else [start, end, end - start, gap_ms]
+
+
+def _measure_gaps(rows: Sequence[StringEntry]) -> list[int | None]:
+    """Return the time in milliseconds from each cue to the next cue of its file with a source text."""
+    gaps: dict[int, int] = {}
+    following: dict[str, int] = {}
+    for at in sorted(range(len(rows)), key=lambda at: rows[at].span, reverse=True):
+        row, (start, end) = rows[at], rows[at].span
+        if row.file in following:
+            gaps[at] = max(0, following[row.file] - end)
+        if row.text:
+            following[row.file] = start
+    return [gaps.get(at) for at in range(len(rows))]
