@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from speechframe.backends.sheets import read_table
 from speechframe.errors import InvalidRows
 from speechframe.spec import locales
 from speechframe.spec.check import shorten_value
 from speechframe.tables.table import convert_to_python, make_problem
-from speechframe.tables.table_input import open_table
 from speechframe.writing.words import format_count
 
 CURRENT, UNCHECKED, STALE = "current", "unchecked", "stale"
@@ -90,16 +90,8 @@ def read_translations(
     """
     if given is None or given is False:
         return None
-    try:
-        opened = open_table(given)
-        ids: list[str] = []
-        batches = []
-        for batch, names in opened.batches():
-            batches.append(batch)
-            ids += names
-    except InvalidRows as error:
-        raise InvalidRows([{**line, "field": "translations"} for line in error.problems]) from None
-    table, notes = pa.Table.from_batches(batches, opened.schema), [*opened.notes]
+    table, ids, opened = read_table(given, "translations")
+    notes = [*opened.notes]
     key = next((name for name in (id_column, "id") if name in table.column_names), None)
     if key is not None:
         ids = list(map(str, convert_to_python(table[key].combine_chunks(), key)))

@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     write.add_argument("--template", required=True, metavar="FILE", help="the file to fill")
     write.add_argument("--out", required=True, metavar="FILE", help="the new file, which may be the template")
     write.add_argument("--locale", required=True, metavar="LOCALE", help="locale of the texts")
-    write.add_argument("--column", metavar="COLUMN", help="column of the texts (default: the translation)")
     write.add_argument("--corrections", metavar="RUN", help="a run of generate with corrected texts to write")
 
 
@@ -46,7 +45,6 @@ def run(options: argparse.Namespace) -> int:
             template=options.template,
             out=options.out,
             locale=options.locale,
-            column=options.column,
             corrections=options.corrections,
             progress=False,
         )
