@@ -53,31 +53,26 @@ class CastSheet:
         """
         locale = row.get("locale")
         found = self._find(str(character or "").strip(), locale if isinstance(locale, str) else None)
-        completed = {**(found if isinstance(found, Mapping) else {}), **row}
-        if "voice" in completed:
-            return completed, []
-        if isinstance(found, Mapping):
-            fault, allowed = "is missing in the line of the cast", "a voice in the line, or voice="
-            found = FieldProblem("voice", fault, str(character or ""), allowed)
-        return completed, [found]
+        if isinstance(found, FieldProblem):
+            return dict(row), [] if "voice" in row else [found]
+        completed = {**found, **row}
+        fault, allowed = "is missing in the line of the cast", "a voice in the line, or voice="
+        problem = FieldProblem("voice", fault, str(character or ""), allowed)
+        return completed, [] if "voice" in completed else [problem]
 
     def _find_line(self, name: str, locale: str | None) -> Mapping[str, Any] | FieldProblem:
         """Return the arguments for a character and locale, or the problem."""
-        ranked: list[tuple[tuple[int, bool, int], Mapping[str, Any]]] = []
+        ranked: dict[tuple[int, bool, int], Mapping[str, Any]] = {}
         for of_line, of_sheet, given in self._lines:
             locale_rank, is_named = rank_locale(of_sheet, locale), bool(of_line)
             if locale_rank is not None and (not is_named or of_line.casefold() == name.casefold()):
                 # A language counts like a locale, but the exact locale comes first.
-                ranked.append(((is_named + bool(locale_rank), is_named, locale_rank), given))
+                ranked[is_named + bool(locale_rank), is_named, locale_rank] = given
         if ranked:
-            return max(ranked, key=lambda one: one[0])[1]
-        names = {line[0].casefold(): line[0] for line in self._lines if line[0]}
-        close = difflib.get_close_matches(name.casefold(), names, n=_MAX_SHOWN_NAMES, cutoff=0.5)
-        near = [names[one] for one in close] or sorted(names.values())[:_MAX_SHOWN_NAMES]
-        shown = "; ".join(
-            f"{one} in {', '.join(of_sheet or ANY for who, of_sheet, _ in self._lines if who == one)}"
-            for one in near
-        )
+            return ranked[max(ranked)]
+        names = sorted({f"{of_line} in {of_sheet or ANY}" for of_line, of_sheet, _ in self._lines if of_line})
+        near = difflib.get_close_matches(f"{name} in {locale or ANY}", names, n=_MAX_SHOWN_NAMES, cutoff=0.3)
+        shown = "; ".join(near or names[:_MAX_SHOWN_NAMES])
         who = f"the character {name!r}" if name else "rows without a character"
         fault = f"has no line for {who} and {f'the locale {locale}' if locale else 'no locale'}"
         allowed = f"a line for both, or with {ANY}; nearest: {shown or 'the sheet names no character'}"

@@ -4,9 +4,9 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,9 +45,11 @@ class _LocaleTexts(NamedTuple):
 class HumanTranslations:
     """The texts of a table of translations. The table stays in Arrow, so that it may be large."""
 
-    def __init__(self, by_locale: Mapping[str, _LocaleTexts], ids: Sequence[str], notes: list[str]) -> None:
-        self._by_locale, self._ids, self._notes = by_locale, ids, notes
-        self._is_found = bytearray(len(ids))
+    def __init__(self, by_locale: Mapping[str, _LocaleTexts], notes: list[str]) -> None:
+        self._by_locale, self._notes = by_locale, notes
+        # The positions and ids of rows that were not looked up yet.
+        self._unknown = {at: row_id for one in by_locale.values() for row_id, at in one.positions.items()}
+        self._count = len(self._unknown)
 
     @property
     def locales(self) -> list[str]:
@@ -59,24 +61,19 @@ class HumanTranslations:
         of_locale = self._by_locale.get(locale)
         if of_locale is None or (position := of_locale.positions.get(row_id)) is None:
             return None
-        self._is_found[position] = True
+        self._unknown.pop(position, None)
         text, *rest = (None if column is None else column[position].as_py() for column in of_locale[1:])
         return None if text is None else HumanText(text, *rest)
 
     def describe(self) -> list[str]:
         """Return notes for the user, once all rows were looked up. InvalidRows if no row was found."""
-        is_used = np.zeros(len(self._ids), bool)
-        for one in self._by_locale.values():
-            is_used[np.fromiter(one.positions.values(), np.int64)] = True
-        unknown = np.flatnonzero(is_used & ~np.frombuffer(self._is_found, bool))
-        examples = ", ".join(dict.fromkeys(self._ids[position] for position in unknown[:_MAX_SHOWN_IDS]))
-        if len(unknown) == is_used.sum():
+        examples = ", ".join(dict.fromkeys(islice(self._unknown.values(), _MAX_SHOWN_IDS)))
+        if len(self._unknown) == self._count:
             fault = f"has no row of the table; its first ids are {examples}"
-            allowed = "the ids of the table in a column named id; id= names the table's own column of ids"
-            raise InvalidRows([make_problem("translations", fault, allowed=allowed)])
-        if not len(unknown):
+            raise _refuse(fault, "the ids of the table in a column named id, or in the column of id=")
+        if not self._unknown:
             return self._notes
-        rows = format_count(len(unknown), "row")
+        rows = format_count(len(self._unknown), "row")
         return [*self._notes, f"{rows} of translations: the table has no such row ({examples})"]
 
 
@@ -91,63 +88,62 @@ def read_translations(
     if given is None or given is False:
         return None
     table, ids, opened = read_table(given, "translations")
-    notes = [*opened.notes]
     key = next((name for name in (id_column, "id") if name in table.column_names), None)
     if key is not None:
         ids = list(map(str, convert_to_python(table[key].combine_chunks(), key)))
     elif opened.is_numbered:
         raise _refuse("has no column of ids", "a column named id, or like id=")
-    is_long = "locale" in table.column_names
+    read = _read_long if "locale" in table.column_names else _read_wide
     try:
-        by_locale = (_read_long if is_long else _read_wide)(table, ids, targets)
+        by_locale, names = read(table, ids, targets)
     except pa.ArrowException as error:
         raise _refuse(f"has a column that cannot be read as texts: {error}", "columns of texts") from None
-    spellings: list[Any] = pc.unique(table["locale"]).to_pylist() if is_long else table.column_names
-    unused = [one for one in spellings if one != key and read_tag(one) not in {None, *by_locale}]
-    if by_locale and unused:
-        notes.append(
-            f"locales of translations that are not used, as they are no targets: {', '.join(unused)}"
-        )
     if not by_locale:
         allowed = f"a column for each locale or a column locale, with {', '.join(targets)}"
         raise _refuse("has no text in a target", allowed)
-    return HumanTranslations(by_locale, ids, notes)
+    notes = [*opened.notes]
+    if unused := [name for name in names if name != key and read_tag(name) not in {None, *by_locale}]:
+        fault = "locales of translations that are not used, as they are no targets"
+        notes.append(f"{fault}: {', '.join(unused)}")
+    return HumanTranslations(by_locale, notes)
 
 
 def _refuse(fault: str, allowed: str) -> InvalidRows:
     return InvalidRows([make_problem("translations", fault, allowed=allowed)])
 
 
-def _read_wide(table: pa.Table, ids: Sequence[str], targets: Sequence[str]) -> dict[str, _LocaleTexts]:
+_Texts = tuple[dict[str, _LocaleTexts], Iterable[str]]
+"""The texts by target, and the names of all locales of a table."""
+
+
+def _read_wide(table: pa.Table, ids: Sequence[str], targets: Sequence[str]) -> _Texts:
     """Return the texts of a table with a column for each locale."""
     positions, source_texts = _number_ids(enumerate(ids)), _get_texts(table, "source_text")
-    return {
-        target: _LocaleTexts(
-            positions, _get_texts(table, name), _get_texts(table, f"state.{name}", "state"), source_texts
-        )
-        for target, name in match_targets(table.column_names, targets, field="translations").items()
-    }
+    found = {}
+    for target, name in match_targets(table.column_names, targets, field="translations").items():
+        states = _get_texts(table, f"state.{name}", "state")
+        found[target] = _LocaleTexts(positions, _get_texts(table, name), states, source_texts)
+    return found, table.column_names
 
 
-def _read_long(table: pa.Table, ids: Sequence[str], targets: Sequence[str]) -> dict[str, _LocaleTexts]:
+def _read_long(table: pa.Table, ids: Sequence[str], targets: Sequence[str]) -> _Texts:
     """Return the texts of a table with a row for each id and locale."""
-    name = next((one for one in ("translated_text", "text") if one in table.column_names), None)
-    if name is None:
+    column = next((name for name in ("translated_text", "text") if name in table.column_names), None)
+    if column is None:
         raise _refuse("has a column locale, but no texts", "a column translated_text or text")
-    columns = (_get_texts(table, name), _get_texts(table, "state"), _get_texts(table, "source_text"))
-    tags: list[Any] = table["locale"].cast(pa.string()).to_pylist()
-    normal = {tag: read_tag(tag or "") for tag in set(tags)}
-    if None in normal.values():
-        fault = (
-            f"has the locale {next(tag for tag in tags if normal[tag] is None)!r}, which is not a language"
-        )
-        raise _refuse(fault, "a code or locale in every row, such as fr-FR")
-    found = match_targets(normal, targets, field="translations")
-    rows: dict[Any, list[tuple[int, str]]] = {target: [] for target in found}
-    for position, (row_id, tag) in enumerate(zip(ids, tags, strict=True)):
-        if normal[tag] in rows:
-            rows[normal[tag]].append((position, row_id))
-    return {target: _LocaleTexts(_number_ids(of_target), *columns) for target, of_target in rows.items()}
+    names: list[Any] = table["locale"].cast(pa.string()).to_pylist()
+    tags = {name: read_tag(name or "") for name in dict.fromkeys(names)}
+    for name, tag in tags.items():
+        if tag is None:
+            fault = f"has the locale {name!r}, which is not a language"
+            raise _refuse(fault, "a code or locale in every row, such as fr-FR")
+    rows: dict[str | None, list[tuple[int, str]]]
+    rows = {target: [] for target in match_targets(tags, targets, field="translations")}
+    for position, (row_id, name) in enumerate(zip(ids, names, strict=True)):
+        if tags[name] in rows:
+            rows[tags[name]].append((position, row_id))
+    columns = [_get_texts(table, name) for name in (column, "state", "source_text")]
+    return {str(target): _LocaleTexts(_number_ids(each), *columns) for target, each in rows.items()}, tags
 
 
 def _number_ids(rows: Iterable[tuple[int, str]]) -> dict[str, int]:
@@ -166,13 +162,8 @@ def _get_texts(table: pa.Table, *names: str) -> Any:
     Where a column has no value, the next column counts.
     """
     columns = [table[name].cast(pa.large_string()) for name in names if name in table.column_names]
-    if not columns:
-        return None
-    filled = [
-        pc.if_else(pc.equal(pc.utf8_trim_whitespace(one), pa.scalar("", pa.large_string())), None, one)
-        for one in columns
-    ]
-    return pc.coalesce(*filled).combine_chunks()
+    filled = [pc.if_else(pc.match_substring_regex(one, r"[^\s\p{Z}]"), one, None) for one in columns]
+    return pc.coalesce(*filled).combine_chunks() if filled else None
 
 
 def match_targets(

@@ -30,7 +30,7 @@ _SEPARATORS = ",\t;|"
 def read(path: Path) -> list[StringsFile]:
     """Return the strings of a sheet as a file for each column of a locale, or else as one file."""
     notes: list[str] = []
-    header, *rows = _read_rows(path, notes)
+    header, *rows = read_rows(path, notes)
     id_at, text_at = (_find_column(header, names, path.name) for names in (_ID_NAMES, _TEXT_NAMES))
     locales = {at: tag for at, tag in enumerate(map(_find_locale, header)) if tag is not None}
     files = [StringsFile(path.name, [], tag) for tag in locales.values()] or [StringsFile(path.name, [])]
@@ -73,7 +73,7 @@ def _find_locale(name: str) -> str | None:
     return None
 
 
-def _read_rows(path: Path, notes: list[str]) -> list[list[str]]:
+def read_rows(path: Path, notes: list[str]) -> list[list[str]]:
     """Return the rows of a sheet as texts, the header first, without spaces around its names."""
     if path.suffix.lower() == ".xlsx":
         sheet = _open_sheet(path, data_only=True).worksheets[0]

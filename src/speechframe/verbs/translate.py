@@ -131,7 +131,7 @@ class TranslateBackend(CallBackend):
         self._given_locales = given_locales
         self.translations: HumanTranslations | None = None  # a resumed run has only its own table
         self._has_people = bool(given_locales)  # True if any target has texts by people
-        self._left_out = 0  # number of rows that are not made, because the column `locales` excludes them
+        self._left_out = 0  # number of rows that the column `locales` excludes
         self._notes: list[str] = []
         self._unknown_targets: list[str] = []  # targets that the service does not translate into
         self._known_targets: list[str] = []
@@ -183,9 +183,9 @@ class TranslateBackend(CallBackend):
         if self._given_locales is not False:
             others = [one for one in self._targets if one not in given]
             by_target = match_targets(names, others, taken, field="table")
-            found |= {"state": "state"}
-            found |= {f"translations.{target}": name for target, name in by_target.items()}
-            found |= {f"state.{target}": f"state.{name}" for target, name in by_target.items()}
+            found["state"] = "state"
+            for target, name in by_target.items():
+                found |= {f"translations.{target}": name, f"state.{target}": f"state.{name}"}
         if both := [name for name in names if name in given]:
             self._notes.append(f"columns of the table that translations= replaces: {', '.join(both)}")
         self._has_people = self._has_people or bool(by_target)
@@ -204,11 +204,10 @@ class TranslateBackend(CallBackend):
 
     def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield the row once for each target, or for each target in the column `locales`."""
-        allowed = None
         try:
             allowed = read_allowed_locales(values.get("locales"))
         except ValueError as error:
-            values = {**values, "locales_fault": str(error)}
+            allowed, values = None, {**values, "locales_fault": str(error)}
         for target in values["targets"]:
             if allowed is None or any(locales.is_within(target, one) for one in allowed):
                 yield f"/{target}", {**values, "target": target}
@@ -235,11 +234,10 @@ class TranslateBackend(CallBackend):
             fault = f"{_UNKNOWN_TARGET_FAULT}, and the row has no usable translation by people"
             return [FieldProblem("targets", fault, target, format_locales(self._known_targets))]
         request = self._check_text(values)
-        if not isinstance(request, Request):
+        is_known = human is not None or get_human_text(self._get_known(values)) is not None
+        if not isinstance(request, Request) or not is_known:
             return request
         reason = f"has the state {human.state!r}" if human is not None else "is no longer given"
-        if human is None and get_human_text(self._get_known(values)) is None:
-            return request
         return replace(request, note=f"translated by the engine, because the text by people {reason}")
 
     def _get_known(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
