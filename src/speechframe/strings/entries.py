@@ -22,7 +22,8 @@ class StringEntry:
 
     `unit` is its address in the file, and `line` the number of its first line. `text` is in the source
     locale, `target` in the locale of the file. `former` is the unit before a change, if the file has it.
-    `is_markup` means that the texts are XML, and `extra` has other columns of a sheet.
+    `is_markup` means that the texts are XML, and `extra` has other columns of a sheet. `translations` are the
+    entries of the string by locale, which may include the string itself.
     """
 
     unit: str
@@ -39,6 +40,7 @@ class StringEntry:
     is_markup: bool = False
     extra: dict[str, Any] | None = None
     # The fields below are set when all files have been read.
+    translations: dict[str, "StringEntry"] = field(default_factory=dict)
     id: str = ""
     file: str = ""
     source_locale: str | None = None

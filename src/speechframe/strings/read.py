@@ -1,7 +1,7 @@
 """Read files of strings into one frame: join the files of a group, and choose columns and ids."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from glob import escape
 from os import PathLike
@@ -35,9 +35,7 @@ KINDS: Mapping[str, ModuleType] = MappingProxyType(
 )
 """The module that reads and fills files with an ending."""
 _CUE_SUFFIXES = frozenset({".srt", ".vtt"})
-
-Targets = dict[str, dict[str, StringEntry]]
-"""For each locale, its entries by id."""
+_TIME_COLUMNS = ("start_s", "end_s", "slot_s", "gap_s")
 
 
 def read_files(
@@ -54,28 +52,23 @@ def read_files(
         source_locale = read_locale(source_locale, "source_locale")
     notes: list[str] = []
     groups = [files] if isinstance(files, (str, PathLike, Mapping)) else list(files)
-    read = [_read_group(group, source_locale, notes) for group in groups]
-    names = [rows[0].file if rows else "" for rows, _ in read]
-    if twice := next((name for at, name in enumerate(names) if name and name in names[:at]), None):
-        raise refuse(
-            "files", f"two files are named {twice}", "{locale: path} for one file in several locales"
-        )
     rows: list[StringEntry] = []
-    targets: Targets = {}
-    for entries, found in read:
-        prefix = f"{entries[0].file}:" if len(groups) > 1 and entries else ""
-        for entry in entries:
-            entry.id = prefix + entry.unit
-        rows += entries
-        for locale, by_unit in found.items():
-            targets.setdefault(locale, {}).update((prefix + unit, one) for unit, one in by_unit.items())
-    ids = [row.id for row in rows]
+    locales: dict[str, None] = {}
+    names: set[str] = set()
+    for group in groups:
+        found, of_group = _read_group(group, source_locale, notes)
+        locales |= dict.fromkeys(of_group)
+        name = found[0].file if found else ""
+        if name in names:
+            fault = f"two files are named {name}"
+            raise refuse("files", fault, "{locale: path} for one file in several locales")
+        names |= {name} - {""}
+        for row in found:
+            row.id = f"{name}:{row.unit}" if len(groups) > 1 else row.unit
+        rows += found
     if previous is not None:
         notes += match_previous(rows, previous)
-    by_id = dict(zip(ids, rows, strict=True))
-    for locale, by_unit in targets.items():
-        targets[locale] = {by_id[unit].id: one for unit, one in by_unit.items()}
-    frame = _make_frame(rows, targets, has_files=len(groups) > 1, has_previous=previous is not None)
+    frame = _make_frame(rows, [*locales], has_files=len(groups) > 1, has_previous=previous is not None)
     frame.index = pd.Index(frame["id"].tolist(), dtype=object)
     frame.attrs["notes"] = notes
     return frame
@@ -106,8 +99,10 @@ def read_file(path: Path, notes: list[str], locale: str | None = None) -> list[S
     return found
 
 
-def _read_group(given: Any, source_locale: str | None, notes: list[str]) -> tuple[list[StringEntry], Targets]:
-    """Return the rows of files of the same strings, and the targets of each locale by unit."""
+def _read_group(
+    given: Any, source_locale: str | None, notes: list[str]
+) -> tuple[list[StringEntry], list[str]]:
+    """Return the rows of files of the same strings, with their translations, and the target locales."""
     by_locale = given if isinstance(given, Mapping) else _find_pattern(given, source_locale)
     if by_locale is None:
         files = read_file(Path(given).expanduser(), notes)
@@ -166,47 +161,44 @@ def _find_pattern(given: str | PathLike[str], source_locale: str | None) -> dict
     return found
 
 
-def _join_by_unit(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[StringEntry], Targets]:
+def _join_by_unit(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[StringEntry], list[str]]:
     rows: dict[str, StringEntry] = {}
-    targets: Targets = {}
+    locales = [file.locale for file in files if file.locale is not None]
     differing = 0
     for file in files:
-        if file.locale is not None:
-            targets[file.locale] = {entry.unit: entry for entry in file.entries}
-        elif any(entry.target for entry in file.entries):
+        if file.locale is None and any(entry.target for entry in file.entries):
             fault = "has translations, but does not state their locale"
             raise refuse(file.name, fault, "a header with the locale, or the path as {'de-DE': path}")
         for entry in file.entries:
             row = rows.setdefault(entry.unit, entry)
             row.file, row.source_locale = files[0].name, files[0].source_locale
-            row.character = row.character or entry.character
-            differing += row.text != entry.text and file.locale is not None and files[0].locale is not None
+            if file.locale is not None:
+                row.translations[file.locale] = entry
+                differing += row.text != entry.text and files[0].locale is not None
     if differing:
         strings = format_count(differing, "string")
         notes.append(f"{strings} of {files[0].name} with another source in another file")
-    for unit, row in rows.items():
-        having = [locale for locale, found in targets.items() if unit in found]
-        if row.form is not None and len(having) < len(targets):
-            row.locales = having
-    return list(rows.values()), targets
+    for row in rows.values():
+        if row.form is not None and len(row.translations) < len(locales):
+            row.locales = [*row.translations]
+    return list(rows.values()), locales
 
 
-def _join_by_time(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[StringEntry], Targets]:
+def _join_by_time(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[StringEntry], list[str]]:
     source, *others = files
     rows = list(source.entries)
-    targets: Targets = {}
     for file in others:
+        locale = file.locale or ""
         pairs = cues.find_overlaps([one.span for one in file.entries], [one.span for one in source.entries])
-        of_file = targets[file.locale or ""] = {}
         for at, entry in enumerate(file.entries):
             if at in pairs:
                 row = source.entries[pairs[at]]
             else:
-                row = replace(entry, unit=f"{file.locale}:{entry.unit}", text="")
+                row = replace(entry, unit=f"{locale}:{entry.unit}", text="", translations={})
                 rows.append(row)
             row.character = row.character or entry.character
             entry.target, entry.state = entry.text, TRANSLATED
-            of_file[row.unit] = entry
+            row.translations[locale] = entry
         lacking = (len(source.entries) - len(pairs), file.name), (len(file.entries) - len(pairs), source.name)
         for count, name in lacking:
             if count:
@@ -215,57 +207,52 @@ def _join_by_time(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[
     rows.sort(key=lambda row: row.span)
     for row in rows:
         row.file, row.source_locale = source.name, source.locale
-    return rows, targets
+    return rows, [file.locale or "" for file in others]
 
 
-def _make_frame(  # noqa: C901 - a statement for each column
-    rows: Sequence[StringEntry], targets: Targets, *, has_files: bool, has_previous: bool
+def _make_frame(
+    rows: Sequence[StringEntry], locales: Sequence[str], *, has_files: bool, has_previous: bool
 ) -> "pd.DataFrame":
     import pandas as pd
 
-    columns: dict[str, Any] = {}
-
-    def add(name: str, values: Iterable[Any], kind: str = "string", *, always: bool = False) -> None:
-        made = list(values)
-        if always or any(value is not None for value in made):
-            columns[name] = pd.Series(made, dtype=kind)
-
-    for name in ("id", "text", "context"):
-        add(name, (getattr(row, name) for row in rows), always=True)
-    add("form", (row.form for row in rows), "Int64")
-    states = {
-        locale: [_find_state(row, found.get(row.id)) for row in rows] for locale, found in targets.items()
+    columns: dict[str, list[Any]] = {
+        name: [getattr(row, name) for row in rows] for name in ("id", "text", "context", "form")
     }
-    only = next(iter(states.values())) if len(states) == 1 else None
-    common = [NOT_TRANSLATABLE if row.state == NOT_TRANSLATABLE else None for row in rows]
-    add("state", only or (common if states else [row.state for row in rows]), always=True)
-    for locale, found in targets.items():
-        texts = (found[row.id].target if row.id in found else None if row.locales else "" for row in rows)
-        add(locale, texts, always=True)
-    for locale, values in states.items() if only is None else ():
-        add(f"state.{locale}", values)
-    add("character", (row.character for row in rows))
+    columns["state"] = [_find_state(row, *locales[:1]) for row in rows]
+    if len(locales) > 1:
+        columns["state"] = [row.state if row.state == NOT_TRANSLATABLE else None for row in rows]
+        columns |= {f"state.{locale}": [_find_state(row, locale) for row in rows] for locale in locales}
+    columns |= {locale: [_find_target(row, locale) for row in rows] for locale in locales}
     times = [_list_times(row, gap_ms) for row, gap_ms in zip(rows, _measure_gaps(rows), strict=True)]
-    for at, name in enumerate(("start_s", "end_s", "slot_s", "gap_s")):
-        add(name, (None if one[at] is None else one[at] / 1000 for one in times), "Float64")
-    add("source_locale", (row.source_locale for row in rows))
-    add("locales", (row.locales for row in rows), "object")
+    for at, name in enumerate(_TIME_COLUMNS):
+        columns[name] = [None if one[at] is None else one[at] / 1000 for one in times]
+    for name in ("character", "source_locale", "locales", "previous_id", "previous_basis", "unit", "file"):
+        columns[name] = [getattr(row, name) for row in rows]
+    always = {"id", "text", "context", "state", "unit", *locales}
+    always |= {"previous_id", "previous_basis"} if has_previous else set()
+    kinds = {"form": "Int64", "locales": "object", **dict.fromkeys(_TIME_COLUMNS, "Float64")}
+    made = {
+        name: pd.Series(values, dtype=kinds.get(name, "string"))
+        for name, values in columns.items()
+        if name in always or (any(value is not None for value in values) and (has_files or name != "file"))
+    }
     for name in dict.fromkeys(name for row in rows for name in row.extra or ()):
-        if name not in columns:
-            add(name, ((row.extra or {}).get(name) for row in rows))
-    if has_previous:
-        for name in ("previous_id", "previous_basis"):
-            add(name, (getattr(row, name) for row in rows), always=True)
-    add("unit", (row.unit for row in rows), always=True)
-    if has_files:
-        add("file", (row.file for row in rows), always=True)
-    return pd.DataFrame(columns)
+        values = [(row.extra or {}).get(name) for row in rows]
+        if any(value is not None for value in values):
+            made.setdefault(name, pd.Series(values, dtype="string"))
+    return pd.DataFrame(made)
 
 
-def _find_state(row: StringEntry, target: StringEntry | None) -> str | None:
-    if target is None:
-        return None if row.locales else UNTRANSLATED
-    return target.state
+def _find_target(row: StringEntry, locale: str) -> str | None:
+    found = row.translations.get(locale)
+    return found.target if found is not None else None if row.locales else ""
+
+
+def _find_state(row: StringEntry, locale: str | None = None) -> str | None:
+    """Return the state of a row in a locale. Without a locale, return that of its only file."""
+    if locale is None or locale in row.translations:
+        return row.translations.get(locale or "", row).state
+    return None if row.locales else UNTRANSLATED
 
 
 def _list_times(row: StringEntry, gap_ms: int | None) -> Sequence[Any]:
