@@ -14,11 +14,7 @@ _MAX_SHOWN_NAMES = 5  # names that a problem lists
 
 
 def read_cast(table: Any) -> list[list[Any]] | None:
-    """Return the lines of a cast as character, locale and a dict of arguments. Empty texts stand for any.
-
-    The result is None if `table` is None. Raise InvalidRows, with the number of the row, for an unknown
-    locale, a `rate` or `pitch` that is not an integer, and two different lines of a character and locale.
-    """
+    """Return the lines of a cast as character, locale and a dict of arguments. Empty texts stand for any."""
     return None if table is None else read_sheet(table, "cast", CAST_COLUMNS, _read_row)
 
 
@@ -33,24 +29,14 @@ def _read_row(row: Mapping[str, str]) -> tuple[tuple[str, str], list[Any]]:
 
 
 class CastSheet:
-    """The lines of a cast. The line with the fewest `*` wins, and on a tie the line with the character.
-
-    Examples
-    --------
-    >>> sheet = CastSheet([["", "", {"voice": "nora"}], ["Anna", "", {"voice": "ivy"}]])
-    >>> sheet.complete({"text": "Hi."}, "Anna")[0], sheet.complete({"text": "Hi."}, "Ben")[0]
-    ({'voice': 'ivy', 'text': 'Hi.'}, {'voice': 'nora', 'text': 'Hi.'})
-    """
+    """The lines of a cast. The line with the fewest `*` wins, and on a tie the line with the character."""
 
     def __init__(self, lines: Sequence[Sequence[Any]]) -> None:
         self._lines = lines
         self._find = cache(self._find_line)
 
     def complete(self, row: Mapping[str, Any], character: Any) -> tuple[dict[str, Any], list[FieldProblem]]:
-        """Return a row's arguments with those of its line, and any problem. Given arguments stay as they are.
-
-        A row with its own voice needs no line.
-        """
+        """Return a row's arguments, completed by those of its line, and any problem."""
         locale = row.get("locale")
         found = self._find(str(character or "").strip(), locale if isinstance(locale, str) else None)
         if isinstance(found, FieldProblem):

@@ -19,9 +19,7 @@ _MAX_SHOWN_WORDS = 5  # words that a note lists
 def read_pronunciations(table: Any) -> list[list[str]] | None:
     """Return the lines of a sheet as word, locale, voice, type and pronunciation. Empty texts stand for any.
 
-    `table` is a frame, list of dicts or file with these columns, or a dict of word to the text to say. The
-    result is None if `table` is None or empty. Raise InvalidRows, with the number of the row, for a line that
-    cannot be sent, and for different lines of the same word, locale and voice.
+    `table` may also be a dict of word to the text to say.
     """
     if table is None or (isinstance(table, (Mapping, list, tuple)) and not table):
         return None
@@ -48,13 +46,6 @@ class PronunciationSheet:
 
     If several lines have the same word, a line for the row's voice comes first, then a line for its locale,
     then a line for its language.
-
-    Examples
-    --------
-    >>> lines = [["SQL", "", "", "SAY_AS", "sequel"], ["SQL", "de", "", "SAY_AS", "S Q L"]]
-    >>> sheet = PronunciationSheet(lines)
-    >>> sheet.choose("Learn SQL.", "en-US", "en-US-nora")
-    {'SQL': {'type': 'SAY_AS', 'pronunciation': 'sequel'}}
     """
 
     def __init__(self, lines: Sequence[Sequence[str]]) -> None:

@@ -64,17 +64,7 @@ def compute_available_s(slot: Any, gap: Any) -> float | FieldProblem:
 def fit_line(
     available_s: float, natural_s: float, basis: str, characters: int, max_ratio: float = MAX_FIT_RATIO
 ) -> dict[str, Any]:
-    """Return the row values of a line of a known or predicted length.
-
-    A line that is longer than `max_ratio` times the available time must be shortened.
-
-    Examples
-    --------
-    >>> fit_line(2.0, 2.4, "measured", 30)["slot_status"]
-    'fitted'
-    >>> fit_line(2.0, 3.2, "measured", 30)["characters_to_lose"]
-    6
-    """
+    """Return the row values of a line. If it is over `max_ratio` times its time, it needs shortening."""
     ratio = natural_s / available_s
     found = {"available_s": available_s, "natural_s": natural_s, "natural_basis": basis, "fit_ratio": ratio}
     if natural_s <= available_s + _TOLERANCE_S:

@@ -69,13 +69,7 @@ class WordIndex:
 
 
 def fold_word(word: str) -> str:
-    """Return the form in which two dictionary words are equal if they match the same texts.
-
-    Examples
-    --------
-    >>> fold_word("tomato"), fold_word("SQL")
-    ('tomato', 'SQL')
-    """
+    """Return the form in which two dictionary words are equal if they match the same texts."""
     return "".join(map(_lower_character, word)) if word == word.lower() else word
 
 

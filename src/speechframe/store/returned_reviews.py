@@ -3,13 +3,10 @@
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from speechframe.errors import InvalidRows, StoreError
 from speechframe.store.folder import Folder
@@ -26,8 +23,6 @@ _CONTENT = (*_TEXTS, "rating")
 _COMPARED = {"verdict": "verdicts", "corrected_text": "corrected texts"}
 """Fields in which the reviews of different people must agree, with their names in messages."""
 _SUFFIXES = (".json", ".xlsx", ".csv")
-_MAX_CLOCK_ERROR = timedelta(days=1)
-"""Time by which the clock of a reviewer may be fast."""
 
 _Review = dict[str, Any]
 
@@ -60,9 +55,8 @@ def read_returned_reviews(
             review = _complete_review(given, path, sha256_by_row)
             (valid if review["problem"] is None else conflicts).append(review)
     valid.sort(key=lambda review: review["reviewed_at"])
-    stored = read_reviews(folder)
-    row_ids = pa.array(list({review["row_id"] for review in valid}), pa.string())
-    known = stored.filter(pc.is_in(stored["row_id"], row_ids)).to_pylist()
+    row_ids = {review["row_id"] for review in valid}
+    known = [review for review in read_reviews(folder).to_pylist() if review["row_id"] in row_ids]
     _remove_known(valid, known)
     count = sum(map(_has_content, valid))
     conflicts += _remove_disagreements(valid, known)
@@ -134,16 +128,11 @@ def _read_sheet(path: Path) -> list[_Review]:
 
 def _complete_review(given: Any, path: Path, sha256_by_row: Mapping[str, str | None]) -> _Review:
     """Return a review with all fields. ``problem`` is the reason why it is not applied, or None."""
-    review: _Review = dict.fromkeys((*CONFLICT_COLUMNS, *_CONTENT), None)
-    review |= {name: given[name] for name in (*review, "reviewed_at", "sha256") if name in given}
-    review |= {
-        "row_id": str(review["row_id"]),
-        "file": path.name,
-        "reviewer": str(review["reviewer"] or path.name),
-    }
+    review: _Review = {name: given.get(name) for name in (*CONFLICT_COLUMNS, *_CONTENT, "reviewed_at")}
+    review["row_id"], review["reviewer"] = str(review["row_id"]), str(review["reviewer"] or path.name)
     # A sheet without hashes is about the current audio.
-    review.setdefault("sha256", sha256_by_row.get(review["row_id"]))
-    review["has_time"] = "reviewed_at" in given
+    review["sha256"] = given.get("sha256", sha256_by_row.get(review["row_id"]))
+    review["file"], review["has_time"] = path.name, "reviewed_at" in given
     return review | {"problem": _find_fault(review, path, sha256_by_row)}
 
 
@@ -157,16 +146,15 @@ def _find_fault(review: _Review, path: Path, sha256_by_row: Mapping[str, str | N
         return "a verdict, a comment and a corrected text must be texts"
     if (fault := find_review_fault(review)) is not None:
         return f"{fault['value']!r} {fault['problem']}; allowed: {fault['allowed']}"
+    if not review["has_time"]:
+        review["reviewed_at"] = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        return None
     try:
-        if not review["has_time"]:
-            review["reviewed_at"] = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-        else:
-            time = datetime.fromisoformat(review["reviewed_at"])
-            review["reviewed_at"] = time if time.tzinfo else time.replace(tzinfo=UTC)
+        time = datetime.fromisoformat(review["reviewed_at"])
     except (ValueError, TypeError):
         return f"reviewed_at={review['reviewed_at']!r} is not a time such as 2026-03-01T14:05:00Z"
-    is_late = review["reviewed_at"] > datetime.now(UTC) + _MAX_CLOCK_ERROR
-    return "its time is in the future: correct the clock of the reviewer's computer" if is_late else None
+    review["reviewed_at"] = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return None
 
 
 def _has_content(review: _Review) -> bool:

@@ -5,7 +5,6 @@ import textwrap
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from speechframe.spec.chosen import MAX_CUE_CHARACTERS_PER_SECOND, MAX_CUE_LINE_CHARACTERS, MAX_CUE_LINES
 from speechframe.spec.locales import get_language
@@ -21,19 +20,13 @@ _VOICE_TAG = re.compile(r"<v(?:\.[^\s<>]*+)?\s++([^\s<>][^<>]{0,199})>")
 _TAG = re.compile(r"</?[^<>\s][^<>]*>|\{\\[^{}]*+\}")
 
 
-class _Cue(NamedTuple):
-    entry: StringEntry
-    start: int  # the span of the text in the file
-    end: int
-
-
 def read(text: str, name: str, locale: str | None = None) -> StringsFile:  # noqa: ARG001 - as for other kinds
     """Return the cues of a file. The unit of a cue is its position in the file, from 1.
 
     `text` is the text of the cue. The speaker of a voice tag at the beginning is not part of it.
     """
     cues, warnings = _read_cues(text, name)
-    file = StringsFile(name, [cue.entry for cue in cues], notes=[f"{name}: {one}" for one in warnings])
+    file = StringsFile(name, [entry for entry, _ in cues], notes=[f"{name}: {one}" for one in warnings])
     if (missing := text.count("-->") - len(cues)) > 0:
         file.notes.append(f"{format_count(missing, 'cue')} of {name} without text or valid times: no rows")
     spans = sorted(entry.span for entry in file.entries)
@@ -42,7 +35,8 @@ def read(text: str, name: str, locale: str | None = None) -> StringsFile:  # noq
     return file
 
 
-def _read_cues(text: str, name: str) -> tuple[list[_Cue], Sequence[str]]:
+def _read_cues(text: str, name: str) -> tuple[list[tuple[StringEntry, slice]], Sequence[str]]:
+    """Return the cues of a file, each with the place of its text, and warnings about faulty lines."""
     try:
         subtitles = read_subtitles(text)
     except ValueError as error:
@@ -55,13 +49,12 @@ def _read_cues(text: str, name: str) -> tuple[list[_Cue], Sequence[str]]:
         written = "\n".join(lines[line.number - 1].strip() for line in cue.lines)
         start = starts[first] + len(lines[first]) - len(lines[first].lstrip())
         end = starts[last] + len(lines[last].rstrip())
-        speaker = None
+        entry = StringEntry(str(number), first + 1, written, start_ms=cue.start_ms, end_ms=cue.end_ms)
         if (voice := _VOICE_TAG.match(written)) and written.count("<v") == 1:
-            speaker, written, start = voice[1].strip(), written[voice.end() :], start + voice.end()
-            if written.endswith("</v>"):
-                written, end = written.removesuffix("</v>"), end - len("</v>")
-        times = {"character": speaker, "start_ms": cue.start_ms, "end_ms": cue.end_ms}
-        found.append(_Cue(StringEntry(str(number), first + 1, written, **times), start, end))  # type: ignore[arg-type]
+            spoken = written[voice.end() :]
+            entry.character, entry.text = voice[1].strip(), spoken.removesuffix("</v>")
+            start, end = start + voice.end(), end - len(spoken) + len(entry.text)
+        found.append((entry, slice(start, end)))
     return found, subtitles.warnings
 
 
@@ -69,9 +62,9 @@ def fill(text: str, name: str, texts: Mapping[str, str], locale: str) -> str:
     """Return a file of cues with the given texts by unit, each wrapped into lines."""
     newline = get_newline(text)
     edits = [
-        (cue.start, cue.end, newline.join(wrap(texts[cue.entry.unit], locale)[0]))
-        for cue in _read_cues(text, name)[0]
-        if cue.entry.unit in texts
+        (place.start, place.stop, newline.join(wrap(texts[entry.unit], locale)[0]))
+        for entry, place in _read_cues(text, name)[0]
+        if entry.unit in texts
     ]
     return apply_edits(text, edits)
 

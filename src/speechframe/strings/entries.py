@@ -66,13 +66,7 @@ class StringsFile:
 
 
 def is_usable_state(state: str | None) -> bool:
-    """Return whether a target in this state may be spoken or delivered as a translation.
-
-    Examples
-    --------
-    >>> [is_usable_state(state) for state in ("translated", "final", "fuzzy", "needs-translation")]
-    [True, True, False, False]
-    """
+    """Return whether a target in this state may be spoken or delivered as a translation."""
     return not (isinstance(state, str) and (state in _UNUSABLE_STATES or state.startswith("needs-")))
 
 

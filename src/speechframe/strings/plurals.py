@@ -30,15 +30,7 @@ _RULE_BY_LANGUAGE = {tag: (count, rule) for count, rule, tags in _RULES for tag 
 
 
 def get_plural_rule(locale: str) -> tuple[int, str]:
-    """Return the number of forms of a locale, and the C expression that chooses the form for a number n.
-
-    Raise ValueError if the language is unknown or not in the table.
-
-    Examples
-    --------
-    >>> get_plural_rule("ja"), get_plural_rule("de-DE")
-    ((1, '0'), (2, 'n != 1'))
-    """
+    """Return the number of forms of a locale, and the C expression that chooses the form for a number n."""
     found = _RULE_BY_LANGUAGE.get(normalise(locale)) or _RULE_BY_LANGUAGE.get(get_language(locale))
     if found is None:
         advice = "write Plural-Forms into the header of a PO file of this language"
