@@ -118,12 +118,8 @@ def _list_keys(piece: str, positional: int) -> list[str]:
 
 
 def _make_problem(piece: str, keys: Sequence[str]) -> FieldProblem:
-    written, key = (json.dumps(one, ensure_ascii=False) for one in (piece, keys[-1]))
-    if len(keys) == 1:
-        allowed = f'fill={{"*": {{{key}: "the text to speak for all of it"}}}}'
-    else:
-        as_written = f"{{{written}: {written}}} to speak it as written"
-        allowed = f'fill={{"*": {{{key}: "..."}}}}, a column {key}, or {as_written}'
+    key = json.dumps(keys[-1], ensure_ascii=False)
+    allowed = f'fill={{"*": {{{key}: "the text to speak"}}}}' + (f", or a column {key}" if keys[1:] else "")
     return FieldProblem("fill", "has no value for a placeholder", shorten_value(piece), allowed)
 
 

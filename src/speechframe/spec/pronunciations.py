@@ -19,11 +19,6 @@ class WordIndex:
     """The words of a dictionary, indexed by length and hash, so that large dictionaries stay fast.
 
     If several words match at one place with the same length, a word as written comes first.
-
-    Examples
-    --------
-    >>> list(WordIndex(["new york", "New", "IT"]).find("It is new in New York, IT."))
-    [(13, 21, 'new york'), (23, 25, 'IT')]
     """
 
     def __init__(self, words: Iterable[str]) -> None:

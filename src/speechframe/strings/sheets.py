@@ -76,7 +76,9 @@ def _find_locale(name: str) -> str | None:
 def read_rows(path: Path, notes: list[str]) -> list[list[str]]:
     """Return the rows of a sheet as texts, the header first, without spaces around its names."""
     if path.suffix.lower() == ".xlsx":
-        sheet = _open_sheet(path, data_only=True).worksheets[0]
+        import openpyxl
+
+        sheet = openpyxl.load_workbook(path, data_only=True).worksheets[0]
         rows = [[_show(cell) for cell in row] for row in sheet.iter_rows(values_only=True)]
     else:
         text = decode_file(path, notes).text
@@ -84,12 +86,6 @@ def read_rows(path: Path, notes: list[str]) -> list[list[str]]:
     if not rows:
         raise refuse(path.name, "is empty", "a header and a row for each string")
     return [[name.strip() for name in rows[0]], *rows[1:]]
-
-
-def _open_sheet(path: Path, **options: Any) -> Any:
-    import openpyxl
-
-    return openpyxl.load_workbook(path, **options)
 
 
 def _show(cell: Any) -> str:
@@ -152,7 +148,9 @@ def _find_target(header: Sequence[str], locale: str, name: str) -> tuple[int, in
 
 
 def _fill_workbook(path: Path, texts: Mapping[str, str], locale: str) -> bytes:
-    book = _open_sheet(path)
+    import openpyxl
+
+    book = openpyxl.load_workbook(path)
     sheet = book.worksheets[0]
     header = [_show(cell.value) for cell in sheet[1]]
     id_at, at = _find_target(header, locale, path.name)

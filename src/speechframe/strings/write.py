@@ -23,14 +23,10 @@ class StringsReport:
     ----------
     path, locale
         The written file and its locale.
-    written, unchanged
-        Number of texts that changed in the file, and of texts that already were in the template.
-    left
-        Number of texts that stay as they were in the template, by reason.
-    too_long
-        Number of written cues that need more than two lines.
-    too_fast
-        Number of written cues with more than 20 characters a second.
+    written, unchanged, left
+        Number of texts that changed, that already were in the template, and (by reason) that stay as there.
+    too_long, too_fast
+        Number of written cues with more than two lines, and with more than 20 characters a second.
     notes
         Remarks, such as on rows that are not in the template.
     """
