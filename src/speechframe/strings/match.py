@@ -76,12 +76,11 @@ def _list_unmatched(entries: Iterable[StringEntry], *, are_cues: bool) -> list[S
 
 def _match_by_unit(rows: Sequence[StringEntry], previous: Sequence[StringEntry]) -> None:
     by_unit = {one.unit: one for one in _list_unmatched(previous, are_cues=False)}
-    prefixes = {id(row): row.id.removesuffix(row.unit) for row in rows}
     for row in _list_unmatched(rows, are_cues=False):
         _pair(row, by_unit.get(row.id), "id")
     for row in _list_unmatched(rows, are_cues=False):
         if row.former is not None:
-            _pair(row, by_unit.get(prefixes[id(row)] + row.former), "previous msgid")
+            _pair(row, by_unit.get(row.id.removesuffix(row.unit) + row.former), "previous msgid")
 
 
 def _match_equal(rows: Sequence[StringEntry], previous: Sequence[StringEntry], basis: str) -> None:

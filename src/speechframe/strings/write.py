@@ -53,19 +53,10 @@ class StringsReport:
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The new text of a string, or None with the reason why there is none."""
+def fill_file(given: Sequence[StringEntry], template: Path, out: Path, locale: str) -> StringsReport:
+    """Write the targets of entries into a copy of `template` at `out`, which appears whole.
 
-    entry: StringEntry
-    text: str | None
-    reason: str = ""
-
-
-def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) -> StringsReport:
-    """Write texts into a copy of `template` at `out`, which appears whole.
-
-    Raise InvalidRows if the template cannot be read, or if a text cannot stand in such a file.
+    An entry without a target leaves the text of the template. Its state is the reason.
     """
     suffix, notes = template.suffix.lower(), list[str]()
     if out.suffix.lower() != suffix:
@@ -83,19 +74,19 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
         found = by_unit.get(entry.unit)
         if entry.state == NOT_TRANSLATABLE:
             left["not to be translated"] += 1
-        elif found is None or not found.text:
-            left["no row in the table" if found is None else found.reason or "no text"] += 1
-        elif found.text == (entry.text if kind is cues else "" if is_new_column else entry.target):
+        elif found is None or not found.target:
+            left["no row in the table" if found is None else found.state or "no text"] += 1
+        elif found.target == (entry.text if kind is cues else "" if is_new_column else entry.target):
             unchanged += 1
-        elif entry.is_markup and not xliff.is_fragment(found.text):
+        elif entry.is_markup and not xliff.is_fragment(found.target):
             left["broken markup"] += 1
         else:
-            texts[entry.unit] = found.text
+            texts[entry.unit] = found.target
             if kind is cues:
-                too_long += not cues.wrap(found.text, locale)[1]
-                too_fast += cues.is_too_fast(found.text, entry)
+                too_long += not cues.wrap(found.target, locale)[1]
+                too_fast += cues.is_too_fast(found.target, entry)
     placed = set(map(id, by_unit.values()))
-    if unknown := sum(bool(one.text) and id(one) not in placed for one in given):
+    if unknown := sum(bool(one.target) and id(one) not in placed for one in given):
         notes.append(f"{format_count(unknown, 'row')} without a place in {template.name}: not written")
     filled = (
         sheets.fill(template, texts, locale) if kind is None else _fill_text(kind, template, texts, locale)
@@ -110,15 +101,15 @@ def fill_file(given: Sequence[Given], template: Path, out: Path, locale: str) ->
 
 
 def _match_given(
-    given: Sequence[Given], entries: Sequence[StringEntry], *, is_timed: bool
-) -> dict[str, Given]:
-    """Return the given text of each unit. Cues are matched by time, because files number them differently."""
-    timed = [one for one in given if one.entry.start_ms is not None]
+    given: Sequence[StringEntry], entries: Sequence[StringEntry], *, is_timed: bool
+) -> dict[str, StringEntry]:
+    """Return the given entry of each unit. Cues are matched by time, because files differ in numbers."""
+    timed = [one for one in given if one.start_ms is not None]
     if is_timed and timed:
-        pairs = cues.find_overlaps([one.entry.span for one in timed], [entry.span for entry in entries])
+        pairs = cues.find_overlaps([one.span for one in timed], [entry.span for entry in entries])
         return {entries[other].unit: timed[one] for one, other in pairs.items()}
     units = {entry.unit for entry in entries}
-    return {one.entry.unit: one for one in given if one.entry.unit in units}
+    return {one.unit: one for one in given if one.unit in units}
 
 
 def _fill_text(kind: ModuleType, template: Path, texts: Mapping[str, str], locale: str) -> bytes:

@@ -11,7 +11,7 @@ from speechframe.batch.progress import print_line
 from speechframe.store.reader import StoredRun
 from speechframe.strings.entries import StringEntry, read_locale, refuse
 from speechframe.strings.read import read_files
-from speechframe.strings.write import Given, StringsReport, fill_file
+from speechframe.strings.write import StringsReport, fill_file
 from speechframe.tables.files import TABLE_SUFFIXES
 from speechframe.tables.table import is_missing
 
@@ -153,7 +153,7 @@ def _get_outline(name: str) -> tuple[str, str]:
     return name.partition(".")[0], name.rpartition(".")[2]
 
 
-def _read_given(frame: "pd.DataFrame", locale: str, corrected: Mapping[str, str]) -> list[Given]:
+def _read_given(frame: "pd.DataFrame", locale: str, corrected: Mapping[str, str]) -> list[StringEntry]:
     name = "translated_text" if "translated_text" in frame else locale
     if name not in frame or not {"unit", "id"} & {*frame.columns}:
         missing = name if name not in frame else "unit"
@@ -163,15 +163,14 @@ def _read_given(frame: "pd.DataFrame", locale: str, corrected: Mapping[str, str]
     found = []
     for values in columns.itertuples(index=False):
         text, id_, unit, start_s, end_s, state = (None if is_missing(one) else one for one in values)
-        entry = StringEntry(str(id_ if unit is None else unit), 0, "")
+        entry = StringEntry(str(id_ if unit is None else unit), 0, "", corrected.get(str(id_), ""))
         if start_s is not None and end_s is not None:
             entry.start_ms, entry.end_ms = round(1000 * float(start_s)), round(1000 * float(end_s))
-        if str(id_) in corrected:
-            found.append(Given(entry, corrected[str(id_)]))
-        elif state is None or state in _DONE:
-            found.append(Given(entry, None if text is None else str(text)))
-        else:
-            found.append(Given(entry, None, str(state)))
+        if state is not None and state not in _DONE:
+            entry.state = str(state)
+        elif text is not None and str(id_) not in corrected:
+            entry.target = str(text)
+        found.append(entry)
     return found
 
 
