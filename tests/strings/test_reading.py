@@ -139,9 +139,11 @@ def test_changed_po_strings_keep_their_ids(tmp_path):
     third = read(tmp_path / "de.po", previous=new.reset_index())
     assert third["id"].tolist() == new["id"].tolist()
     third.loc[third["id"] == "Log in", "de"] = "Einloggen"
-    spf.write_strings(
+    third = pd.concat([third, third.tail(1).assign(id="gone", unit="gone")])
+    report = spf.write_strings(
         third, template=tmp_path / "de.po", out=tmp_path / "new.po", locale="de", progress=False
     )
+    assert "1 row without a place in de.po: not written" in report.notes
     assert 'msgid "Sign in to the site"\nmsgstr "Einloggen"\n' in (tmp_path / "new.po").read_text(
         encoding="utf-8"
     )
