@@ -170,7 +170,7 @@ def test_a_language_that_only_people_know_is_no_error(service, tmp_path):
     (wide({"hello": "A"}).rename(columns={"pt-BR": "pt"}), "'pt', and not the target pt-BR"),
     (wide({"hello": "A"}).rename(columns={"pt-BR": "fr-FR"}), "no text in a target"),
     (wide({"hello": "A"}).rename(columns={"id": "key"}), "no column of ids"),
-    (pd.concat([wide({"hello": "A"})] * 2), "'hello' in the rows 0 and 1"),
+    (pd.concat([wide({"hello": "A"})] * 2), "the id 'hello' twice for pt-BR"),
     (pd.DataFrame({"id": ["a"], "locale": ["?"], "text": ["b"]}), "which is not a language"),
     (pd.DataFrame({"id": ["a"], "locale": ["pt-BR"]}), "no texts"),
 ])  # fmt: skip

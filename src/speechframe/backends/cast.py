@@ -14,11 +14,7 @@ _MAX_SHOWN_NAMES = 5  # names that a problem lists
 
 
 def read_cast(table: Any) -> list[list[Any]] | None:
-    """Return the lines of a cast as character, locale and a dict of arguments. Empty texts stand for any.
-
-    The result is None if `table` is None. Raise InvalidRows, with the number of the row, for an unknown
-    locale, a `rate` or `pitch` that is not an integer, and two different lines of a character and locale.
-    """
+    """Return the lines of a cast as character, locale and a dict of arguments. Empty texts stand for any."""
     return None if table is None else read_sheet(table, "cast", CAST_COLUMNS, _read_row)
 
 
@@ -33,51 +29,36 @@ def _read_row(row: Mapping[str, str]) -> tuple[tuple[str, str], list[Any]]:
 
 
 class CastSheet:
-    """The lines of a cast. The line with the fewest `*` wins, and on a tie the line with the character.
-
-    Examples
-    --------
-    >>> sheet = CastSheet([["", "", {"voice": "nora"}], ["Anna", "", {"voice": "ivy"}]])
-    >>> sheet.complete({"text": "Hi."}, "Anna")[0], sheet.complete({"text": "Hi."}, "Ben")[0]
-    ({'voice': 'ivy', 'text': 'Hi.'}, {'voice': 'nora', 'text': 'Hi.'})
-    """
+    """The lines of a cast. The line with the fewest `*` wins, and on a tie the line with the character."""
 
     def __init__(self, lines: Sequence[Sequence[Any]]) -> None:
         self._lines = lines
         self._find = cache(self._find_line)
 
     def complete(self, row: Mapping[str, Any], character: Any) -> tuple[dict[str, Any], list[FieldProblem]]:
-        """Return a row's arguments with those of its line, and any problem. Given arguments stay as they are.
-
-        A row with its own voice needs no line.
-        """
+        """Return a row's arguments, completed by those of its line, and any problem."""
         locale = row.get("locale")
         found = self._find(str(character or "").strip(), locale if isinstance(locale, str) else None)
-        completed = {**(found if isinstance(found, Mapping) else {}), **row}
-        if "voice" in completed:
-            return completed, []
-        if isinstance(found, Mapping):
-            fault, allowed = "is missing in the line of the cast", "a voice in the line, or voice="
-            found = FieldProblem("voice", fault, str(character or ""), allowed)
-        return completed, [found]
+        if isinstance(found, FieldProblem):
+            return dict(row), [] if "voice" in row else [found]
+        completed = {**found, **row}
+        fault, allowed = "is missing in the line of the cast", "a voice in the line, or voice="
+        problem = FieldProblem("voice", fault, str(character or ""), allowed)
+        return completed, [] if "voice" in completed else [problem]
 
     def _find_line(self, name: str, locale: str | None) -> Mapping[str, Any] | FieldProblem:
         """Return the arguments for a character and locale, or the problem."""
-        ranked: list[tuple[tuple[int, bool, int], Mapping[str, Any]]] = []
+        ranked: dict[tuple[int, bool, int], Mapping[str, Any]] = {}
         for of_line, of_sheet, given in self._lines:
             locale_rank, is_named = rank_locale(of_sheet, locale), bool(of_line)
             if locale_rank is not None and (not is_named or of_line.casefold() == name.casefold()):
                 # A language counts like a locale, but the exact locale comes first.
-                ranked.append(((is_named + bool(locale_rank), is_named, locale_rank), given))
+                ranked[is_named + bool(locale_rank), is_named, locale_rank] = given
         if ranked:
-            return max(ranked, key=lambda one: one[0])[1]
-        names = {line[0].casefold(): line[0] for line in self._lines if line[0]}
-        close = difflib.get_close_matches(name.casefold(), names, n=_MAX_SHOWN_NAMES, cutoff=0.5)
-        near = [names[one] for one in close] or sorted(names.values())[:_MAX_SHOWN_NAMES]
-        shown = "; ".join(
-            f"{one} in {', '.join(of_sheet or ANY for who, of_sheet, _ in self._lines if who == one)}"
-            for one in near
-        )
+            return ranked[max(ranked)]
+        names = sorted({f"{of_line} in {of_sheet or ANY}" for of_line, of_sheet, _ in self._lines if of_line})
+        near = difflib.get_close_matches(f"{name} in {locale or ANY}", names, n=_MAX_SHOWN_NAMES, cutoff=0.3)
+        shown = "; ".join(near or names[:_MAX_SHOWN_NAMES])
         who = f"the character {name!r}" if name else "rows without a character"
         fault = f"has no line for {who} and {f'the locale {locale}' if locale else 'no locale'}"
         allowed = f"a line for both, or with {ANY}; nearest: {shown or 'the sheet names no character'}"

@@ -21,15 +21,13 @@ def keep_audio(
     rows: EarlierRows,
     differences: Callable[[bytes, bytes], tuple[str, ...]],
 ) -> Request:
-    """Return the earlier request of a row if a review keeps its audio and the spoken text is the same.
-
-    Otherwise return `request`.
-    """
+    """Return the earlier request of a row if a review keeps its audio and the spoken text is the same."""
     if earlier is None:
         return request
     kept = rows.find_kept(request.row_id or earlier.row_id)
     if kept is None or read_text(earlier.body) != read_text(request.body):
-        return replace(request, row_values={**request.row_values, "last_kept": find_last_kept(earlier, kept)})
+        last = kept or earlier.row_values.get("last_kept")
+        return replace(request, row_values={**request.row_values, "last_kept": last})
     if earlier.body == request.body:
         return request
     names, row_values = list(differences(earlier.body, request.body)), dict(request.row_values)
@@ -51,13 +49,8 @@ def add_last_kept(row: RowWithoutCall, earlier: Request | None, rows: EarlierRow
     """Return a row without a call, with the key of the last kept audio."""
     if earlier is None:
         return row
-    last = find_last_kept(earlier, rows.find_kept(earlier.row_id))
+    last = rows.find_kept(earlier.row_id) or earlier.row_values.get("last_kept")
     return replace(row, row_values={**row.row_values, "last_kept": last})
-
-
-def find_last_kept(earlier: Request, kept: str | None) -> str | None:
-    """Return the key of the last kept audio: the current audio, or else that of an earlier table."""
-    return kept or earlier.row_values.get("last_kept")
 
 
 def find_correction(earlier: Request | None, text: str | None) -> dict[str, str]:

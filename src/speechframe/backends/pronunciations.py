@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from speechframe.backends.sheets import rank_locale, read_sheet
@@ -18,14 +19,12 @@ _MAX_SHOWN_WORDS = 5  # words that a note lists
 def read_pronunciations(table: Any) -> list[list[str]] | None:
     """Return the lines of a sheet as word, locale, voice, type and pronunciation. Empty texts stand for any.
 
-    `table` is a frame, list of dicts or file with these columns, or a dict of word to its pronunciation. The
-    result is None if `table` is None or empty. Raise InvalidRows, with the number of the row, for a line that
-    cannot be sent, and for different lines of the same word, locale and voice.
+    `table` may also be a dict of word to the text to say.
     """
     if table is None or (isinstance(table, (Mapping, list, tuple)) and not table):
         return None
-    if isinstance(table, Mapping) and all(isinstance(value, (str, Mapping)) for value in table.values()):
-        table = [{WORD: word, **_read_sound(sound)} for word, sound in table.items()]
+    if isinstance(table, Mapping) and all(isinstance(value, str) for value in table.values()):
+        table = [{WORD: word, SAY_AS: sound} for word, sound in table.items()]
     return read_sheet(table, "pronunciations", PRONUNCIATION_COLUMNS, _read_row)
 
 
@@ -42,69 +41,46 @@ def _read_row(row: Mapping[str, str]) -> tuple[tuple[str, ...], list[str]]:
     return (fold_word(word), row[LOCALE], voice), [word, row[LOCALE], voice, *fields.values()]
 
 
-def _read_sound(sound: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns for a value of a dict: a text to say, or an entry of a pronunciation dictionary."""
-    if isinstance(sound, str):
-        return {SAY_AS: sound}
-    return {str(sound.get("type")).lower(): sound.get("pronunciation")}
-
-
 class PronunciationSheet:
     """The lines of a sheet of pronunciations, and the words that the rows so far have used.
 
     If several lines have the same word, a line for the row's voice comes first, then a line for its locale,
     then a line for its language.
-
-    Examples
-    --------
-    >>> lines = [["SQL", "", "", "SAY_AS", "sequel"], ["SQL", "de", "", "SAY_AS", "S Q L"]]
-    >>> sheet = PronunciationSheet(lines)
-    >>> sheet.choose("Learn SQL.", "en-US", "en-US-nora")
-    {'SQL': {'type': 'SAY_AS', 'pronunciation': 'sequel'}}
-    >>> sheet.choose("Learn more.", "en-US", "en-US-nora")
-    {}
     """
 
     def __init__(self, lines: Sequence[Sequence[str]]) -> None:
         self._lines = lines
-        self._used: set[int] = set()
+        self._unused = dict.fromkeys(range(len(lines)))
         self._choose_lines = cache(self._find_lines)
 
     def choose(self, text: str, locale: str | None, voice_id: str) -> dict[str, dict[str, str]]:
         """Return the pronunciation dictionary for a text, which has only the words of the text."""
-        index, entries = self._choose_lines(locale, voice_id.casefold())
+        index, numbers_by_word = self._choose_lines(locale, voice_id.casefold())
         found: dict[str, dict[str, str]] = {}
         for word in sorted(index.find_used(text)):
-            chosen, applicable = entries[word]
-            self._used |= applicable
-            found[word] = {"type": chosen[3], "pronunciation": chosen[4]}
+            for number in numbers_by_word[word]:
+                self._unused.pop(number, None)
+            *_, kind, sound = self._lines[numbers_by_word[word][0]]
+            found[word] = {"type": kind, "pronunciation": sound}
         return found
 
     def list_notes(self) -> list[str]:
         """Return a note that names the words that no row has used, if there are any."""
-        unused = [
-            f"{word!r}" + (f" ({locale})" if locale else "")
-            for number, (word, locale, *_) in enumerate(self._lines)
-            if number not in self._used
-        ]
-        if not unused:
+        if not self._unused:
             return []
-        more = f" and {len(unused) - _MAX_SHOWN_WORDS} more" if len(unused) > _MAX_SHOWN_WORDS else ""
-        shown = ", ".join(unused[:_MAX_SHOWN_WORDS])
-        return [f"{format_count(len(unused), 'word')} of pronunciations: in no row: {shown}{more}"]
+        lines = [self._lines[number] for number in islice(self._unused, _MAX_SHOWN_WORDS)]
+        shown = ", ".join(f"{word!r}" + (f" ({locale})" if locale else "") for word, locale, *_ in lines)
+        more = ", ..." if len(lines) < len(self._unused) else ""
+        return [f"{format_count(len(self._unused), 'word')} of pronunciations: in no row: {shown}{more}"]
 
-    def _find_lines(
-        self, locale: str | None, voice_id: str
-    ) -> tuple[WordIndex, dict[str, tuple[Sequence[str], frozenset[int]]]]:
-        """Return the words for a locale and a voice, and for each word its line and all lines that apply."""
+    def _find_lines(self, locale: str | None, voice_id: str) -> tuple[WordIndex, dict[str, list[int]]]:
+        """Return the words for a locale and a voice, and the numbers of each word's lines, the best first."""
         of_voice = {"": 0, voice_id.rpartition("-")[2]: 1, voice_id: 2}
         applicable: dict[str, list[tuple[int, int, int]]] = {}
         for number, (word, of_sheet, voice, *_) in enumerate(self._lines):
             locale_rank, voice_rank = rank_locale(of_sheet, locale), of_voice.get(voice)
             if locale_rank is not None and voice_rank is not None:
                 applicable.setdefault(fold_word(word), []).append((voice_rank, locale_rank, number))
-        entries = {}
-        for found in applicable.values():
-            line = self._lines[max(found)[-1]]
-            entries[line[0]] = line, frozenset(number for *_, number in found)
-        return WordIndex(entries), entries
+        ranked = [[number for *_, number in sorted(found, reverse=True)] for found in applicable.values()]
+        numbers_by_word = {self._lines[numbers[0]][0]: numbers for numbers in ranked}
+        return WordIndex(numbers_by_word), numbers_by_word

@@ -1,15 +1,32 @@
 """Read sheets that users keep beside their tables, such as a cast or a list of pronunciations."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
+
+import pyarrow as pa
 
 from speechframe.errors import InvalidRows
 from speechframe.spec.locales import get_language, normalise
-from speechframe.tables.table import is_missing, make_problem
+from speechframe.tables.table import Table, is_missing, make_problem
 from speechframe.tables.table_input import open_table
 
 ANY = "*"
 """A cell with this text stands for any value, like an empty cell."""
+
+
+def read_table(given: Any, argument: str, named: Iterable[str] = ()) -> tuple[pa.Table, list[str], Table]:
+    """Return a whole table, the ids of its rows, and the opened table. `argument` is the field of errors."""
+    ids: list[str] = []
+    batches = []
+    try:
+        opened = open_table(given, named=named)
+        for batch, names in opened.batches():
+            batches.append(batch)
+            ids += names
+    except InvalidRows as error:
+        raise InvalidRows([{**line, "field": argument} for line in error.problems]) from None
+    return pa.Table.from_batches(batches, opened.schema), ids, opened
 
 
 def read_sheet(
@@ -18,21 +35,16 @@ def read_sheet(
     columns: Sequence[str],
     read_row: Callable[[dict[str, str]], tuple[Hashable, list[Any]]],
 ) -> list[list[Any]]:
-    """Return the lines of a sheet, which is a frame, list of dicts or file.
+    """Return the lines of a sheet. Raise InvalidRows for faulty rows and for two lines with the same key.
 
     `read_row` gets a row as texts by column, with empty texts for missing values and `*`, and with the locale
-    in normal spelling. It returns a key and the line, or raises ValueError. InvalidRows, with `argument` as
-    the field, lists these errors, and the numbers of rows that have the same key but different lines.
+    in normal spelling. It returns a key and the line, or raises ValueError.
     """
-    try:
-        opened = open_table(table, named=columns)
-        present = [name for name in opened.schema.names if name.strip().casefold() in columns]
-        rows = [row for batch, _ in opened.batches() for row in batch.select(present).to_pylist()]
-    except InvalidRows as error:
-        raise InvalidRows([{**line, "field": argument} for line in error.problems]) from None
+    found_table, _, _ = read_table(table, argument, columns)
+    present = [name for name in found_table.column_names if name.strip().casefold() in columns]
     problems: list[str] = []
     found: dict[Hashable, tuple[int, list[Any]]] = {}
-    for number, cells in enumerate(rows, 1):
+    for number, cells in enumerate(found_table.select(present).to_pylist(), 1):
         given = {name.strip().casefold(): _read_cell(value) for name, value in cells.items()}
         row = {name: given.get(name, "") for name in columns}
         try:
@@ -53,20 +65,13 @@ def read_sheet(
 
 
 def rank_locale(of_sheet: str, locale: str | None) -> int | None:
-    """Return how well a locale of a sheet fits the locale of a row. None if it does not fit.
-
-    Examples
-    --------
-    >>> [rank_locale(of_sheet, "pt-BR") for of_sheet in ("pt-BR", "pt", "", "pt-PT")]
-    [2, 1, 0, None]
-    """
+    """Return how a locale of a sheet fits a row: 2 for its locale, 1 for its language, 0 for any, or None."""
     if not of_sheet:
         return 0
-    try:
+    with suppress(ValueError):
         tag = normalise(locale or "")
-    except ValueError:
-        return None
-    return 2 if of_sheet == tag else 1 if of_sheet == get_language(tag) else None
+        return 2 if of_sheet == tag else 1 if of_sheet == get_language(tag) else None
+    return None
 
 
 def _read_cell(value: Any) -> str:

@@ -5,11 +5,10 @@ length (``audio_duration``). A line that is much too long keeps its natural leng
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -48,53 +47,33 @@ SLOT_COLUMNS = columns(
 """Row columns of a line with a slot."""
 
 
-class LineFit(NamedTuple):
-    """What to do with a line: its row values, and the requested length in seconds or None."""
-
-    row_values: Mapping[str, Any]
-    audio_duration: float | None
-
-
 def compute_available_s(slot: Any, gap: Any) -> float | FieldProblem:
     """Return the time that a line may take in seconds: its slot, and a part of the gap that follows."""
-    seconds = {"slot": 0.0, "gap": 0.0}
+    seconds = []
     for name, value in (("slot", slot), ("gap", gap)):
         try:
-            seconds[name] = float(value or 0)  # a CSV file has numbers as texts
+            found = float(value or 0)  # a CSV file has numbers as texts
         except (TypeError, ValueError):
-            seconds[name] = math.nan
-        if (
-            not math.isfinite(seconds[name])
-            or isinstance(value, bool)
-            or (name == "slot" and seconds[name] <= 0)
-        ):
+            found = math.nan
+        if not math.isfinite(found) or isinstance(value, bool) or (name == "slot" and found <= 0):
             return FieldProblem(name, "is not a length of time", shorten_value(value), "seconds above 0")
-    return round(seconds["slot"] + min(MAX_BORROWED_S, max(0.0, seconds["gap"])), 3)
+        seconds.append(found)
+    return round(seconds[0] + min(MAX_BORROWED_S, max(0.0, seconds[1])), 3)
 
 
 def fit_line(
     available_s: float, natural_s: float, basis: str, characters: int, max_ratio: float = MAX_FIT_RATIO
-) -> LineFit:
-    """Return what to do with a line of a known or predicted length.
-
-    A line that is longer than `max_ratio` times the available time must be shortened.
-
-    Examples
-    --------
-    >>> fit_line(2.0, 2.4, "measured", 30).audio_duration
-    2.0
-    >>> fit_line(2.0, 3.2, "measured", 30).row_values["characters_to_lose"]
-    6
-    """
+) -> dict[str, Any]:
+    """Return the row values of a line. If it is over `max_ratio` times its time, it needs shortening."""
     ratio = natural_s / available_s
-    known = {"available_s": available_s, "natural_s": natural_s, "natural_basis": basis, "fit_ratio": ratio}
+    found = {"available_s": available_s, "natural_s": natural_s, "natural_basis": basis, "fit_ratio": ratio}
     if natural_s <= available_s + _TOLERANCE_S:
-        return LineFit({**known, "slot_status": FITS, "over_s": 0.0}, None)
+        return {**found, "slot_status": FITS, "over_s": 0.0}
     if ratio <= max_ratio:
-        return LineFit({**known, "slot_status": FITTED, "over_s": 0.0}, available_s)
+        return {**found, "slot_status": FITTED, "over_s": 0.0}
     lost = math.ceil(characters * (1 - max_ratio / ratio))
-    over = {"slot_status": NEEDS_SHORTENING, "over_s": natural_s - available_s, "characters_to_lose": lost}
-    return LineFit({**known, **over}, None)
+    over_s = natural_s - available_s
+    return {**found, "slot_status": NEEDS_SHORTENING, "over_s": over_s, "characters_to_lose": lost}
 
 
 def keep_slot_values(earlier: Mapping[str, Any], available_s: float) -> dict[str, Any]:
@@ -102,28 +81,6 @@ def keep_slot_values(earlier: Mapping[str, Any], available_s: float) -> dict[str
     if earlier.get("available_s") == available_s:
         return {name: earlier.get(name) for name in SLOT_COLUMNS.names}
     return {**dict.fromkeys(SLOT_COLUMNS.names), "available_s": available_s}
-
-
-class Paces:
-    """The usual seconds per character of lines with the same options, learned from measured lines."""
-
-    def __init__(self, lines: Iterable[tuple[bytes, int, float]]) -> None:
-        """Learn from lines, each as its options, number of characters and natural length in seconds."""
-        self._lines: Counter[bytes] = Counter()
-        self._characters: Counter[bytes] = Counter()
-        self._seconds: dict[bytes, float] = {}
-        for options, characters, seconds in lines:
-            self._lines[options] += 1
-            self._characters[options] += characters
-            self._seconds[options] = self._seconds.get(options, 0.0) + seconds
-
-    def predict(self, options: bytes, characters: int, available_s: float) -> float | None:
-        """Return the predicted length of a line in seconds, or None if the line should be measured."""
-        if self._lines[options] < _MIN_PREDICTING_LINES:
-            return None
-        predicted = characters * self._seconds[options] / self._characters[options]
-        low, high = _PREDICTED_RATIOS
-        return predicted if low <= predicted / available_s <= high else None
 
 
 class SlotFitter:
@@ -145,19 +102,32 @@ class SlotFitter:
         if basis == MEASURED or (basis == PREDICTED and known.get("available_s") == available_s):
             natural_s = known["natural_s"]
         else:
-            natural_s, basis = self._paces.predict(line[0], request.characters, available_s), PREDICTED
+            natural_s, basis = self._predict(line[0], request.characters, available_s), PREDICTED
         if natural_s is None:
             self.undecided_millicredits += request.price
             return replace(request, row_values={**request.row_values, "available_s": available_s})
         return _apply_fit(request, fit_line(available_s, natural_s, basis, request.characters))
 
+    def _predict(self, options: bytes, characters: int, available_s: float) -> float | None:
+        """Return the predicted length of a line in seconds, or None if the line should be measured."""
+        lines, all_characters, all_seconds = self._measured_totals.get(options, (0, 0, 0.0))
+        if lines < _MIN_PREDICTING_LINES:
+            return None
+        predicted = characters * all_seconds / all_characters
+        low, high = _PREDICTED_RATIOS
+        return predicted if low <= predicted / available_s <= high else None
+
     @cached_property
-    def _paces(self) -> Paces:
-        return Paces(
-            (split_options(line.body)[0], line.characters, line.row_values["natural_s"])
-            for line in self._rows
-            if line.row_values.get("natural_basis") == MEASURED
-        )
+    def _measured_totals(self) -> dict[bytes, tuple[int, int, float]]:
+        """Number, characters and seconds of the measured lines with the same options."""
+        found: dict[bytes, tuple[int, int, float]] = {}
+        for line in self._rows:
+            if line.row_values.get("natural_basis") == MEASURED:
+                options = split_options(line.body)[0]
+                lines, characters, seconds = found.get(options, (0, 0, 0.0))
+                seconds += line.row_values["natural_s"]
+                found[options] = lines + 1, characters + line.characters, seconds
+        return found
 
 
 def revise_line(request: Request, natural_s: float | None) -> Request | None:
@@ -168,14 +138,14 @@ def revise_line(request: Request, natural_s: float | None) -> Request | None:
     if "held_back" in request.row_values:  # the audio stays as it is
         fit = fit_line(available_s, natural_s, MEASURED, request.characters, max_ratio=1.0)
         unknown = dict.fromkeys(("natural_s", "natural_basis"))
-        return replace(request, row_values={**request.row_values, **fit.row_values, **unknown})
+        return replace(request, row_values={**request.row_values, **fit, **unknown})
     return _apply_fit(request, fit_line(available_s, natural_s, MEASURED, request.characters))
 
 
-def _apply_fit(request: Request, fit: LineFit) -> Request:
+def _apply_fit(request: Request, fit: Mapping[str, Any]) -> Request:
     """Return a request with the row values and the length that fit a line to its slot."""
-    found = replace(request, row_values={**request.row_values, **fit.row_values})
-    if fit.audio_duration is None:
+    found = replace(request, row_values={**request.row_values, **fit})
+    if fit["slot_status"] != FITTED:
         return found
-    content, body = change_fields(request.body, audioDuration=fit.audio_duration)
+    content, body = change_fields(request.body, audioDuration=fit["available_s"])
     return replace(found, content=content, body=body, base_key="", key="", take=0)

@@ -52,17 +52,9 @@ FindValue = Callable[[Sequence[str]], Any]
 
 
 def make_spoken_text(text: str, find_value: FindValue) -> tuple[str, list[FieldProblem]]:
-    r"""Return the spoken text of a written text, and a problem for each placeholder without a value.
+    """Return the spoken text of a written text, and a problem for each placeholder without a value.
 
     Addresses and other code that occurs in ordinary texts stay as written. Whitespace is collapsed.
-
-    Examples
-    --------
-    >>> values = {"count": 3, "1": "Ana"}
-    >>> def find_value(keys):
-    ...     return next((values[key] for key in keys if key in values), None)
-    >>> make_spoken_text("<b>Hi</b> %s,\n{count} files &amp; <i>more</i>", find_value)[0]
-    'Hi Ana, 3 files & more'
     """
     parts: list[str] = []
     problems: dict[str, FieldProblem] = {}
@@ -126,34 +118,26 @@ def _list_keys(piece: str, positional: int) -> list[str]:
 
 
 def _make_problem(piece: str, keys: Sequence[str]) -> FieldProblem:
-    written, key = (json.dumps(one, ensure_ascii=False) for one in (piece, keys[-1]))
-    if len(keys) == 1:
-        allowed = f'fill={{"*": {{{key}: "the text to speak for all of it"}}}}'
-    else:
-        as_written = f"{{{written}: {written}}} to speak it as written"
-        allowed = f'fill={{"*": {{{key}: "..."}}}}, a column {key}, or {as_written}'
+    key = json.dumps(keys[-1], ensure_ascii=False)
+    allowed = f'fill={{"*": {{{key}: "the text to speak"}}}}' + (f", or a column {key}" if keys[1:] else "")
     return FieldProblem("fill", "has no value for a placeholder", shorten_value(piece), allowed)
 
 
 def read_fill(fill: Any) -> Any:
-    """Return the values of placeholders by locale, in normal spelling. Raise InvalidRows for another shape.
-
-    A column, or a list with a value for each row, is returned unchanged.
-    """
+    """Return the values of placeholders by locale, in normal spelling. Values by row stay unchanged."""
     if fill is None or isinstance(fill, Column) or is_per_row(fill):
         return fill
-    if not isinstance(fill, Mapping):
-        fault = "is not a dict"
-        raise InvalidRows([make_problem("fill", fault, value=shorten_value(fill), allowed=_FILL_EXAMPLE)])
-    found: dict[str, dict[str, Any]] = {}
-    for locale, values in fill.items():
-        try:
-            tag = locale if locale == ALL_LOCALES else normalise(str(locale))
-            found[tag] = {str(name): value for name, value in values.items()}
-        except (ValueError, AttributeError):
-            fault = "needs a dict of values for each locale"
-            raise InvalidRows([make_problem("fill", fault, value=locale, allowed=_FILL_EXAMPLE)]) from None
-    return found
+    try:
+        return {
+            locale if locale == ALL_LOCALES else normalise(str(locale)): {
+                str(name): value for name, value in values.items()
+            }
+            for locale, values in fill.items()
+        }
+    except (ValueError, AttributeError):
+        fault = "needs a dict of values for each locale"
+        problem = make_problem("fill", fault, value=shorten_value(fill), allowed=_FILL_EXAMPLE)
+        raise InvalidRows([problem]) from None
 
 
 def read_object(argument: str, given: Any, example: str) -> Mapping[str, Any] | FieldProblem:

@@ -4,17 +4,17 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from speechframe.backends.sheets import read_table
 from speechframe.errors import InvalidRows
 from speechframe.spec import locales
 from speechframe.spec.check import shorten_value
 from speechframe.tables.table import convert_to_python, make_problem
-from speechframe.tables.table_input import open_table
 from speechframe.writing.words import format_count
 
 CURRENT, UNCHECKED, STALE = "current", "unchecked", "stale"
@@ -33,21 +33,13 @@ class HumanText(NamedTuple):
     source_text: str | None = None
 
 
-class _LocaleTexts(NamedTuple):
-    """The texts of one locale: the position of each row id in the columns."""
-
-    positions: Mapping[str, int]
-    texts: Any
-    states: Any
-    source_texts: Any
-
-
 class HumanTranslations:
-    """The texts of a table of translations. The table stays in Arrow, so that it may be large."""
+    """The texts of a table of translations, by locale and row id. An empty text is a gap."""
 
-    def __init__(self, by_locale: Mapping[str, _LocaleTexts], ids: Sequence[str], notes: list[str]) -> None:
-        self._by_locale, self._ids, self._notes = by_locale, ids, notes
-        self._is_found = bytearray(len(ids))
+    def __init__(self, by_locale: Mapping[str, Mapping[str, HumanText]], notes: list[str]) -> None:
+        self._by_locale, self._notes = by_locale, notes
+        self._unknown = dict.fromkeys(row_id for texts in by_locale.values() for row_id in texts)
+        self._count = len(self._unknown)
 
     @property
     def locales(self) -> list[str]:
@@ -55,28 +47,21 @@ class HumanTranslations:
         return [*self._by_locale]
 
     def find(self, row_id: str, locale: str) -> HumanText | None:
-        """Return the text of a row in a locale, or None if the table has no row or no locale for it."""
-        of_locale = self._by_locale.get(locale)
-        if of_locale is None or (position := of_locale.positions.get(row_id)) is None:
-            return None
-        self._is_found[position] = True
-        text, *rest = (None if column is None else column[position].as_py() for column in of_locale[1:])
-        return None if text is None else HumanText(text, *rest)
+        """Return the text of a row in a locale, or None if the table has no text for it."""
+        found = self._by_locale.get(locale, {}).get(row_id)
+        if found is not None:
+            self._unknown.pop(row_id, None)
+        return found if found is not None and found.text else None
 
     def describe(self) -> list[str]:
         """Return notes for the user, once all rows were looked up. InvalidRows if no row was found."""
-        is_used = np.zeros(len(self._ids), bool)
-        for one in self._by_locale.values():
-            is_used[np.fromiter(one.positions.values(), np.int64)] = True
-        unknown = np.flatnonzero(is_used & ~np.frombuffer(self._is_found, bool))
-        examples = ", ".join(dict.fromkeys(self._ids[position] for position in unknown[:_MAX_SHOWN_IDS]))
-        if len(unknown) == is_used.sum():
+        examples = ", ".join(islice(self._unknown, _MAX_SHOWN_IDS))
+        if len(self._unknown) == self._count:
             fault = f"has no row of the table; its first ids are {examples}"
-            allowed = "the ids of the table in a column named id; id= names the table's own column of ids"
-            raise InvalidRows([make_problem("translations", fault, allowed=allowed)])
-        if not len(unknown):
+            raise _refuse(fault, "the ids of the table in a column named id, or in the column of id=")
+        if not self._unknown:
             return self._notes
-        rows = format_count(len(unknown), "row")
+        rows = format_count(len(self._unknown), "row")
         return [*self._notes, f"{rows} of translations: the table has no such row ({examples})"]
 
 
@@ -85,102 +70,73 @@ def read_translations(
 ) -> HumanTranslations | None:
     """Return the texts of a wide or long table of translations, or None if `given` is None or False.
 
-    `id_column` is the name of the column of ids in the caller's table. Raises InvalidRows if the table cannot
-    be read, has no ids or no text in any target, or has two texts for the same id and locale.
+    `id_column` is the name of the column of ids in the caller's table.
     """
     if given is None or given is False:
         return None
-    try:
-        opened = open_table(given)
-        ids: list[str] = []
-        batches = []
-        for batch, names in opened.batches():
-            batches.append(batch)
-            ids += names
-    except InvalidRows as error:
-        raise InvalidRows([{**line, "field": "translations"} for line in error.problems]) from None
-    table, notes = pa.Table.from_batches(batches, opened.schema), [*opened.notes]
+    table, ids, opened = read_table(given, "translations")
     key = next((name for name in (id_column, "id") if name in table.column_names), None)
     if key is not None:
         ids = list(map(str, convert_to_python(table[key].combine_chunks(), key)))
     elif opened.is_numbered:
         raise _refuse("has no column of ids", "a column named id, or like id=")
-    is_long = "locale" in table.column_names
+    table = table.append_column("translations.id", pa.array(ids, pa.string()))
     try:
-        by_locale = (_read_long if is_long else _read_wide)(table, ids, targets)
+        by_locale, names = _read_texts(table, targets)
     except pa.ArrowException as error:
         raise _refuse(f"has a column that cannot be read as texts: {error}", "columns of texts") from None
-    spellings: list[Any] = pc.unique(table["locale"]).to_pylist() if is_long else table.column_names
-    unused = [one for one in spellings if one != key and read_tag(one) not in {None, *by_locale}]
-    if by_locale and unused:
-        notes.append(
-            f"locales of translations that are not used, as they are no targets: {', '.join(unused)}"
-        )
     if not by_locale:
         allowed = f"a column for each locale or a column locale, with {', '.join(targets)}"
         raise _refuse("has no text in a target", allowed)
-    return HumanTranslations(by_locale, ids, notes)
+    notes = [*opened.notes]
+    if unused := [name for name in names if name != key and read_tag(name) not in {None, *by_locale}]:
+        fault = "locales of translations that are not used, as they are no targets"
+        notes.append(f"{fault}: {', '.join(unused)}")
+    return HumanTranslations(by_locale, notes)
 
 
 def _refuse(fault: str, allowed: str) -> InvalidRows:
     return InvalidRows([make_problem("translations", fault, allowed=allowed)])
 
 
-def _read_wide(table: pa.Table, ids: Sequence[str], targets: Sequence[str]) -> dict[str, _LocaleTexts]:
-    """Return the texts of a table with a column for each locale."""
-    positions, source_texts = _number_ids(enumerate(ids)), _get_texts(table, "source_text")
-    return {
-        target: _LocaleTexts(
-            positions, _get_texts(table, name), _get_texts(table, f"state.{name}", "state"), source_texts
-        )
-        for target, name in match_targets(table.column_names, targets, field="translations").items()
-    }
+def _read_texts(
+    table: pa.Table, targets: Sequence[str]
+) -> tuple[dict[str, dict[str, HumanText]], Sequence[str]]:
+    """Return the texts by target and id, and the names of all columns or locales of a table."""
+    is_long, names = "locale" in table.column_names, table.column_names
+    tags: list[str | None] = []
+    column: str | None = None
+    if is_long:
+        column = next((name for name in ("translated_text", "text") if name in names), None)
+        if column is None:
+            raise _refuse("has a column locale, but no texts", "a column translated_text or text")
+        of_rows: list[Any] = table["locale"].cast(pa.string()).to_pylist()
+        tag_by_name = {name: read_tag(name or "") for name in dict.fromkeys(of_rows)}
+        if odd := [name for name, tag in tag_by_name.items() if tag is None]:
+            fault = f"has the locale {odd[0]!r}, which is not a language"
+            raise _refuse(fault, "a code or locale in every row, such as fr-FR")
+        names, tags = [*tag_by_name], [tag_by_name[name] for name in of_rows]
+    found: dict[str, dict[str, HumanText]] = {}
+    for target, name in match_targets(names, targets, field="translations").items():
+        part = table.filter(pa.array([tag == target for tag in tags])) if is_long else table
+        texts = _get_texts(part, column or name)
+        states = _get_texts(part, "state" if is_long else f"state.{name}", "state")
+        source_texts, of_target = _get_texts(part, "source_text"), found.setdefault(target, {})
+        ids: list[Any] = part["translations.id"].to_pylist()
+        for row_id, text, state, source_text in zip(ids, texts, states, source_texts, strict=True):
+            if row_id in of_target:
+                fault = f"has the id {row_id!r} twice for {target}"
+                raise _refuse(fault, "one row for each id, or for each id and locale")
+            of_target[row_id] = HumanText(text or "", state, source_text)
+    return found, names
 
 
-def _read_long(table: pa.Table, ids: Sequence[str], targets: Sequence[str]) -> dict[str, _LocaleTexts]:
-    """Return the texts of a table with a row for each id and locale."""
-    name = next((one for one in ("translated_text", "text") if one in table.column_names), None)
-    if name is None:
-        raise _refuse("has a column locale, but no texts", "a column translated_text or text")
-    columns = (_get_texts(table, name), _get_texts(table, "state"), _get_texts(table, "source_text"))
-    tags: list[Any] = table["locale"].cast(pa.string()).to_pylist()
-    normal = {tag: read_tag(tag or "") for tag in set(tags)}
-    if None in normal.values():
-        fault = (
-            f"has the locale {next(tag for tag in tags if normal[tag] is None)!r}, which is not a language"
-        )
-        raise _refuse(fault, "a code or locale in every row, such as fr-FR")
-    found = match_targets(normal, targets, field="translations")
-    rows: dict[Any, list[tuple[int, str]]] = {target: [] for target in found}
-    for position, (row_id, tag) in enumerate(zip(ids, tags, strict=True)):
-        if normal[tag] in rows:
-            rows[normal[tag]].append((position, row_id))
-    return {target: _LocaleTexts(_number_ids(of_target), *columns) for target, of_target in rows.items()}
-
-
-def _number_ids(rows: Iterable[tuple[int, str]]) -> dict[str, int]:
-    """Return the position of each id. Raise InvalidRows if an id has two rows."""
-    found: dict[str, int] = {}
-    for position, row_id in rows:
-        if found.setdefault(row_id, position) != position:
-            fault = f"has the id {row_id!r} in the rows {found[row_id]:,} and {position:,}"
-            raise _refuse(fault, "one row for each id, or for each id and locale")
-    return found
-
-
-def _get_texts(table: pa.Table, *names: str) -> Any:
-    """Return the first of some columns that a table has as texts, without empty texts, or None.
-
-    Where a column has no value, the next column counts.
-    """
+def _get_texts(table: pa.Table, *names: str) -> list[str | None]:
+    """Return the values of the first column that has one, as texts. An empty text is None."""
     columns = [table[name].cast(pa.large_string()) for name in names if name in table.column_names]
-    if not columns:
-        return None
-    filled = [
-        pc.if_else(pc.equal(pc.utf8_trim_whitespace(one), pa.scalar("", pa.large_string())), None, one)
-        for one in columns
-    ]
-    return pc.coalesce(*filled).combine_chunks()
+    filled = [pc.if_else(pc.match_substring_regex(one, r"[^\s\p{Z}]"), one, None) for one in columns]
+    found: list[str | None] = pc.coalesce(*filled).to_pylist() if filled else [None] * len(table)
+    return found
 
 
 def match_targets(
@@ -215,10 +171,7 @@ def read_tag(name: str) -> str | None:
 
 
 def read_allowed_locales(value: Any) -> list[str] | None:
-    """Return the locales in which a row exists. `value` is a list, a text with commas, or None for all.
-
-    Raises ValueError for other values, and if a locale is unknown.
-    """
+    """Return the locales in which a row exists. `value` is a list, a text with commas, or None for all."""
     if value is None or value == "":
         return None
     tags = re.findall(r"[\w-]+", value) if isinstance(value, str) else value
@@ -230,14 +183,13 @@ def read_allowed_locales(value: Any) -> list[str] | None:
 def judge_source(human: HumanText, text: str, known: Mapping[str, Any]) -> tuple[str, str]:
     """Return the state of a human text, and the hash of the source text that it belongs to.
 
-    `text` is the source text of now. `known` are the row's values in the run's table so far. If they contain
-    the same human text, then the hash of its source text counts, unless the human text has a source text.
+    `text` is the source text of now. `known` are the row's values in the run's table so far. They count if
+    they contain the same human text, and if the human text has no source text.
     """
     sha256 = hashlib.sha256(text.encode()).hexdigest()
-    if human.source_text == text:
-        return CURRENT, sha256
     if human.source_text is not None:
-        return STALE, hashlib.sha256(human.source_text.encode()).hexdigest()
+        translated_sha256 = hashlib.sha256(human.source_text.encode()).hexdigest()
+        return CURRENT if translated_sha256 == sha256 else STALE, translated_sha256
     former = known.get("source_sha256")
     if former is None or get_human_text(known) != human.text:
         return UNCHECKED, sha256

@@ -19,11 +19,6 @@ class WordIndex:
     """The words of a dictionary, indexed by length and hash, so that large dictionaries stay fast.
 
     If several words match at one place with the same length, a word as written comes first.
-
-    Examples
-    --------
-    >>> list(WordIndex(["new york", "New", "IT"]).find("It is new in New York, IT."))
-    [(13, 21, 'new york'), (23, 25, 'IT')]
     """
 
     def __init__(self, words: Iterable[str]) -> None:
@@ -69,13 +64,7 @@ class WordIndex:
 
 
 def fold_word(word: str) -> str:
-    """Return the form in which two dictionary words are equal if they match the same texts.
-
-    Examples
-    --------
-    >>> fold_word("tomato"), fold_word("SQL")
-    ('tomato', 'SQL')
-    """
+    """Return the form in which two dictionary words are equal if they match the same texts."""
     return "".join(map(_lower_character, word)) if word == word.lower() else word
 
 

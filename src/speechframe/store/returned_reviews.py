@@ -3,17 +3,15 @@
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from speechframe.errors import StoreError
+from speechframe.errors import InvalidRows, StoreError
 from speechframe.store.folder import Folder
 from speechframe.store.reviews import REVIEWS_FILE, find_review_fault, read_reviews
+from speechframe.strings.sheets import read_rows
 
 FILE_FORMAT = 1
 """Value of the field ``speechframe_reviews`` of a JSON file. The script `review.js` writes the same value."""
@@ -25,8 +23,6 @@ _CONTENT = (*_TEXTS, "rating")
 _COMPARED = {"verdict": "verdicts", "corrected_text": "corrected texts"}
 """Fields in which the reviews of different people must agree, with their names in messages."""
 _SUFFIXES = (".json", ".xlsx", ".csv")
-_MAX_CLOCK_ERROR = timedelta(days=1)
-"""Time by which the clock of a reviewer may be fast."""
 
 _Review = dict[str, Any]
 
@@ -59,9 +55,8 @@ def read_returned_reviews(
             review = _complete_review(given, path, sha256_by_row)
             (valid if review["problem"] is None else conflicts).append(review)
     valid.sort(key=lambda review: review["reviewed_at"])
-    stored = read_reviews(folder)
-    row_ids = pa.array(list({review["row_id"] for review in valid}), pa.string())
-    known = stored.filter(pc.is_in(stored["row_id"], row_ids)).to_pylist()
+    row_ids = {review["row_id"] for review in valid}
+    known = [review for review in read_reviews(folder).to_pylist() if review["row_id"] in row_ids]
     _remove_known(valid, known)
     count = sum(map(_has_content, valid))
     conflicts += _remove_disagreements(valid, known)
@@ -102,53 +97,42 @@ def _read_json(path: Path, run_id: str) -> list[_Review]:
 
 
 def _read_sheet(path: Path) -> list[_Review]:
-    """Return the reviews in the rows of an XLSX or CSV file. Empty cells are None."""
-    import pandas as pd
-
-    given: Any = {"dtype": str, "keep_default_na": False, "na_values": [""]}
+    """Return the reviews in the rows of an XLSX or CSV file. Empty cells are left out."""
+    notes: list[str] = []
     try:
-        if path.suffix.lower() == ".xlsx":
-            frame = pd.read_excel(path, **given)
-        else:
-            # German and French versions of Excel separate columns by semicolons.
-            head = path.read_bytes().partition(b"\n")[0]
-            mark = max(",;\t", key=lambda character: head.count(character.encode()))
-            frame = pd.read_csv(path, sep=mark, encoding="utf-8-sig", **given)
-    except UnicodeDecodeError as error:
-        raise _BrokenFileError("the sheet is not in UTF-8: save it again as XLSX or as CSV UTF-8") from error
+        header, *rows = read_rows(path, notes)
     except ImportError as error:
         raise _BrokenFileError("reading XLSX needs: pip install 'speechframe[excel]'") from error
     except Exception as error:
-        # pandas and openpyxl raise errors of many classes for damaged files.
-        raise _BrokenFileError(f"the sheet cannot be read: {error}") from error
-    frame.columns = frame.columns.astype(str).str.strip().str.lower()
-    if "row_id" not in frame or not set(_CONTENT) & {*frame.columns} or not frame.columns.is_unique:
+        # openpyxl raises errors of many classes for damaged files.
+        fault = error.problems[0]["problem"] if isinstance(error, InvalidRows) else error
+        raise _BrokenFileError(f"the sheet cannot be read: {fault}") from error
+    if notes:  # the encoding is a guess
+        raise _BrokenFileError("the sheet is not in UTF-8: save it again as XLSX or as CSV UTF-8")
+    names = [name.lower() for name in header]
+    named = [name for name in names if name]
+    if "row_id" not in named or not {*_CONTENT} & {*named} or len({*named}) < len(named):
         needed = f"row_id and one of {', '.join(_CONTENT)}"
-        raise _BrokenFileError(f"the sheet needs the columns {needed}, each once; it has {', '.join(frame)}")
-    rows: list[_Review] = [
-        {str(name): value.strip() for name, value in row.items() if isinstance(value, str) and value.strip()}
-        for row in frame.to_dict("records")
-    ]
-    for row in rows:
+        raise _BrokenFileError(f"the sheet needs the columns {needed}, each once; it has {', '.join(named)}")
+    found = []
+    for cells in rows:
+        row: _Review = {name: cell.strip() for name, cell in zip(names, cells, strict=False) if cell.strip()}
         row["verdict"] = row.get("verdict", "").lower() or None
         # Every cell is a text. Another rating than a number is refused later.
         if row.get("rating", "").isdecimal():
             row["rating"] = int(row["rating"])
-    return [row for row in rows if any(row.get(name) for name in ("row_id", *_CONTENT))]
+        if any(row.get(name) for name in ("row_id", *_CONTENT)):
+            found.append(row)
+    return found
 
 
 def _complete_review(given: Any, path: Path, sha256_by_row: Mapping[str, str | None]) -> _Review:
     """Return a review with all fields. ``problem`` is the reason why it is not applied, or None."""
-    review: _Review = dict.fromkeys((*CONFLICT_COLUMNS, *_CONTENT), None)
-    review |= {name: given[name] for name in (*review, "reviewed_at", "sha256") if name in given}
-    review |= {
-        "row_id": str(review["row_id"]),
-        "file": path.name,
-        "reviewer": str(review["reviewer"] or path.name),
-    }
+    review: _Review = {name: given.get(name) for name in (*CONFLICT_COLUMNS, *_CONTENT, "reviewed_at")}
+    review["row_id"], review["reviewer"] = str(review["row_id"]), str(review["reviewer"] or path.name)
     # A sheet without hashes is about the current audio.
-    review.setdefault("sha256", sha256_by_row.get(review["row_id"]))
-    review["has_time"] = "reviewed_at" in given
+    review["sha256"] = given.get("sha256", sha256_by_row.get(review["row_id"]))
+    review["file"], review["has_time"] = path.name, "reviewed_at" in given
     return review | {"problem": _find_fault(review, path, sha256_by_row)}
 
 
@@ -162,16 +146,15 @@ def _find_fault(review: _Review, path: Path, sha256_by_row: Mapping[str, str | N
         return "a verdict, a comment and a corrected text must be texts"
     if (fault := find_review_fault(review)) is not None:
         return f"{fault['value']!r} {fault['problem']}; allowed: {fault['allowed']}"
+    if not review["has_time"]:
+        review["reviewed_at"] = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        return None
     try:
-        if not review["has_time"]:
-            review["reviewed_at"] = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-        else:
-            time = datetime.fromisoformat(review["reviewed_at"])
-            review["reviewed_at"] = time if time.tzinfo else time.replace(tzinfo=UTC)
+        time = datetime.fromisoformat(review["reviewed_at"])
     except (ValueError, TypeError):
         return f"reviewed_at={review['reviewed_at']!r} is not a time such as 2026-03-01T14:05:00Z"
-    is_late = review["reviewed_at"] > datetime.now(UTC) + _MAX_CLOCK_ERROR
-    return "its time is in the future: correct the clock of the reviewer's computer" if is_late else None
+    review["reviewed_at"] = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return None
 
 
 def _has_content(review: _Review) -> bool:
@@ -202,31 +185,30 @@ def _remove_disagreements(reviews: list[_Review], known: list[_Review]) -> list[
     conflicts: list[_Review] = []
     removed: list[tuple[_Review, str]] = []
     current = {(review["row_id"], review["sha256"]) for review in reviews}
+    stored = [{**one, "file": REVIEWS_FILE} for one in known if (one["row_id"], one["sha256"]) in current]
     for field, name in _COMPARED.items():
-        given = [review for review in reviews if review[field] is not None]
-        newest_known = {
-            review["row_id"]: {**review, "file": REVIEWS_FILE}
-            for review in known
-            if review[field] is not None and (review["row_id"], review["sha256"]) in current
-        }
-        by_row: dict[str, dict[str, _Review]] = defaultdict(dict)
-        for review in sorted([*newest_known.values(), *given], key=lambda review: review["reviewed_at"]):
-            by_row[review["row_id"]][review["reviewer"]] = review
-        ignored = set()
-        for row_id, by_reviewer in by_row.items():
+        newest_known = {review["row_id"]: review for review in stored if review[field] is not None}
+        given: dict[str, list[_Review]] = defaultdict(list)
+        for review in reviews:
+            if review[field] is not None:
+                given[review["row_id"]].append(review)
+        for row_id, of_row in given.items():
+            known_one = newest_known.get(row_id)
+            ordered = sorted(
+                [known_one, *of_row] if known_one else of_row, key=lambda one: one["reviewed_at"]
+            )
+            by_reviewer = {review["reviewer"]: review for review in ordered}
             opinions = [review for review in by_reviewer.values() if review[field]]
-            if len({review[field] for review in opinions}) > 1:
-                people = ", ".join(review["reviewer"] for review in opinions)
+            people = ", ".join(review["reviewer"] for review in opinions)
+            differ = len({review[field] for review in opinions}) > 1
+            if differ:
                 problem = f"the {name} of these people differ: {people}. Review the row again"
                 conflicts += [{**review, "problem": problem} for review in opinions]
-                ignored |= {(row_id, reviewer) for reviewer in by_reviewer}
-            elif opinions:
+            for review in of_row:
                 # People who withdraw their own opinion do not withdraw that of another person.
-                withdrawn = {who for who, review in by_reviewer.items() if not review[field]}
-                ignored |= {
-                    (row_id, who) for who in withdrawn - {newest_known.get(row_id, {}).get("reviewer")}
-                }
-        removed += [(review, field) for review in given if (review["row_id"], review["reviewer"]) in ignored]
+                is_own = known_one is not None and review["reviewer"] == known_one["reviewer"]
+                if differ or (opinions and not by_reviewer[review["reviewer"]][field] and not is_own):
+                    removed.append((review, field))
     for review, field in removed:
         review[field] = None
     return conflicts

@@ -39,16 +39,14 @@ def decode_file(path: Path, notes: list[str], declared: re.Pattern[bytes] | None
     Raise InvalidRows if the text cannot be decoded, or cannot be encoded to the same bytes again.
     """
     data = path.read_bytes()
-    mark, encoding = next((one for one in _BYTE_ORDER_MARKS if data.startswith(one[0])), (b"", ""))
-    found = declared.search(data[:4096]) if declared is not None and not mark else None
-    name = found[1].decode("ascii", "ignore") if found else ""
+    mark, encoding = next((one for one in _BYTE_ORDER_MARKS if data.startswith(one[0])), (b"", "utf-8"))
+    if declared is not None and not mark and (found := declared.search(data[:4096])):
+        encoding = found[1].decode("ascii", "ignore")
     try:
-        text = data[len(mark) :].decode(encoding or codecs.lookup(name).name)
-    except (LookupError, UnicodeError):  # no declared encoding, an unknown one, or a wrong one
-        encoding = encoding or detect_encoding(path, notes).removesuffix("-sig")
         text = data[len(mark) :].decode(encoding)
-    else:
-        encoding = encoding or name
+    except (LookupError, UnicodeError):  # an unknown encoding, or a wrong one
+        encoding = detect_encoding(path, notes).removesuffix("-sig")
+        text = data[len(mark) :].decode(encoding, "replace")
     decoded = Decoded(text, mark, encoding)
     if decoded.encode(text) != data:
         fault = f"is in {encoding}, in which its bytes cannot be written back exactly"

@@ -22,6 +22,8 @@ class StringEntry:
 
     `unit` is its address in the file, and `line` the number of its first line. `text` is in the source
     locale, `target` in the locale of the file. `former` is the unit before a change, if the file has it.
+    `is_markup` means that the texts are XML, and `extra` has other columns of a sheet. `translations` are the
+    entries of the string by locale, which may include the string itself.
     """
 
     unit: str
@@ -35,14 +37,21 @@ class StringEntry:
     former: str | None = None
     start_ms: int | None = None
     end_ms: int = 0
+    is_markup: bool = False
     extra: dict[str, Any] | None = None
     # The fields below are set when all files have been read.
+    translations: dict[str, "StringEntry"] = field(default_factory=dict)
     id: str = ""
     file: str = ""
     source_locale: str | None = None
     locales: list[str] | None = None
     previous_id: str | None = None
     previous_basis: str | None = None
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Start and end of a cue in milliseconds."""
+        return self.start_ms or 0, self.end_ms
 
 
 @dataclass(slots=True)
@@ -57,13 +66,7 @@ class StringsFile:
 
 
 def is_usable_state(state: str | None) -> bool:
-    """Return whether a target in this state may be spoken or delivered as a translation.
-
-    Examples
-    --------
-    >>> [is_usable_state(state) for state in ("translated", "final", "fuzzy", "needs-translation")]
-    [True, True, False, False]
-    """
+    """Return whether a target in this state may be spoken or delivered as a translation."""
     return not (isinstance(state, str) and (state in _UNUSABLE_STATES or state.startswith("needs-")))
 
 

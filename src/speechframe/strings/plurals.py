@@ -1,7 +1,5 @@
 """The plural forms of languages, as in the headers of PO files (the usual table of gettext)."""
 
-from types import MappingProxyType
-
 from speechframe.spec.locales import get_language, normalise
 
 _SLAVIC = "n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2"
@@ -28,36 +26,13 @@ _RULES = (
     (4, "n==1 || n==11 ? 0 : n==2 || n==12 ? 1 : n > 2 && n < 20 ? 2 : 3", "gd"),
     (6, "n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5", "ar"),
 )
-_RULE_BY_LANGUAGE = MappingProxyType(
-    {tag: (count, rule) for count, rule, tags in _RULES for tag in tags.split()}
-)
-
-
-def count_plural_forms(locale: str) -> int:
-    """Return the number of plural forms of a locale, by gettext's usual table.
-
-    A PO file may have another number in its header. Then the column ``locales`` of `read_strings` names the
-    locales of each form.
-
-    Raises
-    ------
-    ValueError
-        The language is unknown or not in the table.
-
-    Examples
-    --------
-    >>> [count_plural_forms(locale) for locale in ("ja", "de-DE", "ru", "ar")]
-    [1, 2, 3, 6]
-    """
-    return get_plural_rule(locale)[0]
+_RULE_BY_LANGUAGE = {tag: (count, rule) for count, rule, tags in _RULES for tag in tags.split()}
 
 
 def get_plural_rule(locale: str) -> tuple[int, str]:
     """Return the number of forms of a locale, and the C expression that chooses the form for a number n."""
     found = _RULE_BY_LANGUAGE.get(normalise(locale)) or _RULE_BY_LANGUAGE.get(get_language(locale))
     if found is None:
-        raise ValueError(
-            f"the plural forms of {locale!r} are not known; write Plural-Forms into the header of a PO file "
-            "of this language"
-        )
+        advice = "write Plural-Forms into the header of a PO file of this language"
+        raise ValueError(f"the plural forms of {locale!r} are not known; {advice}")
     return found

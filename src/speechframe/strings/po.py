@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from speechframe.errors import InvalidRows
 from speechframe.spec.locales import is_certainly_different
 from speechframe.strings.entries import (
     TRANSLATED,
@@ -16,14 +18,17 @@ from speechframe.strings.entries import (
     read_locale,
     refuse,
 )
-from speechframe.strings.plurals import count_plural_forms, get_plural_rule
+from speechframe.strings.plurals import get_plural_rule
 from speechframe.writing.words import format_count
 
 DECLARED_ENCODING = re.compile(rb"charset=([\w.:-]+)")
-_LINE = re.compile(
-    r"\s*(?:(msgctxt|msgid_plural|msgid|msgstr)(?:\[(\d{1,2})\])?\s*)?"
-    r'("(?:[^"\\]|\\.)*+"(?:\s*"(?:[^"\\]|\\.)*+")*+)?\s*'
+_STRING = r'"(?:[^"\\\n]|\\.)*+"'
+_TOKEN = re.compile(
+    r"\s*+(?:#(?!\|)(?P<comment>[^\n]*)"
+    r"|(?P<former>#\|)?[ \t]*(?P<keyword>msgctxt|msgid_plural|msgid|msgstr(?:\[(?P<form>\d{1,2})\])?)"
+    rf"\s*(?P<strings>{_STRING}(?:\s*(?(former)#\|\s*){_STRING})*+))"
 )
+"""Pattern of a comment, or of a keyword with its strings. A keyword after ``#|`` has a former string."""
 _PIECE = re.compile(r'"((?:[^"\\]|\\.)*+)"')
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)")
 _CHARACTER_BY_ESCAPE = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
@@ -36,23 +41,23 @@ _MAX_FORMS = 12
 """Largest number of plural forms that a header may state. No known language has more than six."""
 
 
-@dataclass(slots=True)
-class _Value:
-    """A string of a message, from its first quote to its last. `line_start` begins its keyword's line."""
+class _Value(NamedTuple):
+    """A string of a message: the start of its keyword, and its span from the first quote to the last."""
 
     text: str
-    line_start: int
+    keyword_start: int
     start: int
     end: int
 
 
 @dataclass(slots=True)
 class _Message:
-    """A message of a file. Keys of `values` are keywords, and the numbers of forms. The key -1 is msgstr."""
+    """A message of a file. Keys of `forms` are the numbers of plural forms. The key -1 is ``msgstr``."""
 
     line: int
-    values: dict[str | int, _Value] = field(default_factory=dict)
-    former: dict[str | int, _Value] = field(default_factory=dict)  # of the lines that begin with "#|"
+    values: dict[str, _Value] = field(default_factory=dict)
+    forms: dict[int, _Value] = field(default_factory=dict)
+    former: dict[str, _Value] = field(default_factory=dict)  # of the lines that begin with "#|"
     flags: list[tuple[int, int]] = field(default_factory=list)  # spans of the lines of flags
     is_fuzzy: bool = False
 
@@ -60,29 +65,63 @@ class _Message:
     def is_plural(self) -> bool:
         return "msgid_plural" in self.values
 
-    @property
-    def is_header(self) -> bool:
-        return "msgctxt" not in self.values and not self.values["msgid"].text
-
     def get_form(self, number: int) -> str:
-        return self.values[number].text if number in self.values else ""
+        return self.forms[number].text if number in self.forms else ""
+
+    def name_forms(self, count: int) -> dict[int, str]:
+        """Return the unit of each form in a locale with so many plural forms."""
+        numbers = range(count) if self.is_plural else [-1]
+        return {number: _make_unit(self.values, number) for number in numbers}
 
 
-def read(text: str, name: str, locale: str | None = None) -> StringsFile:
-    """Return the strings of a PO file. A plural form is an entry.
+class _Catalogue:
+    """The messages of a file without its header, the fields of the header, and the number of plural forms.
 
     If `locale` is given, the file has the plural forms of this locale, even if its header says otherwise.
     """
-    messages, obsolete = _read_messages(text, name)
-    fields = _read_header(messages)
-    language = fields.get("language", "")
-    file = StringsFile(name, [], read_locale(language, name) if language else None)
-    forms = _count_forms(fields, messages, file.locale, locale, name)
-    file.entries = [entry for message in messages for entry in _make_entries(message, forms)]
-    if obsolete:
-        file.notes.append(
-            f"{format_count(obsolete, 'obsolete entry', 'obsolete entries')} of {name}: no rows"
-        )
+
+    def __init__(self, text: str, name: str, locale: str | None) -> None:
+        self.messages, self.obsolete = _read_messages(text, name)
+        headers = [
+            one for one in self.messages if "msgctxt" not in one.values and not one.values["msgid"].text
+        ]
+        self.header = headers[0] if headers else None
+        self.messages = [one for one in self.messages if one not in headers]
+        lines = self.header.get_form(-1).split("\n") if self.header else []
+        pairs = (line.partition(":") for line in lines)
+        self.fields = {key.strip().lower(): value.strip() for key, _, value in pairs}
+        self.language = self.fields.get("language")
+        self.forms = self._count_forms(name, locale)
+
+    def _count_forms(self, name: str, locale: str | None) -> int:
+        highest = max((number for one in self.messages if one.is_plural for number in one.forms), default=-1)
+        if highest < 0:
+            return 1
+        header = re.search(r"nplurals\s*=\s*(\d{1,2})\b", self.fields.get("plural-forms", ""))
+        if header and (locale is None or not self.is_other(locale)):
+            if not highest < int(header[1]) <= _MAX_FORMS:
+                fault = f"has msgstr[{highest}], but its header states nplurals={header[1]}"
+                raise refuse(name, fault, "a header Plural-Forms that fits the entries")
+            return int(header[1])
+        wanted = locale or self.language
+        try:
+            return get_plural_rule(wanted)[0] if wanted else highest + 1
+        except ValueError as error:
+            raise refuse(name, str(error)) from None
+
+    def is_other(self, locale: str) -> bool:
+        """Return whether the file is in another locale, or has no locale."""
+        return not self.language or is_certainly_different(self.language, locale)
+
+
+def read(text: str, name: str, locale: str | None = None) -> StringsFile:
+    """Return the strings of a PO file. A plural form is an entry. `locale` decides about the plural forms."""
+    found = _Catalogue(text, name, locale)
+    file = StringsFile(name, [], read_locale(found.language, name) if found.language else None)
+    file.entries = [entry for message in found.messages for entry in _make_entries(message, found.forms)]
+    if found.obsolete:
+        entries = format_count(found.obsolete, "obsolete entry", "obsolete entries")
+        file.notes.append(f"{entries} of {name}: no rows")
     return file
 
 
@@ -91,86 +130,71 @@ def fill(text: str, name: str, texts: Mapping[str, str], locale: str) -> str:
 
     If the file is in another locale, or has no locale, the header gets this locale and its plural forms.
     """
-    messages, _ = _read_messages(text, name)
-    fields, newline = _read_header(messages), get_newline(text)
-    stated = fields.get("language", "")
-    is_other = not stated or is_certainly_different(stated, locale)
-    forms = _count_forms(fields, messages, stated or None, locale, name)
+    found, newline = _Catalogue(text, name, locale), get_newline(text)
     edits: list[tuple[int, int, str]] = []
-    for message in messages:
-        if message.is_header:
-            if is_other:
-                has_forms = "plural-forms" in fields or any(one.is_plural for one in messages)
-                edits.append(_edit_header(message, locale, newline, has_forms=has_forms))
-            continue
-        numbers = range(forms) if message.is_plural else [-1]
-        new = {number: texts.get(_make_unit(message.values, number)) for number in numbers}
-        if message.is_plural and {*numbers} != {key for key in message.values if isinstance(key, int)}:
-            edits.append(_edit_forms(message, new, newline))
+    if found.header and found.is_other(locale):
+        edits.append(_edit_header(found, found.header.forms[-1], locale, newline))
+    for message in found.messages:
+        units = message.name_forms(found.forms)
+        new = {number: texts[unit] for number, unit in units.items() if unit in texts}
+        if message.is_plural and units.keys() != message.forms.keys():
+            edits.append(_edit_forms(message, {number: new.get(number) for number in units}, newline))
         else:
-            for number, value in new.items():
-                if value is not None:
-                    old = message.values[number]
-                    edits.append((old.start, old.end, _format(value, newline)))
-        if message.is_fuzzy and any(value is not None for value in new.values()):
+            old = message.forms
+            edits += [(old[n].start, old[n].end, _format(value, newline)) for n, value in new.items()]
+        if message.is_fuzzy and new:
             edits += [(start, end, _drop_fuzzy(text[start:end])) for start, end in message.flags]
     return apply_edits(text, edits)
 
 
-def _read_messages(text: str, name: str) -> tuple[list[_Message], int]:  # noqa: C901 - one kind of line each
+def _read_messages(text: str, name: str) -> tuple[list[_Message], int]:
     """Return the messages of a file and the number of its obsolete messages."""
     found: list[_Message] = []
-    message, value, end, obsolete = _Message(1), None, 0, 0
-    for number, line in enumerate(text.split("\n"), 1):
-        start, end = end, end + len(line) + 1
-        stripped = line.strip()
-        is_former = stripped.startswith("#|")
-        match = _LINE.fullmatch(line, line.find("#|") + 2 if is_former else 0)
-        if (0 in message.values or -1 in message.values) and (
-            stripped[:1] == "#" or (match and match[1] in {"msgctxt", "msgid"})
-        ):
+    message, line, position, obsolete = _Message(1), 1, 0, 0
+    while token := _TOKEN.match(text, position):
+        start = token.end() - len(token[0].lstrip())
+        line += text.count("\n", position, start)
+        keyword, comment = token["keyword"], token["comment"]
+        if message.forms and (keyword in {None, "msgctxt", "msgid"} or token["former"]):
             found.append(message)
-            message = _Message(number)
-        if not stripped:
-            continue
-        if stripped[0] == "#" and not is_former:
-            if stripped.startswith("#~"):
-                obsolete += bool(re.match(r"#~\s*msgid\s", stripped))
-                message = _Message(number + 1)
-            elif stripped.startswith("#,"):
-                message.flags.append((start, min(end, len(text))))
-                message.is_fuzzy |= "fuzzy" in re.split(r"[\s,]+", stripped)
-            continue
-        values = message.former if is_former else message.values
-        value = _read_line(match, values, value, start)
-        if value is None or not (is_former or values.keys() & {"msgid", "msgctxt"}):
-            raise refuse(name, f"line {number} is not a line of a PO file: {stripped[:60]!r}")
-        if not (is_former or message.values.keys() - {"msgctxt", "msgid"}):
-            message.line = number
-    if message.values:
-        found.append(message)
-    for message in found:
-        if "msgid" not in message.values or not ({0, -1} & message.values.keys()):
-            raise refuse(name, f"the entry at line {message.line} lacks msgid or msgstr")
+            message = _Message(line)
+        if comment is None:
+            _add_value(message, token, line, name)
+        elif comment.startswith("~"):
+            obsolete += bool(re.match(r"~\s*msgid\s", comment))
+            message = message if message.values else _Message(line)
+        elif comment.startswith(","):
+            message.flags.append((start, min(token.end() + 1, len(text))))
+            message.is_fuzzy |= "fuzzy" in re.split(r"[\s,]+", comment)
+        position = token.end()
+        line += text.count("\n", start, position)
+    if rest := text[position:].lstrip():
+        line += text.count("\n", position, len(text) - len(rest))
+        raise _refuse_line(name, line, rest)
+    found += [message] if message.values or message.forms else []
+    for one in found:
+        if "msgid" not in one.values or not one.forms.keys() & {0, -1}:
+            raise refuse(name, f"the entry at line {one.line} lacks msgid or msgstr")
     return found, obsolete
 
 
-def _read_line(
-    match: re.Match[str] | None, values: dict[str | int, _Value], value: _Value | None, start: int
-) -> _Value | None:
-    """Add the strings of a line to `values`, or to the last value. Return None if the line is invalid."""
-    if match is None or match[3] is None:
-        return None
-    if keyword := match[1]:
-        key: str | int = keyword if keyword != "msgstr" else int(match[2]) if match[2] else -1
-        if key in values or (match[2] and keyword != "msgstr"):
-            return None
-        value = values[key] = _Value("", start, start + match.start(3), 0)
-    elif value is None or not any(value is one for one in values.values()):
-        return None
-    value.text += "".join(_ESCAPE.sub(_decode_escape, piece) for piece in _PIECE.findall(match[3]))
-    value.end = start + match.end(3)
-    return value
+def _add_value(message: _Message, token: re.Match[str], line: int, name: str) -> None:
+    """Add the string of a keyword to a message."""
+    key: Any = token["keyword"].partition("[")[0]
+    values: dict[Any, _Value] = message.former
+    if not token["former"] and key == "msgstr":
+        values, key = message.forms, int(token["form"] or -1)
+    elif not token["former"]:
+        values, message.line = message.values, line if key != "msgid_plural" else message.line
+    if key in values:
+        raise _refuse_line(name, line, token[0].lstrip())
+    pieces = _PIECE.findall(token["strings"])
+    text = "".join(_ESCAPE.sub(_decode_escape, piece) for piece in pieces)
+    values[key] = _Value(text, token.start("keyword"), *token.span("strings"))
+
+
+def _refuse_line(name: str, line: int, text: str) -> InvalidRows:
+    return refuse(name, f"line {line} is not a line of a PO file: {text.splitlines()[0][:60]!r}")
 
 
 def _decode_escape(found: re.Match[str]) -> str:
@@ -180,39 +204,7 @@ def _decode_escape(found: re.Match[str]) -> str:
     return chr(int(code, 8)) if code[0] in "01234567" else _CHARACTER_BY_ESCAPE.get(code, code)
 
 
-def _read_header(messages: list[_Message]) -> dict[str, str]:
-    header = next((one for one in messages if one.is_header), None)
-    lines = header.get_form(-1).split("\n") if header else []
-    pairs = (line.partition(":") for line in lines)
-    return {key.strip().lower(): value.strip() for key, _, value in pairs}
-
-
-def _count_forms(
-    fields: Mapping[str, str], messages: list[_Message], stated: str | None, locale: str | None, name: str
-) -> int:
-    """Return the number of plural forms in a locale, or in the locale of the file if `locale` is None."""
-    highest = max(
-        (key for one in messages if one.is_plural for key in one.values if isinstance(key, int)), default=-1
-    )
-    if highest < 0:
-        return 1
-    header = re.search(r"nplurals\s*=\s*(\d{1,2})\b", fields.get("plural-forms", ""))
-    is_same = locale is None or (stated and not is_certainly_different(stated, locale))
-    if header and is_same:
-        if not highest < int(header[1]) <= _MAX_FORMS:
-            fault = f"has msgstr[{highest}], but its header states nplurals={header[1]}"
-            raise refuse(name, fault, "a header Plural-Forms that fits the entries")
-        return int(header[1])
-    wanted = locale or stated
-    if wanted is None:
-        return highest + 1
-    try:
-        return count_plural_forms(wanted)
-    except ValueError as error:
-        raise refuse(name, str(error)) from None
-
-
-def _make_unit(values: Mapping[str | int, _Value], number: int) -> str:
+def _make_unit(values: Mapping[str, _Value], number: int) -> str:
     unit = values["msgid"].text
     if "msgctxt" in values:
         unit = f"{values['msgctxt'].text}|{unit}"
@@ -220,48 +212,42 @@ def _make_unit(values: Mapping[str | int, _Value], number: int) -> str:
 
 
 def _make_entries(message: _Message, forms: int) -> Iterator[StringEntry]:
-    if message.is_header:
-        return
     values = message.values
-    for number in range(forms) if message.is_plural else [-1]:
+    context = {"msgctxt": values["msgctxt"]} if "msgctxt" in values else {}
+    for number, unit in message.name_forms(forms).items():
         target = message.get_form(number)
-        former: dict[str | int, _Value] = dict(message.former)
-        if "msgctxt" in values:
-            former.setdefault("msgctxt", values["msgctxt"])
-        yield StringEntry(
-            _make_unit(values, number),
-            message.line,
-            values["msgid_plural" if number > 0 else "msgid"].text,
-            target,
-            UNTRANSLATED if not target else "fuzzy" if message.is_fuzzy else TRANSLATED,
-            values["msgctxt"].text if "msgctxt" in values else None,
-            number if number >= 0 else None,
-            former=_make_unit(former, number) if "msgid" in message.former else None,
-        )
+        text = values["msgid_plural" if number > 0 else "msgid"].text
+        state = UNTRANSLATED if not target else "fuzzy" if message.is_fuzzy else TRANSLATED
+        entry = StringEntry(unit, message.line, text, target, state)
+        if context:
+            entry.context = values["msgctxt"].text
+        if message.is_plural:
+            entry.form = number
+        if "msgid" in message.former:
+            entry.former = _make_unit({**context, **message.former}, number)
+        yield entry
 
 
-def _edit_header(message: _Message, locale: str, newline: str, *, has_forms: bool) -> tuple[int, int, str]:
+def _edit_header(found: _Catalogue, old: _Value, locale: str, newline: str) -> tuple[int, int, str]:
     """Return the edit that writes a locale and its plural forms into the header."""
     wanted = {"Language": locale.replace("-", "_")}
-    if has_forms:
+    if "plural-forms" in found.fields or any(one.is_plural for one in found.messages):
         with suppress(ValueError):  # forms that the header alone states
             wanted["Plural-Forms"] = "nplurals={}; plural=({});".format(*get_plural_rule(locale))
-    old = message.values[-1]
     lines = old.text.rstrip("\n").split("\n") if old.text else []
     for key, value in wanted.items():
-        at = next(
-            (i for i, one in enumerate(lines) if one.partition(":")[0].lower() == key.lower()), len(lines)
-        )
+        names = [line.partition(":")[0].lower() for line in lines]
+        at = names.index(key.lower()) if key.lower() in names else len(lines)
         lines[at : at + 1] = [f"{key}: {value}"]
     return old.start, old.end, _format("".join(f"{line}\n" for line in lines), newline)
 
 
 def _edit_forms(message: _Message, new: Mapping[int, str | None], newline: str) -> tuple[int, int, str]:
     """Return the edit that replaces all forms of a message. A form without a new text keeps its text."""
-    old = [value for key, value in message.values.items() if isinstance(key, int)]
+    old = message.forms.values()
     texts = {number: message.get_form(number) if text is None else text for number, text in new.items()}
     lines = [f"msgstr[{number}] {_format(text, newline)}" for number, text in texts.items()]
-    return min(one.line_start for one in old), max(one.end for one in old), newline.join(lines)
+    return min(one.keyword_start for one in old), max(one.end for one in old), newline.join(lines)
 
 
 def _drop_fuzzy(line: str) -> str:

@@ -1,7 +1,9 @@
 """Read files of strings into one frame: join the files of a group, and choose columns and ids."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from glob import escape
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -33,9 +35,7 @@ KINDS: Mapping[str, ModuleType] = MappingProxyType(
 )
 """The module that reads and fills files with an ending."""
 _CUE_SUFFIXES = frozenset({".srt", ".vtt"})
-
-Targets = dict[str, dict[str, StringEntry]]
-"""For each locale, its entries by id."""
+_TIME_COLUMNS = ("start_s", "end_s", "slot_s", "gap_s")
 
 
 def read_files(
@@ -52,28 +52,23 @@ def read_files(
         source_locale = read_locale(source_locale, "source_locale")
     notes: list[str] = []
     groups = [files] if isinstance(files, (str, PathLike, Mapping)) else list(files)
-    read = [_read_group(group, source_locale, notes) for group in groups]
-    names = [rows[0].file if rows else "" for rows, _ in read]
-    if twice := next((name for at, name in enumerate(names) if name and name in names[:at]), None):
-        raise refuse(
-            "files", f"two files are named {twice}", "{locale: path} for one file in several locales"
-        )
     rows: list[StringEntry] = []
-    targets: Targets = {}
-    for entries, found in read:
-        prefix = f"{entries[0].file}:" if len(groups) > 1 and entries else ""
-        for entry in entries:
-            entry.id = prefix + entry.unit
-        rows += entries
-        for locale, by_unit in found.items():
-            targets.setdefault(locale, {}).update((prefix + unit, one) for unit, one in by_unit.items())
-    ids = [row.id for row in rows]
+    locales: dict[str, None] = {}
+    names: set[str] = set()
+    for group in groups:
+        found, of_group = _read_group(group, source_locale, notes)
+        locales |= dict.fromkeys(of_group)
+        name = found[0].file if found else ""
+        if name in names:
+            fault = f"two files are named {name}"
+            raise refuse("files", fault, "{locale: path} for one file in several locales")
+        names |= {name} - {""}
+        for row in found:
+            row.id = f"{name}:{row.unit}" if len(groups) > 1 else row.unit
+        rows += found
     if previous is not None:
         notes += match_previous(rows, previous)
-    by_id = dict(zip(ids, rows, strict=True))
-    for locale, by_unit in targets.items():
-        targets[locale] = {by_id[unit].id: one for unit, one in by_unit.items()}
-    frame = _make_frame(rows, targets, has_files=len(groups) > 1, has_previous=previous is not None)
+    frame = _make_frame(rows, [*locales], has_files=len(groups) > 1, has_previous=previous is not None)
     frame.index = pd.Index(frame["id"].tolist(), dtype=object)
     frame.attrs["notes"] = notes
     return frame
@@ -87,12 +82,8 @@ def read_file(path: Path, notes: list[str], locale: str | None = None) -> list[S
     """
     suffix = path.suffix.lower()
     if suffix not in {*KINDS, *SHEET_SUFFIXES}:
-        allowed = f"a file that ends in {', '.join((*STRING_SUFFIXES, *SHEET_SUFFIXES))}"
-        raise refuse(
-            "files",
-            f"{path.name[:60]!r} is of the kind {suffix or 'without ending'!r}, which is not read",
-            allowed,
-        )
+        fault = f"{path.name[:60]!r} is of the kind {suffix or 'without ending'!r}, which is not read"
+        raise refuse("files", fault, f"a file that ends in {', '.join((*STRING_SUFFIXES, *SHEET_SUFFIXES))}")
     try:
         if suffix in SHEET_SUFFIXES:
             found = sheets.read(path)
@@ -108,8 +99,10 @@ def read_file(path: Path, notes: list[str], locale: str | None = None) -> list[S
     return found
 
 
-def _read_group(given: Any, source_locale: str | None, notes: list[str]) -> tuple[list[StringEntry], Targets]:
-    """Return the rows of files of the same strings, and the targets of each locale by unit."""
+def _read_group(
+    given: Any, source_locale: str | None, notes: list[str]
+) -> tuple[list[StringEntry], list[str]]:
+    """Return the rows of files of the same strings, with their translations, and the target locales."""
     by_locale = given if isinstance(given, Mapping) else _find_pattern(given, source_locale)
     if by_locale is None:
         files = read_file(Path(given).expanduser(), notes)
@@ -123,9 +116,8 @@ def _read_group(given: Any, source_locale: str | None, notes: list[str]) -> tupl
         paths = {source_locale: paths[source_locale], **paths}
     suffixes = {path.suffix.lower() for path in paths.values()}
     if not (suffixes <= _CUE_SUFFIXES or suffixes <= KINDS.keys() - _CUE_SUFFIXES):
-        raise refuse(
-            "files", "the files of one group are of different kinds", "all PO or XLIFF, or all SRT or VTT"
-        )
+        fault = "the files of one group are of different kinds"
+        raise refuse("files", fault, "all PO or XLIFF, or all SRT or VTT")
     files = [read_file(path, notes)[0] for path in paths.values()]
     for locale, file in zip(paths, files, strict=True):
         if file.locale is not None and is_certainly_different(file.locale, locale):
@@ -156,145 +148,127 @@ def _find_pattern(given: str | PathLike[str], source_locale: str | None) -> dict
     pattern = Path(given).expanduser()
     if "{locale}" not in str(pattern):
         return None
-    start = Path(*pattern.parts[: next(at for at, part in enumerate(pattern.parts) if "{locale}" in part)])
-    rest = pattern.relative_to(start)
-    shape = re.compile(
-        re.escape(str(rest)).replace(re.escape("{locale}"), r"([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)", 1)
-    )
-    found = {
-        match[1]: path
-        for path in sorted(start.glob(str(rest).replace("{locale}", "*")))
-        if (match := shape.fullmatch(str(path.relative_to(start))))
-    }
+    shape = re.escape(str(pattern)).replace(re.escape("{locale}"), r"([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)", 1)
+    below = escape(str(pattern.relative_to(pattern.anchor))).replace("{locale}", "*")
+    paths = sorted(Path(pattern.anchor).glob(below))
+    found = {match[1]: path for path in paths if (match := re.fullmatch(shape, str(path)))}
     if not found:
-        raise refuse(
-            "files", f"no file fits the pattern {str(given)!r}", "existing files with a locale at {locale}"
-        )
+        fault = f"no file fits the pattern {str(given)!r}"
+        raise refuse("files", fault, "existing files with a locale at {locale}")
     is_known = source_locale in {read_locale(locale, "files") for locale in found}
     if pattern.suffix.lower() in _CUE_SUFFIXES and not is_known:
         raise refuse("source_locale", "must name the source of the pattern", ", ".join(found))
     return found
 
 
-def _join_by_unit(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[StringEntry], Targets]:
+def _join_by_unit(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[StringEntry], list[str]]:
     rows: dict[str, StringEntry] = {}
-    targets: Targets = {}
+    locales = [file.locale for file in files if file.locale is not None]
     differing = 0
     for file in files:
-        if file.locale is not None:
-            targets[file.locale] = {entry.unit: entry for entry in file.entries}
-        elif any(entry.target for entry in file.entries):
+        if file.locale is None and any(entry.target for entry in file.entries):
             fault = "has translations, but does not state their locale"
             raise refuse(file.name, fault, "a header with the locale, or the path as {'de-DE': path}")
         for entry in file.entries:
             row = rows.setdefault(entry.unit, entry)
             row.file, row.source_locale = files[0].name, files[0].source_locale
-            row.character = row.character or entry.character
-            differing += row.text != entry.text and file.locale is not None and files[0].locale is not None
+            if file.locale is not None:
+                row.translations[file.locale] = entry
+                differing += row.text != entry.text and files[0].locale is not None
     if differing:
-        notes.append(
-            f"{format_count(differing, 'string')} of {files[0].name} with another source in another file"
-        )
-    for unit, row in rows.items():
-        having = [locale for locale, found in targets.items() if unit in found]
-        if row.form is not None and len(having) < len(targets):
-            row.locales = having
-    return list(rows.values()), targets
+        strings = format_count(differing, "string")
+        notes.append(f"{strings} of {files[0].name} with another source in another file")
+    for row in rows.values():
+        if row.form is not None and len(row.translations) < len(locales):
+            row.locales = [*row.translations]
+    return list(rows.values()), locales
 
 
-def _join_by_time(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[StringEntry], Targets]:
+def _join_by_time(files: Sequence[StringsFile], notes: list[str]) -> tuple[list[StringEntry], list[str]]:
     source, *others = files
     rows = list(source.entries)
-    by_unit = {row.unit: row for row in rows}
-    targets: Targets = {file.locale or "": {} for file in others}
     for file in others:
-        pairs = cues.find_overlaps(file.entries, source.entries)
-        lacking = len(source.entries) - len(pairs)
+        locale = file.locale or ""
+        pairs = cues.find_overlaps([one.span for one in file.entries], [one.span for one in source.entries])
         for at, entry in enumerate(file.entries):
-            unit = source.entries[pairs[at]].unit if at in pairs else f"{file.locale}:{entry.unit}"
-            entry.target, entry.state = entry.text, TRANSLATED
-            targets[file.locale or ""][unit] = entry
             if at in pairs:
-                by_unit[unit].character = by_unit[unit].character or entry.character
+                row = source.entries[pairs[at]]
             else:
-                times: dict[str, Any] = {"start_ms": entry.start_ms, "end_ms": entry.end_ms}
-                rows.append(StringEntry(unit, entry.line, "", character=entry.character, **times))
-        for count, name in ((lacking, file.name), (len(file.entries) - len(pairs), source.name)):
+                row = replace(entry, unit=f"{locale}:{entry.unit}", text="", translations={})
+                rows.append(row)
+            row.character = row.character or entry.character
+            entry.target, entry.state = entry.text, TRANSLATED
+            row.translations[locale] = entry
+        lacking = (len(source.entries) - len(pairs), file.name), (len(file.entries) - len(pairs), source.name)
+        for count, name in lacking:
             if count:
-                notes.append(
-                    f"{format_count(count, 'cue')} without a cue at that time in {name}: empty texts there"
-                )
-    rows.sort(key=lambda entry: entry.start_ms or 0)
+                fault = "without a cue at that time in"
+                notes.append(f"{format_count(count, 'cue')} {fault} {name}: empty texts there")
+    rows.sort(key=lambda row: row.span)
     for row in rows:
         row.file, row.source_locale = source.name, source.locale
-    return rows, targets
+    return rows, [file.locale or "" for file in others]
 
 
-def _make_frame(  # noqa: C901 - a statement for each column
-    rows: Sequence[StringEntry], targets: Targets, *, has_files: bool, has_previous: bool
+def _make_frame(
+    rows: Sequence[StringEntry], locales: Sequence[str], *, has_files: bool, has_previous: bool
 ) -> "pd.DataFrame":
     import pandas as pd
 
-    columns: dict[str, Any] = {}
-
-    def add(name: str, values: Iterable[Any], kind: str = "string", *, always: bool = False) -> None:
-        made = list(values)
-        if always or any(value is not None for value in made):
-            columns[name] = pd.Series(made, dtype=kind)
-
-    for name in ("id", "text", "context", "form"):
-        is_form = name == "form"
-        add(name, (getattr(row, name) for row in rows), "Int64" if is_form else "string", always=not is_form)
-    states = {
-        locale: [_find_state(row, found.get(row.id)) for row in rows] for locale, found in targets.items()
+    columns: dict[str, list[Any]] = {
+        name: [getattr(row, name) for row in rows] for name in ("id", "text", "context", "form")
     }
-    only = next(iter(states.values())) if len(states) == 1 else None
-    common = [NOT_TRANSLATABLE if row.state == NOT_TRANSLATABLE else None for row in rows]
-    add("state", only or (common if states else [row.state for row in rows]), always=True)
-    for locale, found in targets.items():
-        texts = (found[row.id].target if row.id in found else None if row.locales else "" for row in rows)
-        add(locale, texts, always=True)
-    for locale, values in states.items() if only is None else ():
-        add(f"state.{locale}", values)
-    add("character", (row.character for row in rows))
-    if any(row.start_ms is not None for row in rows):
-        starts = [None if row.start_ms is None else row.start_ms / 1000 for row in rows]
-        add("start_s", starts, "Float64")
-        add("end_s", (None if row.start_ms is None else row.end_ms / 1000 for row in rows), "Float64")
-        slots = (None if row.start_ms is None else (row.end_ms - row.start_ms) / 1000 for row in rows)
-        add("slot_s", slots, "Float64")
-        add("gap_s", _measure_gaps(rows), "Float64")
-    add("source_locale", (row.source_locale for row in rows))
-    add("locales", (row.locales for row in rows), "object")
+    columns["state"] = [_find_state(row, *locales[:1]) for row in rows]
+    if len(locales) > 1:
+        columns["state"] = [row.state if row.state == NOT_TRANSLATABLE else None for row in rows]
+        columns |= {f"state.{locale}": [_find_state(row, locale) for row in rows] for locale in locales}
+    columns |= {locale: [_find_target(row, locale) for row in rows] for locale in locales}
+    times = [_list_times(row, gap_ms) for row, gap_ms in zip(rows, _measure_gaps(rows), strict=True)]
+    for at, name in enumerate(_TIME_COLUMNS):
+        columns[name] = [None if one[at] is None else one[at] / 1000 for one in times]
+    for name in ("character", "source_locale", "locales", "previous_id", "previous_basis", "unit", "file"):
+        columns[name] = [getattr(row, name) for row in rows]
+    always = {"id", "text", "context", "state", "unit", *locales}
+    always |= {"previous_id", "previous_basis"} if has_previous else set()
+    kinds = {"form": "Int64", "locales": "object", **dict.fromkeys(_TIME_COLUMNS, "Float64")}
+    made = {
+        name: pd.Series(values, dtype=kinds.get(name, "string"))
+        for name, values in columns.items()
+        if name in always or (any(value is not None for value in values) and (has_files or name != "file"))
+    }
     for name in dict.fromkeys(name for row in rows for name in row.extra or ()):
-        if name not in columns:
-            add(name, ((row.extra or {}).get(name) for row in rows))
-    if has_previous:
-        for name in ("previous_id", "previous_basis"):
-            add(name, (getattr(row, name) for row in rows), always=True)
-    add("unit", (row.unit for row in rows), always=True)
-    if has_files:
-        add("file", (row.file for row in rows), always=True)
-    return pd.DataFrame(columns)
+        values = [(row.extra or {}).get(name) for row in rows]
+        if any(value is not None for value in values):
+            made.setdefault(name, pd.Series(values, dtype="string"))
+    return pd.DataFrame(made)
 
 
-def _find_state(row: StringEntry, target: StringEntry | None) -> str | None:
-    if target is None:
-        return None if row.locales else UNTRANSLATED
-    return target.state
+def _find_target(row: StringEntry, locale: str) -> str | None:
+    found = row.translations.get(locale)
+    return found.target if found is not None else None if row.locales else ""
 
 
-def _measure_gaps(rows: Sequence[StringEntry]) -> list[float | None]:
-    """Return the time in seconds from each cue to the next cue of the source, at least 0."""
-    timed = [row for row in rows if row.start_ms is not None]
-    following: dict[int, int] = {}
-    for file in {row.file for row in timed}:
-        ones = [row for row in timed if row.file == file]
-        nexts = [row for row in ones if row.text]
-        at = 0
-        for row in ones:
-            while at < len(nexts) and (nexts[at].start_ms or 0) <= (row.start_ms or 0):
-                at += 1
-            if at < len(nexts):
-                following[id(row)] = max(0, (nexts[at].start_ms or 0) - row.end_ms)
-    return [following[id(row)] / 1000 if id(row) in following else None for row in rows]
+def _find_state(row: StringEntry, locale: str | None = None) -> str | None:
+    """Return the state of a row in a locale. Without a locale, return that of its only file."""
+    if locale is None or locale in row.translations:
+        return row.translations.get(locale or "", row).state
+    return None if row.locales else UNTRANSLATED
+
+
+def _list_times(row: StringEntry, gap_ms: int | None) -> Sequence[Any]:
+    """Return start, end, length and the following gap of a cue in milliseconds. None for other strings."""
+    start, end = row.span
+    return [None] * 4 if row.start_ms is None else [start, end, end - start, gap_ms]
+
+
+def _measure_gaps(rows: Sequence[StringEntry]) -> list[int | None]:
+    """Return the time in milliseconds from each cue to the next cue of its file with a source text."""
+    gaps: dict[int, int] = {}
+    following: dict[str, int] = {}
+    for at in sorted(range(len(rows)), key=lambda at: rows[at].span, reverse=True):
+        row, (start, end) = rows[at], rows[at].span
+        if row.file in following:
+            gaps[at] = max(0, following[row.file] - end)
+        if row.text:
+            following[row.file] = start
+    return [gaps.get(at) for at in range(len(rows))]

@@ -45,9 +45,10 @@ class _Element:
 
 @dataclass(slots=True)
 class _Unit:
-    name: str
+    id: str
     line: int
-    attributes: dict[str, str]
+    file: int  # the index of its file
+    is_approved: bool
     may_translate: bool
     elements: dict[str, _Element] = field(default_factory=dict)
     note: str = ""
@@ -59,13 +60,15 @@ class _Unit:
 
 
 class _Reader:
-    """Collect the units of a document and the start tags of its files."""
+    """Collect the units of a document and the start tags of its files.
+
+    The id of a unit in one of several files begins with the original of its file.
+    """
 
     def __init__(self, data: bytes, name: str) -> None:
         self.data, self.name = data, name
         self.files: list[tuple[dict[str, str], tuple[int, int]]] = []
         self.units: list[_Unit] = []
-        self.origins: list[int] = []  # for each unit, the index of its file
         self._path: list[tuple[str, bool]] = []  # name of each open element, and whether it is translated
         self._open: _Element | None = None
         self._parser = parser = expat.ParserCreate("utf-8")
@@ -75,9 +78,10 @@ class _Reader:
         try:
             parser.Parse(data, True)
         except expat.ExpatError as error:
-            raise refuse(
-                name, f"line {error.lineno} is not valid XML: {expat.ErrorString(error.code)}"
-            ) from None
+            fault = f"line {error.lineno} is not valid XML: {expat.ErrorString(error.code)}"
+            raise refuse(name, fault) from None
+        for unit in self.units if len(self.files) > 1 else ():
+            unit.id = f"{self.files[unit.file][0].get('original', '')}|{unit.id}"
 
     def _refuse_doctype(self, *_: Any) -> None:
         raise refuse(self.name, "has a document type (DOCTYPE), which may define entities", "XML without it")
@@ -85,23 +89,20 @@ class _Reader:
     def _start(self, element: str, attributes: dict[str, str]) -> None:
         name, start = element.rpartition(":")[2], self._parser.CurrentByteIndex
         if not self._path and (name != "xliff" or not attributes.get("version", "1").startswith("1")):
-            fault = (
-                f"is XLIFF {attributes.get('version')}"
-                if name == "xliff"
-                else f"is XML with the root <{name}>"
-            )
-            raise refuse(self.name, fault, "XLIFF 1.2")
+            kind = f"XLIFF {attributes['version']}" if name == "xliff" else f"XML with the root <{name}>"
+            raise refuse(self.name, f"is {kind}", "XLIFF 1.2")
         above, may_translate = self._path[-1] if self._path else ("", True)
         may_translate = attributes.get("translate", "yes" if may_translate else "no") != "no"
+        found = _TAG.match(self.data, start)
+        tag = start, found.end() if found else start
         if name == "file":
-            self.files.append((attributes, self._find_tag(start)))
+            self.files.append((attributes, tag))
         elif name == "trans-unit":
-            unit = attributes.get("id") or attributes.get("resname", "")
-            self.units.append(_Unit(unit, self._parser.CurrentLineNumber, attributes, may_translate))
-            self.origins.append(len(self.files) - 1)
+            line, is_approved = self._parser.CurrentLineNumber, attributes.get("approved") == "yes"
+            unit = _Unit(attributes.get("id", ""), line, len(self.files) - 1, is_approved, may_translate)
+            self.units.append(unit)
         elif above == "trans-unit" and name in {"source", "target", "seg-source"}:
-            self._open = _Element(attributes, self._find_tag(start))
-            self.units[-1].elements[name] = self._open
+            self._open = self.units[-1].elements[name] = _Element(attributes, tag)
         elif self._open is not None:
             self._open.has_elements = True
         self._path.append((name, may_translate))
@@ -111,7 +112,7 @@ class _Reader:
         self._path.pop()
         if self._open is not None and self._path[-1][0] == "trans-unit" and name in self.units[-1].elements:
             made, at = self._open, self._parser.CurrentByteIndex
-            is_empty = self.data.endswith(b"/>", made.tag[0], made.tag[1])
+            is_empty = self.data.endswith(b"/>", *made.tag)
             made.end = made.tag[1] if is_empty else at
             made.after = made.tag[1] if is_empty else self.data.index(b">", at) + 1
             self._open = None
@@ -119,12 +120,8 @@ class _Reader:
     def _add_text(self, text: str) -> None:
         if self._open is not None:
             self._open.text += text
-        elif self._path[-2:] and [one for one, _ in self._path[-2:]] == ["trans-unit", "note"]:
+        elif [name for name, _ in self._path[-2:]] == ["trans-unit", "note"]:
             self.units[-1].note += text
-
-    def _find_tag(self, start: int) -> tuple[int, int]:
-        found = _TAG.match(self.data, start)
-        return start, found.end() if found else start
 
     def read_text(self, unit: _Unit, name: str) -> str:
         """Return the text of a source or target, as XML if the unit has inline elements."""
@@ -133,48 +130,35 @@ class _Reader:
             return ""
         return self.data[element.tag[1] : element.end].decode() if unit.is_markup else element.text
 
-    def name_unit(self, at: int) -> str:
-        """Return the id of a unit. With several files, it begins with the original of its file."""
-        name = self.units[at].name
-        return (
-            name if len(self.files) == 1 else f"{self.files[self.origins[at]][0].get('original', '')}|{name}"
-        )
-
 
 def read(text: str, name: str, locale: str | None = None) -> StringsFile:  # noqa: ARG001 - as for other kinds
     """Return the strings of an XLIFF file."""
-    reader = _Reader(text.encode(), name)
-    found: dict[str, str | None] = {}
-    for attribute in ("source-language", "target-language"):
-        stated = [attributes.get(attribute) for attributes, _ in reader.files]
-        values = {read_locale(each, name) for each in stated if each}
-        if len(values) > 1:
-            raise refuse(name, f"has files with a different {attribute}: {', '.join(sorted(values))}")
-        found[attribute] = next(iter(values), None)
-    entries = []
-    for at, unit in enumerate(reader.units):
-        if not unit.name or "source" not in unit.elements:
+    reader, file = _Reader(text.encode(), name), StringsFile(name, [])
+    file.locale = _read_language(reader, "target-language")
+    file.source_locale = _read_language(reader, "source-language")
+    for unit in reader.units:
+        if not unit.id or "source" not in unit.elements:
             raise refuse(name, f"the unit at line {unit.line} has no id or no source")
-        target = reader.read_text(unit, "target")
-        entries.append(
-            StringEntry(
-                reader.name_unit(at),
-                unit.line,
-                reader.read_text(unit, "source"),
-                target,
-                _find_state(unit, target),
-                unit.note.strip() or None,
-            )
-        )
-    return StringsFile(name, entries, found["target-language"], found["source-language"])
+        source, target = (reader.read_text(unit, element) for element in ("source", "target"))
+        entry = StringEntry(unit.id, unit.line, source, target, _find_state(unit, target))
+        entry.context, entry.is_markup = unit.note.strip() or None, unit.is_markup
+        file.entries.append(entry)
+    return file
+
+
+def _read_language(reader: _Reader, attribute: str) -> str | None:
+    stated = (attributes.get(attribute) for attributes, _ in reader.files)
+    found = {read_locale(each, reader.name) for each in stated if each}
+    if len(found) > 1:
+        raise refuse(reader.name, f"has files with a different {attribute}: {', '.join(sorted(found))}")
+    return next(iter(found), None)
 
 
 def _find_state(unit: _Unit, target: str) -> str:
     if not unit.may_translate:
         return NOT_TRANSLATABLE
     stated = unit.elements["target"].attributes.get("state") if "target" in unit.elements else None
-    is_approved = unit.attributes.get("approved") == "yes"
-    return stated or (UNTRANSLATED if not target else "approved" if is_approved else TRANSLATED)
+    return stated or (UNTRANSLATED if not target else "approved" if unit.is_approved else TRANSLATED)
 
 
 def fill(text: str, name: str, texts: Mapping[str, str], locale: str) -> str:
@@ -190,18 +174,17 @@ def fill(text: str, name: str, texts: Mapping[str, str], locale: str) -> str:
         stated = attributes.get("target-language", "")
         if not stated or is_certainly_different(stated, locale):
             edits.append((*tag, _set_attribute(reader.data[slice(*tag)], "target-language", locale)))
-    for at, unit in enumerate(reader.units):
-        new = texts.get(reader.name_unit(at))
-        if new is None:
+    for unit in reader.units:
+        if (new := texts.get(unit.id)) is None:
             continue
-        body = (new if unit.is_markup else escape(new)).replace("\r", "&#13;").replace("\n", newline)
-        target = unit.elements.get("target")
+        written = (new if unit.is_markup else escape(new)).replace("\r", "&#13;").replace("\n", newline)
+        body, target = written.encode(), unit.elements.get("target")
         if target is None:
             before = unit.elements.get("seg-source") or unit.elements["source"]
-            space = re.search(rb"\r?\n[ \t]*$", reader.data[: before.tag[0]])
-            prefix = re.match(rb"<([\w.-]+:)?", reader.data[before.tag[0] :])
-            tag_name = f"{(prefix[1] or b'').decode() if prefix else ''}target"
-            made = (space[0] if space else b"") + f"<{tag_name}>{body}</{tag_name}>".encode()
+            space = re.search(rb"(?:\r?\n[ \t]*)?$", reader.data[: before.tag[0]])
+            prefix = re.match(rb"<([\w.-]+:)?", reader.data[slice(*before.tag)])
+            element = (prefix[1] if prefix and prefix[1] else b"") + b"target"
+            made = b"%s<%s>%s</%s>" % (space[0] if space else b"", element, body, element)
             edits.append((before.after, before.after, made))
             continue
         tag_text = reader.data[slice(*target.tag)]
@@ -209,11 +192,10 @@ def fill(text: str, name: str, texts: Mapping[str, str], locale: str) -> str:
         if state is not None and (not new or not is_usable_state(state)):
             tag_text = _set_attribute(tag_text, "state", TRANSLATED if new else _NEW)
         if tag_text.endswith(b"/>"):
-            opened = tag_text[:-2].rstrip() + b">"
-            ending = b"</" + (re.match(rb"<([^\s/>]+)", tag_text) or [b"", b"target"])[1] + b">"
-            edits.append((*target.tag, opened + body.encode() + ending))
-        else:
-            edits.append((target.tag[0], target.end, tag_text + body.encode()))
+            opened = tag_text[:-2].rstrip()
+            body += b"</" + opened[1:].split(None, 1)[0] + b">"
+            tag_text = opened + b">"
+        edits.append((target.tag[0], target.end, tag_text + body))
     return apply_edits(reader.data, edits).decode()
 
 
@@ -225,14 +207,7 @@ def _set_attribute(tag: bytes, name: str, value: str) -> bytes:
     return made if count else made[:at] + f" {name}={quoteattr(value)}".encode() + made[at:]
 
 
-def find_broken_markup(text: str, name: str, texts: Mapping[str, str]) -> set[str]:
-    """Return the units with inline elements whose new text is not well-formed XML."""
-    reader = _Reader(text.encode(), name)
-    marked = {reader.name_unit(at) for at, unit in enumerate(reader.units) if unit.is_markup}
-    return {unit for unit in marked & texts.keys() if not _is_fragment(texts[unit])}
-
-
-def _is_fragment(text: str) -> bool:
+def is_fragment(text: str) -> bool:
     """Return whether a text can stand between two tags of a document."""
     try:
         expat.ParserCreate("utf-8").Parse(f"<x>{text}</x>".encode(), True)

@@ -1,7 +1,6 @@
 """The function `coverage`, which counts the rows of a run of `translate` by locale and state."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,7 @@ from speechframe.store.schema import CACHED, DONE, PENDING, SKIPPED, SUSPECT
 if TYPE_CHECKING:
     import pandas as pd
 
-_HUMAN, _ENGINE, _FAILED = "human", "engine", "failed"
-_STATES = (_HUMAN, UNCHECKED, STALE, "source", _ENGINE, SUSPECT, PENDING, _FAILED, SKIPPED)
-_TOTAL = "total"
-"""Name of the column and of the line with the sums."""
+_STATES = ["human", UNCHECKED, STALE, "source", "engine", SUSPECT, PENDING, "failed", SKIPPED]
 
 
 def coverage(run: StoredRun | str | PathLike[str]) -> "pd.DataFrame":
@@ -25,13 +21,11 @@ def coverage(run: StoredRun | str | PathLike[str]) -> "pd.DataFrame":
 
     The frame has a line for each locale and the line ``total``. Its columns are:
 
-    - ``human``: translated by people, from the source text of now
-    - ``unchecked``: translated by people, and nothing shows from which source text
-    - ``stale``: translated by people, but the source text has changed since then
+    - ``human``, ``unchecked``, ``stale``: translated by people from the source text of now, from an unknown
+      one, and from one that has changed since then
     - ``source``: left in the source language
-    - ``engine``: translated by the service
-    - ``suspect``: translated by the service, but doubtful
-    - ``pending``, ``failed``, ``skipped``: without a translation (``failed`` includes invalid rows)
+    - ``engine``, ``suspect``: translated by the service; a suspect translation is doubtful
+    - ``pending``, ``failed`` (with invalid rows), ``skipped``: without a translation
     - ``total``: all rows
 
     Parameters
@@ -55,28 +49,23 @@ def coverage(run: StoredRun | str | PathLike[str]) -> "pd.DataFrame":
     opened = run if isinstance(run, StoredRun) else StoredRun.open(run)
     if opened.operation != "translate":
         raise RunMismatch(f"{opened.path} is a run of {opened.operation}; coverage() needs one of translate")
-    counts = Counter(_read_states(opened))
-    found = list(dict.fromkeys(locale for locale, _ in counts))
-    lines = [[counts[locale, state] for state in _STATES] for locale in found]
-    frame = pd.DataFrame(lines, index=pd.Index(found, name="locale"), columns=list(_STATES), dtype="int64")
-    frame[_TOTAL] = frame.sum(axis=1)
-    frame.loc[_TOTAL] = frame.sum()
+    lines: dict[str, Counter[str]] = defaultdict(Counter)
+    names = [opened.name_of(name) for name in (ROW_ID_COLUMN, "status", "origin", "translation_state")]
+    for batch in opened.batches(names):
+        columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
+        for row_id, *values in zip(*columns, strict=True):
+            lines[row_id.rpartition("/")[2]][_find_state(*values)] += 1
+    counts = [[line[state] for state in _STATES] for line in lines.values()]
+    frame = pd.DataFrame(counts, pd.Index([*lines], name="locale"), _STATES, dtype="int64")
+    frame["total"] = frame.sum(axis=1)
+    frame.loc["total"] = frame.sum()
     return frame
-
-
-def _read_states(run: StoredRun) -> Iterator[tuple[str, str]]:
-    """Yield the locale and the state of each row."""
-    names = [run.name_of(name) for name in (ROW_ID_COLUMN, "status", "origin", "translation_state")]
-    for batch in run.batches(names):
-        values: list[list[Any]] = [column.to_pylist() for column in batch.columns]
-        for row_id, status, origin, state in zip(*values, strict=True):
-            yield row_id.rpartition("/")[2], _find_state(status, origin, state)
 
 
 def _find_state(status: str, origin: str | None, state: str | None) -> str:
     """Return the column of a row in the table of :func:`coverage`."""
     if status in {DONE, CACHED}:
-        return UNCHECKED if state == UNCHECKED else origin or _ENGINE
+        return UNCHECKED if state == UNCHECKED else origin or "engine"
     if status == SKIPPED and state == STALE:
         return STALE
-    return status if status in {SUSPECT, PENDING, SKIPPED} else _FAILED
+    return status if status in {SUSPECT, PENDING, SKIPPED} else "failed"

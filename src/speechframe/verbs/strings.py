@@ -1,16 +1,18 @@
 """The functions `read_strings` and `write_strings`, which connect files of strings with frames and runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speechframe.backends.sheets import read_table
 from speechframe.batch.live import open_run
 from speechframe.batch.progress import print_line
 from speechframe.store.reader import StoredRun
 from speechframe.strings.entries import StringEntry, read_locale, refuse
 from speechframe.strings.read import read_files
-from speechframe.strings.write import Given, StringsReport, fill_file
+from speechframe.strings.write import StringsReport, fill_file
+from speechframe.tables.files import TABLE_SUFFIXES
 from speechframe.tables.table import is_missing
 
 if TYPE_CHECKING:
@@ -41,8 +43,8 @@ def read_strings(
         locale, or a pattern such as ``"film.{locale}.srt"``, is one set of strings in several locales. Kinds:
         ``.po``, ``.pot``, ``.xlf`` and ``.xliff`` (1.2), ``.srt``, ``.vtt``, ``.csv``, ``.tsv``, ``.xlsx``.
     previous
-        The strings of the last time: a frame with ``id`` and ``text``, a run of it, or the path of a run, CSV
-        or Parquet file. A string that is found there keeps its id, even if its text has changed.
+        The strings of the last time: a table with ``id`` and ``text``, a run of it, or the path of either. A
+        string that is found there keeps its id, even if its text has changed.
     source_locale
         Locale of the source texts. XLIFF states it itself. In a dict of cues the default is the first locale.
     progress
@@ -70,7 +72,6 @@ def write_strings(
     template: str | PathLike[str],
     out: str | PathLike[str],
     locale: str,
-    column: str | None = None,
     corrections: Any = None,
     progress: bool = True,
 ) -> StringsReport:
@@ -89,9 +90,7 @@ def write_strings(
     out
         The new file, which may be the template itself. It appears whole.
     locale
-        The locale of the texts.
-    column
-        The column of the texts. Default: ``translated_text``, or else the column named like the locale.
+        The locale of the texts, which are in ``translated_text``, or else in the column of this locale.
     corrections
         A run of `generate` whose corrected texts replace those of `source`. None (default) writes none.
     progress
@@ -112,50 +111,25 @@ def write_strings(
     locale = read_locale(locale, "locale")
     frame = _open_frame(source, "source")
     path = Path(template).expanduser()
-    corrected = (
-        {} if corrections is None else _read_corrections(_open_frame(corrections, "corrections"), locale)
-    )
-    given = list(_read_given(_select_rows(frame, path, locale), locale, column, corrected))
+    corrected = {} if corrections is None else _read_corrections(corrections, locale)
+    given = _read_given(_select_rows(frame, path, locale), locale, corrected)
     report = fill_file(given, path, Path(out).expanduser(), locale)
     print_line(str(report), shown=progress)
     return report
 
 
 def _open_frame(source: Any, name: str) -> "pd.DataFrame":
-    """Return a frame, a run or a file of either as a frame."""
+    """Return a frame, a run, the path of a run, or any other table as a frame."""
     import pandas as pd
 
-    if isinstance(source, (str, PathLike)):
-        path = Path(source).expanduser()
-        if path.suffix.lower() in {".csv", ".parquet"}:
-            read = pd.read_parquet if path.suffix.lower() == ".parquet" else _read_csv
-            try:
-                return read(path)
-            except (OSError, ValueError) as error:
-                raise refuse(name, f"{path} cannot be read: {error}", "a CSV or Parquet file") from None
-        source = open_run(path)
+    if isinstance(source, (str, PathLike)) and Path(source).suffix.lower() not in TABLE_SUFFIXES:
+        source = open_run(source)
     if isinstance(source, StoredRun):
         return source.to_pandas()
     if isinstance(source, pd.DataFrame):
         return source
-    convert = getattr(source, "to_pandas", None)
-    if convert is None:
-        raise refuse(name, f"is of the type {type(source).__name__}", "a frame, a run, or the path of one")
-    found: pd.DataFrame = convert()
+    found: pd.DataFrame = read_table(source, name)[0].to_pandas()
     return found
-
-
-def _read_csv(path: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    numbers = {"start_s", "end_s", "slot_s", "gap_s", "form"}
-    header = pd.read_csv(path, nrows=0).columns
-    return pd.read_csv(
-        path,
-        dtype={name: float if name in numbers else str for name in header},
-        keep_default_na=False,
-        na_values=[""],
-    )
 
 
 def _select_rows(frame: "pd.DataFrame", template: Path, locale: str) -> "pd.DataFrame":
@@ -163,57 +137,53 @@ def _select_rows(frame: "pd.DataFrame", template: Path, locale: str) -> "pd.Data
     if "locale" in frame:
         ids = frame["row_id"] if "row_id" in frame else [""] * len(frame)
         # Rows that were invalid have no locale but in their row id.
-        found = (
+        named = (
             id_.rpartition("/")[2] if is_missing(one) else str(one)
             for one, id_ in zip(frame["locale"], ids, strict=True)
         )
-        frame = frame[[bool(one) and read_locale(one, "source") == locale for one in found]]
+        frame = frame[[bool(one) and read_locale(one, "source") == locale for one in named]]
         if frame.empty:
             raise refuse("locale", f"is {locale}, which no row has", "a locale of the run")
-    if "file" not in frame or len(frame["file"].unique()) == 1:
+    names = [str(name) for name in frame["file"].unique()] if "file" in frame else []
+    if not names[1:]:
         return frame
-    names = [str(name) for name in frame["file"].unique()]
-    alike = [name for name in names if (name.split(".")[0], Path(name).suffix) == _get_outline(template)]
-    chosen = template.name if template.name in names else alike[0] if len(alike) == 1 else None
-    if chosen is None:
-        raise refuse(
-            "template",
-            f"{template.name} is none of the files of the rows",
-            f"{', '.join(names)}, or rows of one file",
-        )
-    return frame[frame["file"] == chosen]
+    # A template in another locale has another name, such as film.de.srt for film.en.srt.
+    alike = [name for name in names if _get_outline(name) == _get_outline(template.name)]
+    found = [template.name] if template.name in names else alike
+    if len(found) != 1:
+        fault = f"{template.name} is none of the files of the rows"
+        raise refuse("template", fault, f"{', '.join(names)}, or rows of one file")
+    return frame[frame["file"] == found[0]]
 
 
-def _get_outline(path: Path) -> tuple[str, str]:
-    return path.name.split(".")[0], path.suffix
+def _get_outline(name: str) -> tuple[str, str]:
+    return name.partition(".")[0], name.rpartition(".")[2]
 
 
-def _read_given(
-    frame: "pd.DataFrame", locale: str, column: str | None, corrected: Mapping[str, str]
-) -> Sequence[Given]:
-    name = column or ("translated_text" if "translated_text" in frame else locale)
+def _read_given(frame: "pd.DataFrame", locale: str, corrected: Mapping[str, str]) -> list[StringEntry]:
+    name = "translated_text" if "translated_text" in frame else locale
     if name not in frame or not {"unit", "id"} & {*frame.columns}:
         missing = name if name not in frame else "unit"
         raise refuse("source", f"has no column {missing!r}", ", ".join(map(str, frame.columns)))
-    status = next((one for one in ("speech_status", "status") if one in frame), None)
-    names = (name, "id", "unit", "start_s", "end_s", status)
-    columns = [frame[one].tolist() if one in frame else [None] * len(frame) for one in names]
+    status = "speech_status" if "speech_status" in frame else "status"
+    columns = frame.reindex(columns=[name, "id", "unit", "start_s", "end_s", status]).astype(object)
     found = []
-    for text, id_, unit, start_s, end_s, state in zip(*columns, strict=True):
-        entry = StringEntry(str(id_ if unit is None or is_missing(unit) else unit), 0, "")
-        if not (is_missing(start_s) or is_missing(end_s)):
-            entry.start_ms, entry.end_ms = round(1000 * start_s), round(1000 * end_s)
-        if str(id_) in corrected:
-            found.append(Given(entry, corrected[str(id_)]))
-        elif is_missing(state) or state in _DONE:
-            found.append(Given(entry, None if is_missing(text) else str(text)))
-        else:
-            found.append(Given(entry, None, str(state)))
+    for values in columns.itertuples(index=False):
+        text, id_, unit, start_s, end_s, state = (None if is_missing(one) else one for one in values)
+        entry = StringEntry(str(id_ if unit is None else unit), 0, "", corrected.get(str(id_), ""))
+        if start_s is not None and end_s is not None:
+            entry.start_ms, entry.end_ms = round(1000 * float(start_s)), round(1000 * float(end_s))
+        if state is not None and state not in _DONE:
+            entry.state = str(state)
+        elif text is not None and str(id_) not in corrected:
+            entry.target = str(text)
+        found.append(entry)
     return found
 
 
-def _read_corrections(frame: "pd.DataFrame", locale: str) -> dict[str, str]:
+def _read_corrections(source: Any, locale: str) -> dict[str, str]:
     """Return the corrected texts of a locale by id."""
+    frame = _open_frame(source, "corrections")
     if missing := [name for name in ("id", "spoken_text", "corrected_from") if name not in frame]:
         raise refuse("corrections", f"has no column {missing[0]!r}", "a run of generate with corrected texts")
     if "locale" in frame:

@@ -44,7 +44,7 @@ from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
 from speechframe.spec.translate import TranslateRequest
 from speechframe.store.schema import DONE, SKIPPED, columns
 from speechframe.strings.entries import NOT_TRANSLATABLE, is_usable_state
-from speechframe.strings.plurals import count_plural_forms
+from speechframe.strings.plurals import get_plural_rule
 from speechframe.tables.column import Column
 from speechframe.wire.answers import collect_warnings, read_whole_number
 from speechframe.wire.requests import encode_request
@@ -118,7 +118,7 @@ def _is_same_language(text: _Text) -> bool:
 def _count_forms(target: str) -> int:
     """Return the number of plural forms of a target, or 2 (as in English) if it is not known."""
     try:
-        return count_plural_forms(target)
+        return get_plural_rule(target)[0]
     except ValueError:
         return 2
 
@@ -140,7 +140,7 @@ class TranslateBackend(CallBackend):
         self._given_locales = given_locales
         self.translations: HumanTranslations | None = None  # a resumed run has only its own table
         self._has_people = bool(given_locales)  # True if any target has texts by people
-        self._left_out = 0  # number of rows that are not made, because the column `locales` excludes them
+        self._left_out = 0  # number of rows that the column `locales` or their plural form excludes
         self._column_tags: set[str] = set()  # locales that have a column in the table
         self._form_count = 0  # number of plural forms in the table
         self._notes: list[str] = []
@@ -195,9 +195,9 @@ class TranslateBackend(CallBackend):
         if self._given_locales is not False:
             others = [one for one in self._targets if one not in given]
             by_target = match_targets(names, others, taken, field="table")
-            found |= {"state": "state"}
-            found |= {f"translations.{target}": name for target, name in by_target.items()}
-            found |= {f"state.{target}": f"state.{name}" for target, name in by_target.items()}
+            found["state"] = "state"
+            for target, name in by_target.items():
+                found |= {f"translations.{target}": name, f"state.{target}": f"state.{name}"}
         if both := [name for name in names if name in given]:
             self._notes.append(f"columns of the table that translations= replaces: {', '.join(both)}")
         self._has_people = self._has_people or bool(by_target)
@@ -226,11 +226,10 @@ class TranslateBackend(CallBackend):
         A plural form is made for each target that has it. For a target without a column in the table, the
         usual number of plural forms of its language counts.
         """
-        allowed = None
         try:
             allowed = read_allowed_locales(values.get("locales"))
         except ValueError as error:
-            values = {**values, "locales_fault": str(error)}
+            allowed, values = None, {**values, "locales_fault": str(error)}
         form = values.get("form")
         form = None if form is None else int(form)
         self._form_count = max(self._form_count, 0 if form is None else form + 1)
@@ -268,11 +267,10 @@ class TranslateBackend(CallBackend):
             fault = f"{_UNKNOWN_TARGET_FAULT}, and the row has no usable translation by people"
             return [FieldProblem("targets", fault, target, format_locales(self._known_targets))]
         request = self._check_text(values)
-        if not isinstance(request, Request):
+        is_known = human is not None or get_human_text(self._get_known(values)) is not None
+        if not isinstance(request, Request) or not is_known:
             return request
         reason = f"has the state {human.state!r}" if human is not None else "is no longer given"
-        if human is None and get_human_text(self._get_known(values)) is None:
-            return request
         return replace(request, note=f"translated by the engine, because the text by people {reason}")
 
     def _get_known(self, values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,25 +12,16 @@ from speechframe.errors import StoreError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions ``pack`` and ``apply``."""
     below = add_actions(parser)
-    pack = _add_run_action(below, "pack", "Write a page that works offline, with the audio of the rows.")
+    pack = add_action(below, "pack", "Write a page that works offline, with the audio of the rows.")
+    pack.add_argument("folder", metavar="RUN", help="the run's folder")
     pack.add_argument("--out", required=True, type=Path, metavar="PATH", help="the HTML file to write")
     pack.add_argument(
         "--rows", nargs="+", metavar="ID", help="rows with these ids or with one status (default: all rows)"
     )
-    pack.add_argument("--title", default="Review", help="title of the page (%(default)s)")
-    pack.add_argument(
-        "--locale",
-        default="en",
-        help="locale of the page's words: en or de, also with a region (%(default)s)",
-    )
-    apply = _add_run_action(below, "apply", "Store the reviews in files, and list the conflicts.")
+    pack.add_argument("--locale", default="en", help="locale of the page's words: en or de (%(default)s)")
+    apply = add_action(below, "apply", "Store the reviews in files, and list the conflicts.")
+    apply.add_argument("folder", metavar="RUN", help="the run's folder")
     apply.add_argument("files", nargs="+", metavar="PATH", help="a JSON file, a sheet, or a folder of these")
-
-
-def _add_run_action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    parser = add_action(below, name, summary)
-    parser.add_argument("folder", metavar="RUN", help="the run's folder")
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,7 +38,7 @@ def _pack(options: argparse.Namespace) -> int:
     found = open_run(options.folder)
     shelf = make_shelf(_select(found, options.rows), limit=None, needs_audio=False)
     try:
-        page = make_review_page(shelf, title=options.title, verdicts=True, locale=options.locale)
+        page = make_review_page(shelf, title="Review", verdicts=True, locale=options.locale)
     except ValueError as error:
         options.parser.error(f"argument --locale: {error}")
     save_page(page, options.out)

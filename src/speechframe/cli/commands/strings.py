@@ -11,28 +11,17 @@ from speechframe.cli.actions import add_action, add_actions
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions ``read`` and ``write``."""
     below = add_actions(parser)
-    read = add_action(
-        below, "read", "Make a table of the strings of PO, XLIFF, SRT, WebVTT, CSV or XLSX files."
-    )
-    read.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="a file, LOCALE=FILE for each locale of the same strings, or a pattern: film.{locale}.srt",
-    )
-    read.add_argument(
-        "--previous", metavar="RUN|FILE", help="the strings of the last time, which keep their ids"
-    )
+    read = add_action(below, "read", "Make a table of PO, XLIFF, SRT, WebVTT, CSV or XLSX files.")
+    files = "files, LOCALE=FILE for each locale of the same strings, or a pattern: film.{locale}.srt"
+    read.add_argument("files", nargs="+", metavar="FILE", help=files)
+    read.add_argument("--previous", metavar="RUN|FILE", help="the strings of the last time, which keep ids")
     read.add_argument("--source-locale", metavar="LOCALE", help="locale of the source texts")
     read.add_argument("--out", required=True, metavar="FILE", help="the table: a .parquet or .csv file")
     write = add_action(below, "write", "Write the texts of a run of translate, or of a table, into a file.")
-    write.add_argument(
-        "source", metavar="RUN|FILE", help="a run folder, or a table of strings (.parquet or .csv)"
-    )
+    write.add_argument("source", metavar="RUN|FILE", help="a run folder, or a table of strings")
     write.add_argument("--template", required=True, metavar="FILE", help="the file to fill")
     write.add_argument("--out", required=True, metavar="FILE", help="the new file, which may be the template")
     write.add_argument("--locale", required=True, metavar="LOCALE", help="locale of the texts")
-    write.add_argument("--column", metavar="COLUMN", help="column of the texts (default: the translation)")
     write.add_argument("--corrections", metavar="RUN", help="a run of generate with corrected texts to write")
 
 
@@ -46,23 +35,20 @@ def run(options: argparse.Namespace) -> int:
             template=options.template,
             out=options.out,
             locale=options.locale,
-            column=options.column,
             corrections=options.corrections,
             progress=False,
         )
-        facts = {**asdict(report), "path": str(report.path)}
-        show.print_json({**facts, "exit_code": exits.OK}) if options.json else show.write_line(str(report))
+        facts = {**asdict(report), "path": str(report.path), "exit_code": exits.OK}
+        show.print_json(facts) if options.json else show.write_line(str(report))
         return exits.OK
     out = Path(options.out)
     if out.suffix.lower() not in {".parquet", ".csv"}:
         options.parser.error("--out must end in .parquet or .csv")
-    pairs = [name.partition("=") for name in options.files]
-    is_group = all(
-        sign and not Path(name).exists() for name, (_, sign, _) in zip(options.files, pairs, strict=True)
-    )
-    files = {locale: path for locale, _, path in pairs} if is_group else options.files
+    files = options.files if len(options.files) > 1 else options.files[0]
+    if all("=" in name and not Path(name).exists() for name in options.files):
+        files = dict(name.split("=", 1) for name in options.files)
     strings = read_strings(
-        files[0] if len(files) == 1 and not is_group else files,
+        files,
         previous=options.previous,
         source_locale=options.source_locale,
         progress=not options.json,
