@@ -90,7 +90,8 @@ def write_strings(
     out
         The new file, which may be the template itself. It appears whole.
     locale
-        The locale of the texts, which are in ``translated_text``, or else in the column of this locale.
+        The locale of the texts, which are in ``translated_text``, or else in the column of this locale. Texts
+        in the source locale are in ``text``.
     corrections
         A run of `generate` whose corrected texts replace those of `source`. None (default) writes none.
     progress
@@ -162,6 +163,8 @@ def _get_outline(name: str) -> tuple[str, str]:
 
 def _read_given(frame: "pd.DataFrame", locale: str, corrected: Mapping[str, str]) -> list[StringEntry]:
     name = "translated_text" if "translated_text" in frame else locale
+    if name not in frame and "source_locale" in frame and set(frame["source_locale"]) == {locale}:
+        name = "text"
     if name not in frame or not {"unit", "id"} & {*frame.columns}:
         missing = name if name not in frame else "unit"
         raise refuse("source", f"has no column {missing!r}", ", ".join(map(str, frame.columns)))
