@@ -1,9 +1,14 @@
 """Computation of the outline of a waveform, which is small enough for every clip of a page."""
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from speechframe.audio._samples import check_samples, mix_channels
+from speechframe.audio._samples import Samples, check_samples, mix_channels
+
+_FULL_SCALE = 32767 / 32768
+"""Full scale. The largest positive integer of 16 bits is a little below 1."""
+_CLIPPED = -128
+"""Lowest and highest value of a stretch with clipped audio."""
 
 PEAK_BINS = 800
 """Default number of stretches. The widest waveform has no more pixels."""
@@ -22,15 +27,26 @@ def compute_peaks(samples: ArrayLike, bins: int = PEAK_BINS) -> bytes:
     Returns
     -------
     bytes
-        Pairs of int8 (lowest, highest), two bytes for each stretch. 127 is full scale.
+        Pairs of int8 (lowest, highest), two bytes for each stretch. 127 is full scale. Both are -128 if the
+        stretch has clipped audio, which is three samples in a row at full scale.
 
     Examples
     --------
     >>> list(np.frombuffer(compute_peaks(np.array([0.0, 0.5, -1.0, 1.0], np.float32), bins=2), np.int8))
     [np.int8(0), np.int8(64), np.int8(-127), np.int8(127)]
     """
-    values = mix_channels(check_samples(samples))
+    given = check_samples(samples)
+    values = mix_channels(given)
     edges = np.linspace(0, len(values), min(bins, len(values)) + 1).astype(np.int64)[:-1]
     low, high = np.minimum.reduceat(values, edges), np.maximum.reduceat(values, edges)
     pairs = np.stack([low, high], axis=1).clip(-1.0, 1.0) * 127
-    return pairs.round().astype(np.int8).tobytes()
+    outline = pairs.round().astype(np.int8)
+    outline[_find_clipped(given, edges)] = _CLIPPED
+    return outline.tobytes()
+
+
+def _find_clipped(samples: Samples, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the positions of the stretches with clipped audio."""
+    at_full = np.abs(samples.reshape(len(samples), -1)) >= _FULL_SCALE
+    runs = at_full[2:] & at_full[1:-1] & at_full[:-2]
+    return np.searchsorted(edges, np.flatnonzero(runs.any(axis=1)) + 1, side="right") - 1
