@@ -41,6 +41,7 @@ export function loader({ send, hear }) {
   };
 }
 
+export const SPEEDS = [0.5, 0.75, 1, 1.25, 1.5, 2];
 const ENDINGS = { mpeg: "mp3", "x-matroska": "mkv", quicktime: "mov" };
 
 /** Let the browser save a clip as a file. `name` is the name of the file without its ending. */

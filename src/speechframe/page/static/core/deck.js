@@ -1,9 +1,8 @@
 // Control a list of clips: keys that move between clips, and the controls of the chosen clip.
 
-import { button, choice, el, onKeys, tell, write } from "./dom.js";
-import { downloadClip } from "./audio.js";
+import { button, choice, el, onKeys, write } from "./dom.js";
+import { downloadClip, SPEEDS } from "./audio.js";
 
-const SPEEDS = [0.5, 0.75, 1, 1.25, 1.5, 2];
 const ZOOMS = [1, 2, 4, 8, 16];
 const LOOPS = ["Loop (L)", "Loop to here (L)", "End loop (L)"];
 
