@@ -84,7 +84,7 @@ def test_switching_keeps_the_place(show, planned):
     bridge = show(lambda: planned(texts=[LONG]).generate())
     group = bridge.page.locator(".spf-group").first
     group.get_by_role("button", name="Play en-US-nora").click()
-    bridge.wait("() => parseFloat(document.querySelector('.spf-group .spf-time').textContent) > 0.3")
+    bridge.wait("() => parseFloat(document.querySelector('.spf-group .spf-time').textContent.slice(2)) > 0.3")
     # Where the one stops and where the other begins: what the page shows is of its last frame.
     expect(bridge.box).to_contain_text("S switches to the next voice")
     bridge.page.evaluate(
@@ -105,8 +105,8 @@ def test_switching_keeps_the_place(show, planned):
     assert stops[0] > 0.3
     assert begins == [pytest.approx(stops[0], abs=0.05)]
     assert bridge.page.locator("[data-state='playing']").count() == 1
-    shown_s = float(group.locator(".spf-time").nth(1).text_content().split()[0])
-    assert shown_s >= begins[0] - 0.05, "there it is heard, too"
+    shown_s = float(group.locator(".spf-time").nth(1).text_content().split()[0].removeprefix("0:"))
+    assert shown_s >= begins[0] - 0.1, "there it is heard, too"
     expect(group.get_by_role("button", name="Switch to en-US-nora (S)")).to_be_visible()
     # The keys are now for what is heard now.
     bridge.page.keyboard.press("Space")
@@ -119,11 +119,11 @@ def test_switching_while_it_stands_still_is_exact(show, planned):
     bridge = show(lambda: planned().generate())
     group = bridge.page.locator(".spf-group").first
     group.locator(".spf-word", has_text="welcome").first.click()
-    bridge.wait("() => parseFloat(document.querySelectorAll('.spf-time')[0].textContent) > 0.2")
+    bridge.wait("() => parseFloat(document.querySelectorAll('.spf-time')[0].textContent.slice(2)) > 0.2")
     group.press("s")
     bridge.wait("""() => {
-      const [a, b] = [...document.querySelectorAll('.spf-time')].map((node) => parseFloat(node.textContent));
-      return Math.abs(a - b) < 0.05;
+      const [a, b] = [...document.querySelectorAll('.spf-time')].map((node) => parseFloat(node.textContent.slice(2)));
+      return a > 0 && Math.abs(a - b) < 0.11;
     }""")
 
 

@@ -5,8 +5,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from speechframe.audio._samples import Samples, check_samples, mix_channels
 
-_FULL_SCALE = 32767 / 32768
-"""Full scale. The largest positive integer of 16 bits is a little below 1."""
+_FLAT_STEP = 1 / 32768
+"""Three samples in a row at the peak of the audio, equal within one step of 16 bits, are clipped."""
+_MIN_CLIPPED_PEAK = 0.5
+"""Softer audio does not count as clipped, because rounding makes its peaks flat."""
 _CLIPPED = -128
 """Lowest and highest value of a stretch with clipped audio."""
 
@@ -28,7 +30,7 @@ def compute_peaks(samples: ArrayLike, bins: int = PEAK_BINS) -> bytes:
     -------
     bytes
         Pairs of int8 (lowest, highest), two bytes for each stretch. 127 is full scale. Both are -128 if the
-        stretch has clipped audio, which is three samples in a row at full scale.
+        stretch has clipped audio, which is three samples in a row at the peak.
 
     Examples
     --------
@@ -47,6 +49,7 @@ def compute_peaks(samples: ArrayLike, bins: int = PEAK_BINS) -> bytes:
 
 def _find_clipped(samples: Samples, edges: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the positions of the stretches with clipped audio."""
-    at_full = np.abs(samples.reshape(len(samples), -1)) >= _FULL_SCALE
-    runs = at_full[2:] & at_full[1:-1] & at_full[:-2]
+    magnitude = np.abs(samples.reshape(len(samples), -1))
+    at_peak = magnitude >= max(magnitude.max() - _FLAT_STEP, _MIN_CLIPPED_PEAK)
+    runs = at_peak[2:] & at_peak[1:-1] & at_peak[:-2]
     return np.searchsorted(edges, np.flatnonzero(runs.any(axis=1)) + 1, side="right") - 1

@@ -77,7 +77,7 @@ export default makeWidget("Comparison of voices", (shell) => {
     before.push(get("preferred"));
     store(voice ? { ...others, [place]: voice } : others, `Text ${place + 1}: ${voice ? `${voice} preferred` : `${old} not preferred any more`}`);
   };
-  deck.node.append(undo);
+  deck.node.lastChild.before(undo);
   onKeys(list, ({ key }) => key.toLowerCase() === "u" && takeBack, { signal: shell.signal });
   shell.root.append(cost, offer, deck.node, keys, shell.status, list);
   let groups = [];
