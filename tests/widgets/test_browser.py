@@ -301,7 +301,7 @@ def test_what_somebody_is_writing_is_not_lost_to_another_row_or_page(run, browsi
     page.keyboard.press("c")
     page.keyboard.type("a long thought")
     row(bridge, 7).click()
-    page.locator(".spf-word", has_text="number7").wait_for()
+    page.locator(".spf-word", has_text="number 7").wait_for()
     page.keyboard.press("c")
     field = page.get_by_label("Comment for row 3")
     assert field.input_value() == "a long thought"

@@ -45,6 +45,16 @@ def test_the_price_is_said_before_anything_is_spent_and_what_is_preferred_is_in_
     assert frame[frame["preferred"]][["text", "voice_id"]].to_numpy().tolist() == [[TEXTS[1], "en-US-miles"]]
     accessible(bridge.box)
     picture(bridge.box, f"voice-comparison-{'light' if light else 'dark'}")
+    # A preference can be undone. It is withdrawn by a second click, which can be undone as well.
+    prefer = bridge.page.get_by_role("button", name="Prefer en-US-miles for text 2")
+    prefer.press("u")
+    bridge.until(lambda: bridge.widget.preferred == {})
+    assert bridge.page.get_by_role("button", name="Undo (U)").is_disabled()
+    prefer.click()
+    prefer.click()
+    bridge.until(lambda: bridge.widget.preferred == {})
+    bridge.page.get_by_role("button", name="Undo (U)").click()
+    bridge.until(lambda: bridge.widget.preferred == {"1": "en-US-miles"})
     again = planned()
     assert again.stage == "ready", "what was made before is not offered again"
     assert len(again.frame) == 4
@@ -94,6 +104,7 @@ def test_switching_keeps_the_place(show, planned):
         const act = HTMLMediaElement.prototype[name];
         HTMLMediaElement.prototype[name] = function () {
           places.push(this.currentTime);
+          window.__played = this;
           return act.call(this);
         };
       }
@@ -112,6 +123,14 @@ def test_switching_keeps_the_place(show, planned):
     bridge.page.keyboard.press("Space")
     until_seen(bridge.page, "[data-state='still'] [aria-label='Play en-US-miles']")
     assert bridge.page.locator("[data-state='playing']").count() == 0
+    # The louder voice is played as soft as the other one, which can be switched off.
+    gains = [clip["gain"] for clip in bridge.widget.groups[0]["clips"]]
+    assert gains[0] < gains[1] == 1
+    bridge.page.get_by_role("button", name="Play en-US-nora").click()
+    until_seen(bridge.page, "[data-state='playing'] [aria-label='Pause en-US-nora']")
+    assert bridge.page.evaluate("window.__played.volume") == pytest.approx(gains[0])
+    bridge.page.get_by_label("Equal loudness").uncheck()
+    assert bridge.page.evaluate("window.__played.volume") == 1
 
 
 @pytest.mark.slow

@@ -152,7 +152,10 @@ def test_clips_are_played_rated_and_moved_through_by_keys_and_by_mouse(show, acc
     # By mouse: a click on a word goes there.
     view.locator(".spf-word", has_text="four").click()
     until_lit(page, "four")
-    assert f"0:{widget.shelf.entries[1].words[3][1] // 100 / 10:04.1f} /" in view.locator(".spf-time").inner_text()
+    assert (
+        f"0:{widget.shelf.entries[1].words[3][1] // 100 / 10:04.1f} /"
+        in view.locator(".spf-time").inner_text()
+    )
     second = page.get_by_role("button", name="Play clip 2")
     second.click()
     bridge.until(lambda: widget.plays == {"1": 2})

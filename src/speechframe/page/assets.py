@@ -25,8 +25,8 @@ _EXPORT_DEFAULT = "export default "
 # The indentation of a line, and a comment that starts there. No string of a script spans several lines.
 _INDENTATION_AND_COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/\n|//[^\n]*\n)?", re.DOTALL | re.MULTILINE)
 
-# Only spaces outside strings are removed. So lines that may have a template, a regular expression or a string in
-# single quotes stay as they are.
+# Only spaces outside strings are removed. So lines that may have a template, a regular expression or a string
+# in single quotes stay as they are.
 _STRING = re.compile(r'("(?:[^"\\]|\\.)*")')
 _SPACES_BESIDE_SIGNS = re.compile(r" ?([=<>?:&|,;{}()\[\]*!]+) ?")
 

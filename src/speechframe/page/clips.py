@@ -21,7 +21,16 @@ from speechframe.tables.column import Column
 
 __all__ = ["ClipShelf", "Entry", "make_shelf"]
 
-_DATA_COLUMNS = ("text", "word_durations", "audio_seconds", "voice_id", "locale", "status", "error_message", "credits")
+_DATA_COLUMNS = (
+    "text",
+    "word_durations",
+    "audio_seconds",
+    "voice_id",
+    "locale",
+    "status",
+    "error_message",
+    "credits",
+)
 """Columns of a run from which the data of a clip is made."""
 
 _AUDIO_FORMS = "the bytes of a file, its path, a dict with one of these, or a clip"

@@ -98,13 +98,9 @@ def place_words(text: str, words: Sequence[tuple[str, int, int]]) -> list[list[A
     for at, heard_at in [*matches, (len(tokens), len(heard))]:
         if at > after:
             others = [k for _, k in heard[after_heard:heard_at]] or [-1]
-            spans.append((after, at - 1, others[0], others[-1]))
+            _add_span(spans, (after, at - 1, others[0], others[-1]))
         if at < len(tokens):
-            word = heard[heard_at][1]
-            if at == after and heard_at == after_heard and spans and spans[-1][3] == word:
-                spans[-1] = (spans[-1][0], at, word, word)  # a word of several tokens
-            else:
-                spans.append((at, at, word, word))
+            _add_span(spans, (at, at, heard[heard_at][1], heard[heard_at][1]))
         after, after_heard = at + 1, heard_at + 1
     pieces: list[list[Any]] = []
     end = 0
@@ -116,6 +112,14 @@ def place_words(text: str, words: Sequence[tuple[str, int, int]]) -> list[list[A
         times = (None, None) if first_word < 0 else (words[first_word][1], words[last_word][2])
         pieces.append([text[start:end], *times])
     return [*pieces, [text[end:]]] if end < len(text) else pieces
+
+
+def _add_span(spans: list[tuple[int, int, int, int]], span: tuple[int, int, int, int]) -> None:
+    """Add a span of tokens and its words, or extend the last span if both have the same word."""
+    if spans and spans[-1][3] == span[2] >= 0:
+        first, _, first_word, _ = spans.pop()
+        span = first, span[1], first_word, span[3]
+    spans.append(span)
 
 
 def _match_tokens(tokens: list[str], heard: list[str]) -> list[tuple[int, int]]:
