@@ -88,6 +88,8 @@ _TABLE: Mapping[str, tuple[str, str]] = MappingProxyType(
         "play": ("Play {name}", "{name} abspielen"),
         "pause": ("Pause {name}", "{name} anhalten"),
         "loading": ("loading…", "lädt…"),
+        "clipped": ("Clipped audio, places: {count}", "Übersteuerte Stellen: {count}"),
+        "unsaid": ("Not spoken, parts: {count}", "Nicht gesprochene Teile: {count}"),
         "unplayable": ("This browser cannot play the clip.", "Dieser Browser kann den Clip nicht abspielen."),
     }
 )  # fmt: skip
