@@ -75,10 +75,10 @@ def place_words(text: str, words: Sequence[tuple[str, int, int]]) -> list[list[A
     """Return a text in pieces, each with the time at which it is spoken.
 
     The pieces joined are the text. ``[piece, start_ms, end_ms]`` is spoken, ``[piece, None, None]`` is a part
-    of the text that was not spoken, and ``[piece]`` is punctuation, space or a pause marker. Words are compared
-    without case and accents. If the service returned other words than the text has, such as ``twelve`` for
-    ``12``, the part of the text in their place has their time. Without words or text, all is one piece, or
-    the words themselves.
+    of the text that was not spoken, and ``[piece]`` is punctuation, space or a pause marker. Words are
+    compared without case and accents. If the service returned other words than the text has, such as
+    ``twelve`` for ``12``, the part of the text in their place has their time. Without words, the text is one
+    piece. Without text, the pieces are the words.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def _iter_tokens(text: str) -> Iterator[tuple[int, int, str]]:
 
 @lru_cache(4096)
 def _classify(character: str) -> str:
-    """Return the part that a character has in a word: the mark of a letter, letter, whole word, or no part."""
+    """Return what a character is in a text: the mark of a letter, a letter, a whole word, or a sign."""
     category = unicodedata.category(character)[0]
     if category == "M":
         return "mark"
