@@ -112,7 +112,7 @@ class Bridge:
         if url == ADDRESS:
             page = HARNESS.replace("__LIGHT__", str(self.light).lower())
             route.fulfill(content_type="text/html", body=page)
-        elif url == f"{ADDRESS}widget.js":
+        elif url.partition("?")[0] == f"{ADDRESS}widget.js":
             route.fulfill(content_type="text/javascript", body=str(self.widget._esm))
         elif url == f"{ADDRESS}widget.css":
             route.fulfill(content_type="text/css", body=str(self.widget._css))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import av
 import numpy as np
 import pytest
-from bridge import LIGHT_AND_LONG_DARK, until_lit
+from bridge import LIGHT_AND_LONG_DARK, cut_off, until_lit
 
 from speechframe.errors import StoreError
 from speechframe.spec.dubbing import DubbedUtterance
@@ -83,6 +83,17 @@ def test_a_dub_is_seen_beside_its_original_and_corrected(show, accessible, pictu
     # The other one is seen with its cues, and its original at the same second.
     page.get_by_role("button", name="Show a, pt-BR").click()
     until_lit(page, "Bom dia.")
+    # Cues are subtitles, and are reached by keys.
+    tracks = "[...document.querySelector('video').textTracks].map((one) => [one.mode, one.cues.length])"
+    assert page.evaluate(tracks) == [["showing", 2]]
+    page.get_by_role("group", name="a, pt-BR").press(" ")
+    page.wait_for_function("document.querySelector('video').paused")
+    page.keyboard.press("ArrowRight")
+    until_lit(page, "Como vai?")
+    assert page.evaluate("document.querySelector('video').currentTime") == 2
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download").first.click()
+    assert download.value.suggested_filename == "a.pt-BR.webm"
     page.evaluate("const one = document.querySelector('video'); one.pause(); one.currentTime = 3;")
     until_lit(page, "Como vai?")
     until_seen_at(page, 3, 150, 255)
@@ -93,7 +104,11 @@ def test_a_dub_is_seen_beside_its_original_and_corrected(show, accessible, pictu
     # Corrections go back, and what they made is shown.
     page.get_by_text("Correct 2 utterances").click()
     picture(page.locator(".spf"), f"dub-script-{look}")
+    assert page.get_by_text("spoken faster to fit the time (speed 1.04)").count() == 2
+    page.set_viewport_size({"width": 600, "height": 800})
+    assert cut_off(page) == []
     text = page.get_by_role("textbox", name="Text 2")
+    assert text.bounding_box()["width"] > 400
     for words in ("Tudo bem?", "fail"):
         text.fill(words)
         page.get_by_role("button", name="Send 1 correction").click()

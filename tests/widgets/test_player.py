@@ -24,6 +24,20 @@ def clips(count=3, **fields):
     return [spoken(WORDS, **fields) for _ in range(count)]
 
 
+def show_audio(show, make):
+    """Show a widget, and keep its audio elements, which are in no document, in `window.__audio`."""
+    bridge = show(make)
+    bridge.page.evaluate("""() => {
+      window.__audio = [];
+      const act = HTMLMediaElement.prototype.play;
+      HTMLMediaElement.prototype.play = function () {
+        if (!window.__audio.includes(this)) window.__audio.push(this);
+        return act.call(this);
+      };
+    }""")
+    return bridge
+
+
 def lit(bridge):
     return bridge.page.locator(".spf-lit").all_text_contents()
 
@@ -45,13 +59,14 @@ def test_a_translation_holds_no_audio_whatever_its_table_calls_a_column(tmp_path
 
 
 def test_the_lit_word_is_the_one_that_is_heard(show):
-    bridge = show(lambda: play(clips(1)))
+    bridge = show_audio(show, lambda: play(clips(1)))
     view = bridge.page.locator(".spf-clip")
     words = bridge.widget.shelf.entries[0].words
     assert lit(bridge) == [], "before it is played nothing is lit"
     view.focus()
     view.press("ArrowRight")
     bridge.wait("() => document.querySelector('audio, .spf-lit')?.textContent === 'one'")
+    assert bridge.page.locator(".spf-time").inner_text() == "0:00.1 / 0:01.7"
     # What is heard and what is lit, frame by frame, while it plays; again where a stall hid a word.
     seen = bridge.page.evaluate(
         """async (until_ms) => {
@@ -61,8 +76,7 @@ def test_the_lit_word_is_the_one_that_is_heard(show):
           const frames = async (before) => {
             while (performance.now() < end && box.dataset.state !== before) {
               await new Promise(requestAnimationFrame);
-              const time = parseFloat(box.querySelector('.spf-time').textContent);
-              seen.push([time * 1000, box.querySelector('.spf-lit')?.textContent ?? null]);
+              seen.push([window.__audio[0].currentTime * 1000, box.querySelector('.spf-lit')?.textContent ?? null]);
             }
           };
           const told = () => new Set(seen.filter(([ms]) => 0 < ms && ms < until_ms).map(([, word]) => word));
@@ -116,8 +130,9 @@ def test_clips_are_played_rated_and_moved_through_by_keys_and_by_mouse(show, acc
     view = page.locator("[data-clip='1']")
     for _ in range(50):
         page.keyboard.press("Tab")
-        if view.evaluate("(node) => node === document.activeElement"):
+        if page.evaluate("document.activeElement.dataset.clip") == "0":
             break
+    page.keyboard.press("ArrowDown")
     page.keyboard.press(" ")
     until_seen(page, "[data-clip='1'][data-state='playing']")
     until_lit(page, "two")
@@ -137,7 +152,10 @@ def test_clips_are_played_rated_and_moved_through_by_keys_and_by_mouse(show, acc
     # By mouse: a click on a word goes there.
     view.locator(".spf-word", has_text="four").click()
     until_lit(page, "four")
-    assert f"{widget.shelf.entries[1].words[3][1] / 1000:.2f} /" in view.locator(".spf-time").inner_text()
+    assert (
+        f"0:{widget.shelf.entries[1].words[3][1] // 100 / 10:04.1f} /"
+        in view.locator(".spf-time").inner_text()
+    )
     second = page.get_by_role("button", name="Play clip 2")
     second.click()
     bridge.until(lambda: widget.plays == {"1": 2})
@@ -231,7 +249,7 @@ def test_what_a_frame_lacks_is_nothing_to_the_page():
     human = pd.DataFrame({"audio": [clip.audio]})
     player = play(pd.concat([ours, human], ignore_index=True))
     first, second = json.loads(json.dumps(player.clips, allow_nan=False))
-    assert (len(first["words"]), first["voice"]) == (len(WORDS), "nora")
+    assert ("".join(piece for piece, *_ in first["words"]), first["voice"]) == (clip.text, "nora")
     assert (second["text"], second["words"], second["voice"]) == ("", [], None)
     assert "NaN" not in player.to_html().partition('id="spf-state">')[2].partition("<")[0]
 
@@ -243,7 +261,7 @@ def test_word_times_of_a_frame_are_numbers_or_the_row_says_what_is_wrong():
     frame = pd.DataFrame({"audio": [clip.audio] * len(given), "word_durations": given})
     first, second, *others = json.loads(json.dumps(play(frame).clips))
     assert first["words"] == [["one", 100, 400]]
-    assert second["words"] == first["words"] * 2
+    assert [word for word in second["words"] if len(word) > 1] == first["words"] * 2
     for other in others:
         assert "word_durations" in other["problem"]
         assert "start_ms" in other["problem"]

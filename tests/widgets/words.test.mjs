@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { counted, inWords, wordAt, wordBeside } from "../../src/speechframe/page/static/core/words.js";
-import { extremes, view } from "../../src/speechframe/page/static/core/wave.js";
+import { clippedPlaces, extremes, view } from "../../src/speechframe/page/static/core/wave.js";
 
 const WORDS = [["one", 100, 300], ["two", 300, 500], ["three", 700, 900]];
 
@@ -39,18 +39,26 @@ test("arrows go to the next word and the one before, and stay inside", () => {
 });
 
 test("lengths and numbers are written as people read them", () => {
-  assert.equal(inWords(3.254), "3.25 s");
-  assert.equal(inWords(125.9), "2:05 min");
+  assert.equal(inWords(3.254), "0:03.2");
+  assert.equal(inWords(125.9), "2:05");
+  assert.equal(inWords(1295.65, 1800), "21:35");
+  assert.equal(inWords(1.25, 1800), "0:01");
+  assert.equal(inWords(59.97), "0:59.9");
+  assert.equal(inWords(3725), "1:02:05");
   assert.equal(counted(12345, "clip"), "12,345 clips");
   assert.equal(counted(1, "clip"), "1 clip");
 });
 
 test("the outline of a stretch is its lowest and highest value", () => {
   const outline = new DataView(new Int8Array([0, 10, -20, 5, -127, 127, -1, 1]).buffer);
-  assert.deepEqual(extremes(outline, 0, 0.25), [0, 10 / 127]);
-  assert.deepEqual(extremes(outline, 0, 0.5), [-20 / 127, 10 / 127]);
-  assert.deepEqual(extremes(outline, 0, 1), [-1, 1]);
-  assert.deepEqual(extremes(null, 0, 1), [0, 0]);
+  assert.deepEqual(extremes(outline, 0, 0.25), [0, 10 / 127, false]);
+  assert.deepEqual(extremes(outline, 0, 0.5), [-20 / 127, 10 / 127, false]);
+  assert.deepEqual(extremes(outline, 0, 1), [-1, 1, false]);
+  assert.deepEqual(extremes(null, 0, 1), [0, 0, false]);
+  const clipped = new DataView(new Int8Array([-128, -128, -128, -128, -5, 5, -128, -128]).buffer);
+  assert.deepEqual(extremes(clipped, 0, 1), [-1, 1, true]);
+  assert.equal(clippedPlaces(clipped), 2);
+  assert.equal(clippedPlaces(outline), 0);
 });
 
 test("an outline comes as a buffer or as Base64, and nothing is nothing", () => {

@@ -3,7 +3,7 @@
 A notebook loads one script for each widget, and a saved page cannot import files. Therefore the imported
 modules are placed before the script that imports them. Lines with ``import`` and the words ``export`` are
 removed. This works because names are unique across modules, and each import is one line. Comments on lines of
-their own, and indentation, are removed as well.
+their own, indentation, and spaces beside signs are removed as well.
 """
 
 import re
@@ -24,6 +24,11 @@ _EXPORT_KEYWORD = re.compile(r"^export (?=(async )?(function|const|class|let)\b)
 _EXPORT_DEFAULT = "export default "
 # The indentation of a line, and a comment that starts there. No string of a script spans several lines.
 _INDENTATION_AND_COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/\n|//[^\n]*\n)?", re.DOTALL | re.MULTILINE)
+
+# Only spaces outside strings are removed. So lines that may have a template, a regular expression or a string
+# in single quotes stay as they are.
+_STRING = re.compile(r'("(?:[^"\\]|\\.)*")')
+_SPACES_BESIDE_SIGNS = re.compile(r" ?([=<>?:&|,;{}()\[\]*!]+) ?")
 
 
 @cache
@@ -69,7 +74,16 @@ def _collect(path: str, parts: dict[str, str]) -> None:
     text = _read(path)
     for found in _IMPORT_LINE.finditer(text):
         _collect(normpath(join(dirname(path), found["path"])), parts)
-    parts[path] = _INDENTATION_AND_COMMENT.sub("", _EXPORT_KEYWORD.sub("", _IMPORT_LINE.sub("", text)))
+    lines = _INDENTATION_AND_COMMENT.sub("", _EXPORT_KEYWORD.sub("", _IMPORT_LINE.sub("", text))).split("\n")
+    parts[path] = "\n".join(line if line.startswith(_EXPORT_DEFAULT) else _shorten(line) for line in lines)
+
+
+def _shorten(line: str) -> str:
+    parts = _STRING.split(line)
+    if any(sign in code for code in parts[::2] for sign in "`'/"):
+        return line
+    parts[::2] = [_SPACES_BESIDE_SIGNS.sub(r"\1", code) for code in parts[::2]]
+    return "".join(parts)
 
 
 def _read(path: str) -> str:

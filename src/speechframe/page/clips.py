@@ -13,6 +13,7 @@ from speechframe.audio.codec import inspect_audio
 from speechframe.audio.peaks import PEAK_BINS, compute_peaks
 from speechframe.batch.live import Run
 from speechframe.errors import AudioError, SpeechframeError, StoreError
+from speechframe.page.word_times import place_words
 from speechframe.store.rows import ROW_ID_COLUMN as ROW_ID
 from speechframe.store.rows import Selection
 from speechframe.store.schema import AUDIO_COLUMN, CALL_COLUMNS, FINISHED_STATUSES
@@ -20,11 +21,23 @@ from speechframe.tables.column import Column
 
 __all__ = ["ClipShelf", "Entry", "make_shelf"]
 
-_DATA_COLUMNS = ("text", "word_durations", "audio_seconds", "voice_id", "locale", "status", "error_message")
+_DATA_COLUMNS = (
+    "text",
+    "word_durations",
+    "audio_seconds",
+    "voice_id",
+    "locale",
+    "status",
+    "error_message",
+    "credits",
+)
 """Columns of a run from which the data of a clip is made."""
 
 _AUDIO_FORMS = "the bytes of a file, its path, a dict with one of these, or a clip"
 """Allowed values of the column with the audio, for messages."""
+
+_BINS_PER_S, _MAX_BINS = 50, 4000
+"""Number of stretches of an outline for each second, and largest number. A page can zoom into long clips."""
 
 _DEFAULT_LIMIT = 200
 """Default limit of clips on a page. Browsers and people cannot use many more."""
@@ -52,6 +65,10 @@ class Entry:
         Values of the run's columns with these names.
     problem
         Reason why the clip cannot be played. None if it can be played.
+    reason
+        Reason for the status of a clip that can be played.
+    credits
+        Price in credits. None if unknown.
     fields
         All columns of the row except the audio, by name.
     run
@@ -68,21 +85,26 @@ class Entry:
     locale: str | None = None
     status: str | None = None
     problem: str | None = None
+    reason: str | None = None
+    credits: float | None = None
     fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
     run: Any = field(default=None, repr=False)
 
     def to_page(self) -> dict[str, Any]:
-        """Return the data as plain values for the page."""
+        """Return the data as plain values for the page. Its words are pieces of the text (`place_words`)."""
         return {
             "id": self.clip_id,
+            "row_id": self.row_id,
             "label": self.label,
             "text": self.text,
-            "words": [list(word) for word in self.words],
+            "words": place_words(self.text, self.words),
             "seconds": round(self.audio_seconds, 3),
             "voice": self.voice_id,
             "locale": self.locale,
             "status": self.status,
             "problem": self.problem,
+            "reason": self.reason,
+            "credits": self.credits,
         }
 
 
@@ -141,19 +163,20 @@ class ClipShelf:
         """Return a clip's audio in a format for browsers, and its content type. See :meth:`Clip.playable`."""
         return self.read_clip(clip_id).playable()
 
-    def compute_peaks(self, clip_id: str, bins: int = PEAK_BINS) -> bytes:
+    def compute_peaks(self, clip_id: str) -> bytes:
         """Return the outline of a clip's waveform (see `audio.peaks`), or no bytes if it cannot be read."""
         try:
-            return compute_outline(self.read_clip(clip_id), bins)
+            return compute_outline(self.read_clip(clip_id))
         except (SpeechframeError, OSError):
             # The clip stays on the page, which shows the error when the clip is played.
             return b""
 
 
-def compute_outline(clip: Clip, bins: int = PEAK_BINS) -> bytes:
+def compute_outline(clip: Clip) -> bytes:
     """Return the outline of a clip's waveform (see `audio.peaks`), or no bytes if its audio is broken."""
     try:
-        return compute_peaks(clip.samples, bins)
+        bins = round(_BINS_PER_S * clip.audio_seconds)
+        return compute_peaks(clip.samples, min(max(PEAK_BINS, bins), _MAX_BINS))
     except SpeechframeError:
         return b""
 
@@ -260,7 +283,8 @@ def _read_run(
     for batch in part.batches(list(columns), audio=False):
         for row in batch.to_pylist():
             row_id, key = str(row.pop(name_of(ROW_ID))), row[name_of("request_key")]
-            status = row[name_of("status")]
+            status, message = row[name_of("status")], row[name_of("error_message")]
+            is_finished = status in FINISHED_STATUSES
             entry_data = {
                 "row_id": row_id,
                 "text": row.get(name_of("text")) or row.get("text") or "",
@@ -273,8 +297,10 @@ def _read_run(
                 "status": status,
                 "run": run,
                 "problem": None
-                if status in FINISHED_STATUSES or not needs_audio
-                else _explain_missing_audio(row_id, status, row[name_of("error_message")]),
+                if is_finished or not needs_audio
+                else _explain_missing_audio(row_id, status, message),
+                "reason": message if is_finished else None,
+                "credits": row[name_of("credits")],
                 # pandas stores its index in columns with this prefix. They are not the caller's columns.
                 "fields": {
                     name: value for name, value in row.items() if not name.startswith("__index_level_")

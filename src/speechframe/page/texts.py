@@ -100,6 +100,8 @@ _REVIEW: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "waveform": ("Waveform of {name}, {length}", "Wellenform von {name}, {length}"),
         "loading": ("loading…", "lädt…"),
+        "clipped": ("Clipped audio, places: {count}", "Übersteuerte Stellen: {count}"),
+        "unsaid": ("Not spoken, parts: {count}", "Nicht gesprochene Teile: {count}"),
         "unplayable": ("This browser cannot play the clip.", "Dieser Browser kann den Clip nicht abspielen."),
     }
 )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import traitlets as t
 
 from speechframe import aio
+from speechframe.audio.measure import measure_loudness_lufs
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import check_text
@@ -31,6 +32,9 @@ __all__ = ["VoiceComparison", "compare_voices"]
 _REFRESH_S = 0.25
 """Time in seconds between two updates of the number of finished clips."""
 
+_SILENCE_LUFS = -70.0
+"""Softer clips count as silent, and do not set the loudness of the others."""
+
 PLANNED, RUNNING, READY = "planned", "running", "ready"
 """Stages of a comparison."""
 
@@ -51,7 +55,8 @@ class VoiceComparison(ClipWidget):
     run
         The run that makes the clips. None if existing runs are compared.
     preferred
-        Voice that the user preferred for a text, by index of the text.
+        Voice that the user preferred for a text, by index of the text. The page plays the clips of a text
+        equally loud, which can be switched off.
     """
 
     script = "comparison"
@@ -224,16 +229,36 @@ def _list_texts(shelf: ClipShelf) -> list[str]:
 
 
 def _group_by_text(shelf: ClipShelf) -> dict[str, Any]:
-    """Return the clips grouped by text, in the format of the page."""
+    """Return the clips grouped by text, in the format of the page. Their gains make them equally loud."""
     shown = make_clip_traits(shelf)
     by_text: dict[str, list[dict[str, Any]]] = {text: [] for text in _list_texts(shelf)}
     for entry, clip in zip(shelf.entries, shown["clips"], strict=True):
         voice = _get_voice(entry)
-        by_text[_get_text(entry)].append({**clip, "voice": voice, "label": voice})
+        loudness_lufs = _measure_loudness(shelf, entry)
+        by_text[_get_text(entry)].append(
+            {**clip, "voice": voice, "label": voice, "loudness_lufs": loudness_lufs}
+        )
+    for clips in by_text.values():
+        known = [clip["loudness_lufs"] for clip in clips if clip["loudness_lufs"] is not None]
+        for clip in clips:
+            loudness_lufs = clip.pop("loudness_lufs")
+            clip["gain"] = (
+                None if loudness_lufs is None else round(10 ** ((min(known) - loudness_lufs) / 20), 4)
+            )
     return {
         "groups": [{"text": text, "clips": clips} for text, clips in by_text.items()],
         "outlines": shown["outlines"],
     }
+
+
+def _measure_loudness(shelf: ClipShelf, entry: Any) -> float | None:
+    """Return the loudness of a clip in LUFS, or None if it cannot be read or is silent."""
+    try:
+        clip = shelf.read_clip(entry.clip_id)
+        loudness_lufs = measure_loudness_lufs(clip.samples, clip.sample_rate)
+    except (SpeechframeError, OSError):
+        return None
+    return loudness_lufs if loudness_lufs > _SILENCE_LUFS else None
 
 
 def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **options: Any) -> VoiceComparison:

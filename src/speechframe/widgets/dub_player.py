@@ -223,7 +223,10 @@ def list_dubs(
     dubs = []
     for row in run.to_arrow(columns=list(dict.fromkeys(columns))).to_pylist():
         row_id, locale, status, dub_path, vtt, srt, error = (row[column] for column in names.values())
-        dub = DubView(str(row_id), str(row_id).removesuffix(f"/{locale}"), locale or "", status)
+        medium = row.get(given or "")
+        # The name of the file is the label. Media that are not files have only the id of their row.
+        label = Path(medium).name if isinstance(medium, str) else str(row_id).removesuffix(f"/{locale}")
+        dub = DubView(str(row_id), label, locale or "", status)
         if status not in FINISHED_STATUSES:
             dubs.append(replace(dub, problem=error or f"there is no dub, because the status is {status}"))
             continue
@@ -233,7 +236,7 @@ def list_dubs(
             dubs.append(replace(dub, problem=str(refused)))
             continue
         cues, note = _read_cues(run, vtt or srt)
-        original, utterances = _find_original(row.get(given or "")), by_row.get(row_id, ())
+        original, utterances = _find_original(medium), by_row.get(row_id, ())
         dubs.append(replace(dub, path=path, original=original, cues=cues, note=note, utterances=utterances))
     return dubs
 

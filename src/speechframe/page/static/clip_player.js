@@ -2,15 +2,19 @@
 
 import { alertLine, el, tell } from "./core/dom.js";
 import { counted } from "./core/words.js";
-import { clipView, shelve } from "./core/clip.js";
+import { clipView, factsOf, shelve } from "./core/clip.js";
+import { makeDeck } from "./core/deck.js";
 import { ratingGroup, RATINGS } from "./core/rating.js";
 import { makeWidget } from "./core/widget.js";
+
+const CLIP_KEYS = "Space plays · ← → by word · ↑ ↓ Home End other clip · L loops";
 
 export default makeWidget("Clips", (shell) => {
   const { get, put } = shell;
   const list = el("div");
   const banner = alertLine("banner");
-  shell.root.append(banner, shell.status, list);
+  const deck = makeDeck(shell, list);
+  shell.root.append(banner, deck.node, el("p.dim.keys", CLIP_KEYS + (get("rates") ? " · 1 to 5 rate" : "")), shell.status, list);
   let views = [];
 
   const one = (clip) => {
@@ -22,16 +26,23 @@ export default makeWidget("Clips", (shell) => {
     const rates = get("rates") && !clip.problem;
     const keys = rates ? Object.fromEntries(RATINGS.map((mark) => [mark, () => rate(mark)])) : {};
     const play = () => put({ plays: { ...get("plays"), [clip.id]: (get("plays")[clip.id] ?? 0) + 1 } });
-    const view = clipView(shell, clip, get("outlines")[clip.id], { keys, on: { play } });
+    const view = clipView(shell, clip, get("outlines")[clip.id], { keys, facts: factsOf(clip), on: deck.handlers(clip.id, play) });
     if (rates) {
       view.node.ariaLabel += ", 1 to 5 rate";
       view.node.append(rating.node);
     }
-    return { ...view, show: () => rating.show(get("ratings")[clip.id]) };
+    let isReachable = true;
+    const show = () => rating.show(get("ratings")[clip.id], isReachable);
+    const { reach } = view;
+    return Object.assign(view, { show, reach(reachable) {
+      isReachable = reachable;
+      reach(reachable);
+      show();
+    } });
   };
   const build = () => {
     views = shelve(list, views, get("clips").map(one));
-    views.forEach((view) => view.show());
+    deck.show(views);
     const more = get("total") - views.length;
     shell.say(more > 0 ? `the first ${counted(views.length)} of ${counted(get("total"), "clip")}` : "");
   };

@@ -2,24 +2,26 @@
 
 import { button, el, onKeys, write } from "./core/dom.js";
 import { counted } from "./core/words.js";
-import { clipView, shelve } from "./core/clip.js";
+import { clipView, factsOf, shelve } from "./core/clip.js";
+import { makeDeck } from "./core/deck.js";
 import { makeWidget } from "./core/widget.js";
 
-const KEYS = "Space plays · ← → by word · S switches to the next voice at the same place";
+const KEYS = "Space plays · ← → by word · ↑ ↓ other clip · L loops · S switches to the next voice at the same place · P prefers · U undoes";
 
-/** Make the group of one text, with one clip for each voice. The switch starts from the active clip. */
-function textGroup(shell, group, place) {
-  const { get, put } = shell;
+/**
+ * Make the group of one text, with one clip for each voice. The switch starts from the active clip. `prefer(place, voice)`
+ * stores the preferred voice of a text, or no voice.
+ */
+function textGroup(shell, group, place, deck, prefer) {
+  const { get } = shell;
   const sides = group.clips.map((clip) => {
-    const prefer = button("Prefer", () => {
-      put({ preferred: { ...get("preferred"), [place]: clip.voice } });
-      shell.say(`Text ${place + 1}: ${clip.voice} preferred`);
-    }, { label: `Prefer ${clip.voice} for text ${place + 1}` });
+    const choose = () => prefer(place, get("preferred")[place] === clip.voice ? null : clip.voice);
+    const mark = button("Prefer", choose, { label: `Prefer ${clip.voice} for text ${place + 1}` });
     const view = clipView(shell, clip, get("outlines")[clip.id], {
-      extra: [prefer], on: { play: () => activate(side) }, hint: ", S switches to the next voice",
+      extra: [mark], facts: factsOf({ ...clip, voice: "" }), keys: { p: choose },
+      on: deck.handlers(clip.id, () => activate(view)), hint: ", S switches to the next voice, P prefers",
     });
-    const side = { ...view, prefer, clip };
-    return side;
+    return Object.assign(view, { mark });
   });
   const audible = sides.filter(({ clip }) => !clip.problem);
   let active = audible[0];
@@ -45,13 +47,13 @@ function textGroup(shell, group, place) {
     el("h2.cut", { title: group.text }, group.text), el("div.row", change),
     el("div.sides", ...sides.map((side) => side.node)));
   onKeys(node, ({ key }) => key.toLowerCase() === "s" && !change.disabled && switchOn, { signal: shell.signal });
-  const show = () => sides.forEach(({ prefer, clip }) => { prefer.ariaPressed = get("preferred")[place] === clip.voice; });
+  const show = () => sides.forEach(({ mark, clip }) => { mark.ariaPressed = get("preferred")[place] === clip.voice; });
   show();
-  return { node, show, dispose: () => sides.forEach((side) => side.dispose()) };
+  return { node, sides, show, dispose: () => sides.forEach((side) => side.dispose()) };
 }
 
 export default makeWidget("Comparison of voices", (shell) => {
-  const { get, say } = shell;
+  const { get, put, say } = shell;
   const cost = el("p");
   const start = button("Generate", () => {
     start.disabled = true;
@@ -61,7 +63,23 @@ export default makeWidget("Comparison of voices", (shell) => {
   const offer = el("div.row", start, bar);
   const list = el("div");
   const keys = el("p.dim.keys", KEYS);
-  shell.root.append(cost, offer, keys, shell.status, list);
+  const deck = makeDeck(shell, list);
+  const before = []; // preferred voices before each change
+  const store = (preferred, text) => {
+    put({ preferred });
+    undo.disabled = !before.length;
+    say(text);
+  };
+  const takeBack = () => before.length && store(before.pop(), "undone");
+  const undo = button("Undo (U)", takeBack, { disabled: true });
+  const prefer = (place, voice) => {
+    const { [place]: old, ...others } = get("preferred");
+    before.push(get("preferred"));
+    store(voice ? { ...others, [place]: voice } : others, `Text ${place + 1}: ${voice ? `${voice} preferred` : `${old} not preferred any more`}`);
+  };
+  deck.node.lastChild.before(undo);
+  onKeys(list, ({ key }) => key.toLowerCase() === "u" && takeBack, { signal: shell.signal });
+  shell.root.append(cost, offer, deck.node, keys, shell.status, list);
   let groups = [];
 
   const offered = () => {
@@ -79,7 +97,8 @@ export default makeWidget("Comparison of voices", (shell) => {
   };
   shell.follow(["stage", "cost", "price", "done", "total", "problem"], offered);
   shell.follow(["groups"], () => {
-    groups = shelve(list, groups, get("groups").map((group, place) => textGroup(shell, group, place)));
+    groups = shelve(list, groups, get("groups").map((group, place) => textGroup(shell, group, place, deck, prefer)));
+    deck.show(groups.flatMap(({ sides }) => sides));
     keys.hidden = !groups.length;
   });
   shell.follow(["preferred"], () => groups.forEach((group) => group.show()));

@@ -1,21 +1,33 @@
 // Play dubs (media files in another language) with their cues (subtitles). Users switch between dub and original,
 // and correct utterances.
 
-import { alertLine, button, el, tell } from "./core/dom.js";
-import { counted, inWords, wordAt } from "./core/words.js";
+import { alertLine, button, choice, el, onKeys, tell } from "./core/dom.js";
+import { counted, inWords, wordAt, wordBeside } from "./core/words.js";
+import { downloadClip, SPEEDS } from "./core/audio.js";
 import { makeWidget } from "./core/widget.js";
 
 const SOUND_ONLY = "This browser cannot show this video. Its sound and its cues are here.";
 const SIDES = [["dub", "Dub"], ["original", "Original"]];
+const DUB_KEYS = "Space plays · ← → by cue";
+const FITS = {
+  FITS: "fits the time of the original", SLOWER: "spoken slower to fill the time", FASTER: "spoken faster to fit the time",
+  MOVED: "starts at another time", OVERRUN: "longer than its time, overlaps the next line",
+};
 
 /** Make the player of a dub. A file is loaded on first use. Switching between dub and original keeps the position. */
 function mediumOf(shell, dub, { change, fail, soundOnly }) {
   const place = el("div");
   let medium = null;
   let isSound = !dub.video;
+  let speed = 1;
   const state = {
     place,
     side: "dub",
+    setSpeed(value) {
+      speed = value;
+      if (medium) medium.playbackRate = medium.defaultPlaybackRate = speed;
+    },
+    toggle: () => (!medium ? state.show(state.side, { play: true }) : medium.paused ? medium.play() : medium.pause()),
     get seconds() { return medium?.currentTime ?? 0; },
     async show(side, { at = state.seconds, play = Boolean(medium && !medium.paused) } = {}) {
       state.side = side;
@@ -44,6 +56,11 @@ function mediumOf(shell, dub, { change, fail, soundOnly }) {
       medium = el(isSound ? "audio" : "video.video", { controls: true, label: `${dub.label}, ${dub.locale}` });
       for (const name of ["timeupdate", "seeked", "pause"]) medium.addEventListener(name, change);
       medium.addEventListener("play", () => shell.solo.begins(medium));
+      if (!isSound) {
+        const track = medium.addTextTrack("subtitles", "Cues", dub.locale);
+        dub.cues.forEach(([text, startMs, endMs]) => track.addCue(new VTTCue(startMs / 1000, endMs / 1000, text)));
+        track.mode = "showing";
+      }
       place.replaceChildren(medium);
     }
     // The handlers are set again for each file, because each file starts at its own position.
@@ -55,11 +72,12 @@ function mediumOf(shell, dub, { change, fail, soundOnly }) {
       return change();
     };
     medium.src = src;
+    state.setSpeed(speed);
   };
   return state;
 }
 
-/** Make a table with one row an utterance. `correct(changes)` sends changed texts to Python. */
+/** Make a list with one item an utterance. `correct(changes)` sends changed texts to Python. */
 function script(dub, { seek, correct }) {
   const fields = dub.utterances.map((one) => el("textarea", { rows: 2, label: `Text ${one.utterance_id}` }, one.text));
   const changes = () => dub.utterances
@@ -72,14 +90,13 @@ function script(dub, { seek, correct }) {
     send.disabled = !count;
     send.textContent = count ? `Send ${counted(count, "correction")}` : "Send corrections";
   }));
-  const rows = dub.utterances.map((one, k) => el("tr",
-    el("td", button(inWords(one.start_ms / 1000), () => seek(one.start_ms / 1000), { label: `Go to utterance ${one.utterance_id}` })),
-    el("td", one.speaker), el("td", el("p", one.source_text)), el("td", fields[k]), el("td", one.voice_id),
-    el("td", el("span.badge", { "data-tone": one.fit === "OVERRUN" ? "bad" : false }, `${one.fit} ${one.speed.toFixed(2)}`))));
-  const head = ["start", "speaker", "original", "dub", "voice", "fit"].map((name) => el("th", { scope: "col" }, name));
+  const rows = dub.utterances.map((one, k) => el("li",
+    el("div.head", button(inWords(one.start_ms / 1000), () => seek(one.start_ms / 1000), { label: `Go to utterance ${one.utterance_id}` }),
+      el("bdi", one.speaker), el("bdi", one.voice_id),
+      el("span.badge", { "data-tone": one.fit === "OVERRUN" ? "bad" : false }, `${FITS[one.fit] ?? one.fit} (speed ${one.speed.toFixed(2)})`)),
+    el("div.sides", el("p", one.source_text), fields[k])));
   return el("details.script", el("summary", `Correct ${counted(dub.utterances.length, "utterance")}`),
-    el("div.scroll", { tabindex: 0, role: "region", label: `Utterances of ${dub.label}` },
-      el("table.table", el("thead", el("tr", ...head)), el("tbody", ...rows))),
+    el("div.scroll", { tabindex: 0, role: "region", label: `Utterances of ${dub.label}` }, el("ol.list", ...rows)),
     el("div.row", send));
 }
 
@@ -110,13 +127,24 @@ function dubView(shell, dub) {
     fail: (problem) => tell(trouble, problem),
     soundOnly: () => tell(notice, SOUND_ONLY),
   });
-  const node = el("div.clip", { role: "group", label: name, "data-dub": dub.id },
+  const save = button("Download", () => downloadClip(shell, [dub.id, medium.side, "whole", dub.version].join("/"),
+    `${dub.label.replace(/\.\w+$/, "")}${medium.side === "dub" ? `.${dub.locale}` : ""}`));
+  const speed = choice("Speed", SPEEDS.map((value) => [String(value), `${value}×`]), "1", (value) => medium.setSpeed(Number(value)));
+  const node = el("div.clip", { role: "group", tabindex: 0, label: `${name}. ${DUB_KEYS}`, "data-dub": dub.id },
     el("div.head", el("strong", dub.label), el("span.badge", dub.locale),
-      el("span.badge", { "data-tone": dub.problem ? "bad" : "good" }, dub.status), start, ...sides),
+      el("span.badge", { "data-tone": dub.problem ? "bad" : "good" }, dub.status), start, ...sides, speed, save),
     notice, medium.place, line, trouble);
+  const go = (step) => () => {
+    const cue = dub.cues[wordBeside(dub.cues, medium.seconds * 1000, step)];
+    if (cue) medium.seek(cue[1] / 1000);
+  };
+  const acts = { " ": medium.toggle, ArrowRight: go(1), ArrowLeft: go(-1) };
+  // The browser handles keys of fields, buttons and its own controls.
+  onKeys(node, ({ key, target }) => !dub.problem && !target.closest("button, select, textarea, summary, video, audio") && acts[key],
+    { signal: shell.signal });
   if (dub.note) tell(notice, dub.note);
   if (dub.problem) {
-    start.disabled = sides[0].disabled = line.hidden = true;
+    start.disabled = sides[0].disabled = save.disabled = line.hidden = true;
     tell(trouble, dub.problem);
   }
   if (dub.utterances?.length) {
@@ -127,7 +155,7 @@ function dubView(shell, dub) {
 
 export default makeWidget("Dubs", (shell) => {
   const list = el("div");
-  shell.root.append(shell.status, list);
+  shell.root.append(el("p.dim.keys", DUB_KEYS), shell.status, list);
   let views = new Map();
   // Dubs that did not change keep their elements, because the user may be playing them.
   const build = () => {

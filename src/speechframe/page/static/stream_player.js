@@ -2,6 +2,7 @@
 
 import { el } from "./core/dom.js";
 import { clipView } from "./core/clip.js";
+import { makeDeck } from "./core/deck.js";
 import { liveSound } from "./core/live.js";
 import { makeWidget } from "./core/widget.js";
 import { view } from "./core/wave.js";
@@ -11,14 +12,16 @@ const ESTIMATED = "The times of the words are estimated from their lengths.";
 export default makeWidget("A stream", (shell) => {
   const { get } = shell;
   const place = el("div");
-  shell.root.append(place, shell.status, el("p.dim", ESTIMATED));
+  const deck = makeDeck(shell, place);
+  shell.root.append(deck.node, place, shell.status, el("p.dim", ESTIMATED));
   let shown = null;
   let live = null;
 
   const show = (make) => {
     const had = shown?.node.contains(document.activeElement) && document.activeElement;
     shown?.dispose();
-    shown = clipView(shell, get("clip"), get("outline"), { make });
+    shown = clipView(shell, get("clip"), get("outline"), { make, on: make ? {} : deck.handlers(get("clip").id) });
+    deck.show(make ? [] : [shown]);
     place.replaceChildren(shown.node);
     if (had) (had.matches("button") ? shown.node.querySelector("button") : shown.node).focus();
   };
@@ -37,7 +40,7 @@ export default makeWidget("A stream", (shell) => {
   if (get("over") && !get("fresh")) show();
   else {
     show((_, { on }) => {
-      live = liveSound({ on: { change: on.change, ended } });
+      live = liveSound({ solo: shell.solo, on: { change: on.change, ended } });
       return live;
     });
     shell.hear((message, buffers) => {

@@ -1,9 +1,12 @@
-// Load and play audio. A clip is loaded once, on first use, and only one clip plays at a time.
+// Load and play audio. A clip is loaded once, on first use, and only one clip of the page plays at a time.
+
+import { el } from "./dom.js";
 
 /**
  * Make a loader, which requests clips by message and keeps their audio.
  *
  * load(id)   returns a promise of the clip's address. After an error, the next call tries again
+ * typeOf(id) returns the content type of a loaded clip
  * forget()   frees the memory
  */
 export function loader({ send, hear }) {
@@ -15,6 +18,7 @@ export function loader({ send, hear }) {
       asked.delete(message.clip);
       waiting.reject(new Error(message.message));
     } else {
+      waiting.mime = message.mime;
       waiting.url = URL.createObjectURL(new Blob([buffers[0]], { type: message.mime }));
       waiting.resolve(waiting.url);
     }
@@ -29,6 +33,7 @@ export function loader({ send, hear }) {
       }
       return asked.get(id).promise;
     },
+    typeOf: (id) => asked.get(id).mime,
     forget() {
       asked.forEach(({ url }) => url && URL.revokeObjectURL(url));
       asked.clear();
@@ -36,10 +41,26 @@ export function loader({ send, hear }) {
   };
 }
 
+export const SPEEDS = [0.5, 0.75, 1, 1.25, 1.5, 2];
+const ENDINGS = { mpeg: "mp3", "x-matroska": "mkv", quicktime: "mov" };
+
+/** Let the browser save a clip as a file. `name` is the name of the file without its ending. */
+export async function downloadClip({ clips, say }, id, name) {
+  try {
+    const href = await clips.load(id);
+    const kind = clips.typeOf(id).split("/")[1].split(";")[0];
+    const download = `${name.replace(/[\\/:*?"<>|]+/g, "_")}.${ENDINGS[kind] ?? kind.replace("x-", "")}`;
+    el("a", { href, download }).click();
+    say(`${download} is downloaded`);
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
 const UNPLAYABLE = "this clip cannot be played, because the browser does not support its format";
 const SLACK_S = 0.25; // tolerance between the clock of a clip and the clock of the page
 
-/** Make an object that lets only one audio element play. `begins(audio)` pauses the element that played before. */
+/** Make an object that lets only one sound play. `begins(audio)` pauses the sound that played before. */
 export function soloist() {
   let now = null;
   return {
@@ -51,15 +72,18 @@ export function soloist() {
 }
 
 /**
- * Make a sound, which loads on first use. The first argument has clips, solo and signal of a shell of `makeWidget`.
+ * Make a sound, which loads on first use. The first argument has clips, solo, tuning and signal of a shell of
+ * `makeWidget`.
  *
+ * gain              factor of the volume, 0 to 1, that makes clips equally loud
  * on.change()       is called after every visible change: time, playing, loading or error
- * on.play()         is called after each start, and on.ended() after the end. Both are optional
- * methods           play, pause, toggle, seek(seconds), dispose
+ * on.play()         is called after each start, on.pause() after each pause, and on.ended() after the end. All are optional
+ * methods           play, pause, toggle, seek(seconds), tune (applies `tuning`), dispose
  * values            playing, seconds (position), loading, started, problem, plays (number of starts)
+ * loop              null, or start and end in seconds of the part that repeats
  * heardSeconds      total of seconds that were played, for tests that require listening before a vote
  */
-export function sound({ clips, solo, signal }, { id, audioSeconds, unplayable = UNPLAYABLE, on }) {
+export function sound({ clips, solo, tuning, signal }, { id, audioSeconds, gain = 1, unplayable = UNPLAYABLE, on }) {
   const audio = document.createElement("audio");
   audio.preload = "none";
   let frame = 0;
@@ -72,12 +96,16 @@ export function sound({ clips, solo, signal }, { id, audioSeconds, unplayable = 
     const before = ms;
     ms = performance.now();
     // If the position moved further than the elapsed time, the user moved it. This part does not count as played.
-    const most = (ms - before) / 1000 + SLACK_S;
+    const most = ((ms - before) / 1000) * audio.playbackRate + SLACK_S;
     if (last != null && now > last && now - last < most) state.heardSeconds += now - last;
     last = audio.paused ? null : now;
   };
+  const repeat = () => {
+    if (state.loop && (audio.currentTime < state.loop[0] || audio.currentTime >= state.loop[1])) audio.currentTime = last = state.loop[0];
+  };
   const tick = () => {
     count();
+    if (!audio.paused) repeat();
     on.change();
     if (!audio.paused) frame = requestAnimationFrame(tick);
   };
@@ -101,15 +129,21 @@ export function sound({ clips, solo, signal }, { id, audioSeconds, unplayable = 
     }
   };
   const state = {
-    problem: null, loading: false, started: false, heardSeconds: 0, plays: 0,
+    problem: null, loading: false, started: false, heardSeconds: 0, plays: 0, loop: null,
     get playing() { return !audio.paused && !audio.ended; },
     get seconds() { return audio.currentTime; },
     pause: () => audio.pause(),
+    tune() {
+      audio.playbackRate = tuning.speed;
+      audio.volume = tuning.volume * (tuning.isEqual ? gain : 1);
+    },
     toggle: () => (audio.paused ? state.play() : audio.pause()),
     async play() {
       try {
         await load();
         solo.begins(audio);
+        state.tune();
+        repeat();
         // The start position is read here, because some audio has already played when the event "play" arrives.
         from = audio.ended ? 0 : audio.currentTime;
         ms = performance.now();
@@ -147,8 +181,13 @@ export function sound({ clips, solo, signal }, { id, audioSeconds, unplayable = 
   for (const name of ["pause", "seeked", "timeupdate"]) {
     listen(name, () => { count(); on.change(); });
   }
+  listen("pause", () => audio.ended || on.pause?.());
   listen("ended", () => {
     count();
+    if (state.loop) {
+      state.play();
+      return;
+    }
     state.started = false;
     on.change();
     on.ended?.();

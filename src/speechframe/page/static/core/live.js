@@ -8,8 +8,9 @@ const LEAD_S = 0.08; // time between a start of playing and the first sample, so
  * take(message, samples)   adds a piece: { at (first frame), rate_hz, channels }, and 16 bit samples of all channels
  * finish()                 marks the end of the stream
  * on                       handlers { change(), ended() }
+ * solo                     object from `soloist`
  */
-export function liveSound({ on }) {
+export function liveSound({ on, solo }) {
   let context = null; // AudioContext with the sample rate of the stream, so that pieces meet without gaps
   let rate = 0;
   let have = 0; // frames that have arrived
@@ -54,7 +55,7 @@ export function liveSound({ on }) {
     return true;
   };
 
-  return {
+  const live = {
     take({ at, rate_hz: rateHz, channels }, samples) {
       const frames = samples.byteLength / 2 / channels;
       const known = have - at;
@@ -80,16 +81,17 @@ export function liveSound({ on }) {
     },
     async play() {
       if (!open()) return;
+      solo.begins(live);
       if (!started) goTo(-LEAD_S);
       // Some browsers delay this until the user has clicked on the page.
       await context.resume();
       tick();
     },
-    async toggle() {
-      if (isPlaying()) await context.suspend();
-      else await this.play();
+    async pause() {
+      await context?.suspend();
       tick();
     },
+    toggle: () => (isPlaying() ? live.pause() : live.play()),
     seek(seconds) {
       if (!open()) return;
       goTo(Math.max(0, Math.min(seconds, length())));
@@ -105,6 +107,8 @@ export function liveSound({ on }) {
       if (!context) return;
       context.onstatechange = null;
       context.close();
+      context = null;
     },
   };
+  return live;
 }

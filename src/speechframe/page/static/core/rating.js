@@ -7,7 +7,8 @@ const STEPS = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
 
 /**
  * Make radio buttons for a rating. `labelOf(mark)` names a mark, and `rate(mark)` is called for a chosen mark. The Tab
- * key moves to the chosen button, or to the first. Returns { node, show(rating) }.
+ * key moves to the chosen button, or to the first. It leaves out a group that is not reachable. Returns
+ * { node, show(rating, isReachable) }.
  */
 export function ratingGroup(label, labelOf, rate) {
   const marks = RATINGS.map((mark) => button(mark, () => rate(mark), {
@@ -20,9 +21,9 @@ export function ratingGroup(label, labelOf, rate) {
     rate(RATINGS[next]);
     marks[next].focus();
   }));
-  const show = (rating) => marks.forEach((mark, place) => {
+  const show = (rating, isReachable = true) => marks.forEach((mark, place) => {
     mark.ariaChecked = RATINGS[place] === rating;
-    mark.tabIndex = RATINGS[place] === (rating ?? RATINGS[0]) ? 0 : -1;
+    mark.tabIndex = isReachable && RATINGS[place] === (rating ?? RATINGS[0]) ? 0 : -1;
   });
   return { node, show };
 }

@@ -1,4 +1,4 @@
-// Make the frame that all widgets share. It connects the page to the model, and lets one sound play at a time.
+// Make the frame that all widgets share. It connects the page to the model.
 
 import { el } from "./dom.js";
 import { loader, soloist } from "./audio.js";
@@ -16,7 +16,8 @@ import { loader, soloist } from "./audio.js";
  * send(message)       sends a message to Python
  * hear(act)           calls `act` for each message of Python
  * follow(names, act)  calls `act` now and after each change of one of the traits
- * clips, solo         objects from `loader` and `soloist`
+ * clips, solo         objects from `loader` and `soloist`. All widgets of the page share one soloist
+ * tuning              how sounds play: { speed, volume, isEqual (equal loudness), zoom (of waveforms) }
  */
 export function makeWidget(label, build) {
   return { render: ({ model, el: host }) => begin(model, host, label, build) };
@@ -65,7 +66,8 @@ function begin(model, host, label, build) {
       names.forEach((name) => on(`change:${name}`, act));
       act();
     },
-    solo: soloist(),
+    solo: (window.speechframeSolo ??= soloist()),
+    tuning: { speed: 1, volume: 1, isEqual: true, zoom: 1 },
   };
   shell.clips = loader(shell);
   build(shell);

@@ -17,11 +17,12 @@ export function wordBeside(words, ms, step) {
   return Math.min(words.length - 1, Math.max(0, begun(words, ms) + step));
 }
 
-/** Return a duration as text, such as "3.25 s" or "2:05 min". */
-export function inWords(seconds) {
-  if (seconds < 60) return `${seconds.toFixed(2)} s`;
-  const whole = Math.floor(seconds);
-  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")} min`;
+/** Return a time as text, such as "0:03.2", "2:05" or "1:02:05". Tenths belong to lengths below a minute. */
+export function inWords(seconds, length = seconds) {
+  const tenths = Math.floor(seconds * 10 + 1e-6);
+  const [whole, two] = [Math.floor(tenths / 10), (number) => String(number).padStart(2, "0")];
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+  return `${hours ? `${hours}:${two(minutes)}` : minutes}:${two(whole % 60)}${length < 60 ? `.${tenths % 10}` : ""}`;
 }
 
 export function counted(number, noun = "") {
