@@ -180,7 +180,7 @@ def test_rows_are_heard_judged_and_found_and_what_was_said_is_on_the_disk(
     page.get_by_label("Verdict", exact=True).select_option("none")
     bridge.until(lambda: bridge.widget.found == 118)
     page.get_by_label("Verdict", exact=True).select_option("")
-    page.get_by_label("Search in texts and ids").fill("number 1")
+    page.get_by_label("Search", exact=True).fill("number 1")
     bridge.until(lambda: bridge.widget.found == 31)
     assert len(bridge.widget.view) == 31
     page.get_by_label("Status", exact=True).select_option("done")
@@ -196,7 +196,7 @@ def test_rows_are_heard_judged_and_found_and_what_was_said_is_on_the_disk(
     page.locator("th[aria-sort=ascending]", has_text="Length").wait_for()
     page.get_by_role("button", name="Length").click()
     page.locator("th[aria-sort=descending]").wait_for()
-    page.get_by_label("Search in texts and ids").fill("nothing is like this")
+    page.get_by_label("Search", exact=True).fill("nothing is like this")
     page.get_by_text("no rows match").wait_for()
     assert shown(bridge) == []
     assert len(bridge.widget.view) == 0
@@ -395,7 +395,9 @@ def test_a_real_run_is_reviewed_and_its_rejected_rows_are_made_anew(browsing, tm
 
 def said_of(row, verdict):
     """A decision as a page sends it: with what it shows."""
-    return {"row": row["row"], "sha256": row["sha256"], "verdict": verdict, "decision": 1}
+    return {
+        "decision": "1", "reviews": [{"row": row["row"], "sha256": row["sha256"], "verdict": verdict}]
+    }
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ export default makeWidget("Listening test", (shell) => {
         reveals = true;
         view.reveal(message.reveal, () => show(true));
       } else show(true);
-    } else if (message?.kind === "refused") {
+    } else if (["refused", "lost"].includes(message?.kind)) {
       if (message.done) done.add(message.trial);
       if (message.done && view?.trial === message.trial) show(true);
       else if (message.trial == null || view?.trial === message.trial) view?.refuse?.(message.message);
