@@ -390,7 +390,7 @@ export default makeWidget("Rows", (shell) => {
       const player = get("audible") ? clipView(shell, clip, get("outline"), {
         name: `row ${clip.label}`, extra: [clip.voice, clip.locale].filter(Boolean).map((text) => el("span.dim", text)),
       }) : null;
-      view = { place: at, sha256: clip.sha256, sound: player?.sound, dispose: () => player?.dispose() };
+      view = { place: at, sha256: clip.sha256, sound: clip.problem ? null : player?.sound, dispose: () => player?.dispose() };
       const fields = Object.entries(clip.fields);
       top.replaceChildren(player?.node ?? el("p.words", { tabindex: "0" }, clip.text),
         clip.problem || !row.why ? "" : el("p.why", badge(clip.status), " ", el("bdi", row.why)),
