@@ -533,9 +533,7 @@ def test_a_real_run_is_reviewed_and_its_rejected_rows_are_made_anew(browsing, tm
 
 def said_of(row, verdict):
     """A decision as a page sends it: with what it shows."""
-    return {
-        "decision": "1", "reviews": [{"row": row["row"], "sha256": row["sha256"], "verdict": verdict}]
-    }
+    return {"decision": "1", "reviews": [{"row": row["row"], "sha256": row["sha256"], "verdict": verdict}]}
 
 
 @pytest.mark.slow

@@ -130,40 +130,28 @@ class DatasetBrowser(ClipWidget):
         ValueError
             An argument does not have one of these values.
         """
-        self._show(page, search, column, status, verdict, by, descending)
-
-    def _show(
-        self,
-        page: int,
-        search: str,
-        column: str,
-        status: str,
-        verdict: str,
-        by: str,
-        descending: bool,
-        *,
-        keep: bool = False,
-        token: str = "",
-    ) -> None:
-        """Show a page of the rows. `keep` turns a page of the same rows, and `token` marks the answer."""
-        page = check_whole_number("page", page, low=0)
-        choices = {
-            "column": (column, ("", *self._reader.searchable)),
-            "by": (by, SORT_KEYS),
-            "status": (status, ("", *STATUSES)),
-            "verdict": (verdict, VERDICT_FILTERS),
-        }
-        for name, (given, allowed) in choices.items():
-            if given not in allowed:
-                raise ValueError(
-                    f"{name}={given!r}; allowed: {', '.join(value or repr('') for value in allowed)}"
-                )
         if not isinstance(search, str):
             raise ValueError(f"search must be a text, not {search!r}")  # noqa: TRY004 - as for all arguments
         descending = check_flag("descending", descending)
+        self._show(page, Arrangement(search.strip(), column, status, verdict, by, descending))
+
+    def _show(self, page: int, arranged: Arrangement, *, keep: bool = False, token: str = "") -> None:
+        """Show a page of the rows. `keep` turns a page of the same rows, and `token` marks the answer."""
+        page = check_whole_number("page", page, low=0)
+        choices = {
+            "column": ("", *self._reader.searchable),
+            "by": SORT_KEYS,
+            "status": ("", *STATUSES),
+            "verdict": VERDICT_FILTERS,
+        }
+        for name, allowed in choices.items():
+            if (given := getattr(arranged, name)) not in allowed:
+                raise ValueError(
+                    f"{name}={given!r}; allowed: {', '.join(value or repr('') for value in allowed)}"
+                )
         self.run.refresh()
         self._reader.forget_reviews()
-        self._arranged = Arrangement(search.strip(), column, status, verdict, by, descending)
+        self._arranged = arranged
         places = self._reader.find_places(self._arranged, keep=keep)
         last = max(0, -(-len(places) // self.page_rows) - 1)
         page = min(max(page, 0), last)
@@ -194,16 +182,13 @@ class DatasetBrowser(ClipWidget):
     def on_show(self, message: dict[str, Any]) -> None:
         """Show another page, or change the order, the search or the filters."""
         token = str(message.get("token"))
-        texts = (message.get(name) or "" for name in ("search", "column", "status", "verdict"))
+        search, column, status, verdict = (
+            str(message.get(name) or "").strip() for name in ("search", "column", "status", "verdict")
+        )
+        by, descending = str(message.get("by") or "row"), bool(message.get("descending"))
+        arranged = Arrangement(search, column, status, verdict, by, descending)
         try:
-            self._show(
-                message.get("page") or 0,
-                *texts,
-                message.get("by") or "row",
-                bool(message.get("descending")),
-                keep=bool(message.get("turn")),
-                token=token,
-            )
+            self._show(message.get("page") or 0, arranged, keep=bool(message.get("turn")), token=token)
         except (SpeechframeError, ValueError) as error:
             with self.hold_sync():
                 self.trouble = str(error)
@@ -246,7 +231,7 @@ class DatasetBrowser(ClipWidget):
         reply = {"kind": "reviewed", "decision": message.get("decision")}
         try:
             for said in message["reviews"]:
-                given = {
+                given: dict[str, Any] = {
                     name: str(said[name]) for name in ("verdict", "comment", "corrected_text") if name in said
                 }
                 row_id, sha256 = str(said["row"]), said.get("sha256")

@@ -171,11 +171,11 @@ class RowReader:
         if arranged.search:
             sought = arranged.search.casefold()
             if arranged.column:
-                batches = self.run.batches([arranged.column])
-                found = [_match_column(batch.column(0), sought) for batch in batches]
+                columns = (batch.column(0) for batch in self.run.batches([arranged.column]))
+                found = [_match_column(values, sought) for values in columns]
             else:
-                batches = sort_columns.select(["row_id", "text"]).to_batches()
-                found = [_match_text(rows, sought) for rows in batches]
+                texts = sort_columns.select(["row_id", "text"]).to_batches()
+                found = [_match_text(rows, sought) for rows in texts]
             mask &= np.concatenate([np.empty(0, bool), *found])
         return mask
 
@@ -330,7 +330,7 @@ def _match_text(rows: pa.RecordBatch, sought: str) -> "npt.NDArray[np.bool_]":
     return np.array([sought in one.casefold() for one in both.to_pylist()], bool)
 
 
-def _match_column(values: pa.Array, sought: str) -> "npt.NDArray[np.bool_]":
+def _match_column(values: Any, sought: str) -> "npt.NDArray[np.bool_]":
     """Return a mask of the values that contain `sought`, or of the numbers that a text such as ">2" fits."""
     compared = _COMPARISON.fullmatch(sought)
     if compared and (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
