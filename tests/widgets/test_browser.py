@@ -213,6 +213,28 @@ def test_each_verdict_is_on_the_disk_before_the_next_clip_plays(run, browsing, m
     assert newest == {"0": None, "1": "keep", "2": "reject", "3": None, "4": None}
 
 
+@pytest.mark.slow
+def test_two_hundred_clips_take_one_key_each_and_outlive_the_browser(tmp_path, browsing):
+    clip = spoken(["One"], word_s=0.1)
+    record = {
+        "status": "done", "audio": "a.wav", "word_durations": clip.words, "format": "WAV", "sample_rate": 8000, "channels": 1,
+        "audio_seconds": clip.audio_seconds, "voice_id": "nora", "sha256": hashlib.sha256(clip.audio).hexdigest(),
+    }  # fmt: skip
+    records = dict.fromkeys(range(200), (record, clip.audio))
+    run = run_of(tmp_path / "run", {"line": [f"Line {k}" for k in range(200)]}, records)
+    bridge = browsing(run, page_rows=50)
+    row(bridge, 0).focus()
+    for place in range(200):
+        expect(heading(bridge)).to_contain_text(str(place))
+        bridge.page.locator(".spf-clip").wait_for()
+        bridge.page.keyboard.press("kr"[place % 2])
+        # On the disk as soon as the next clip may play. So the browser can be closed at any moment.
+        bridge.until(lambda place=place: len(reviewed(run, "row_id")) == place + 1)
+    bridge.page.get_by_text("This was the last row of the list.").wait_for()
+    verdicts = spf.open_run(run.path).reviews["verdict"]
+    assert list(verdicts) == ["keep", "reject"] * 100
+
+
 def test_pages_of_a_filter_keep_their_rows_while_they_are_reviewed(run, browsing):
     bridge = browsing(run, page_rows=3)
     bridge.page.get_by_label("Verdict", exact=True).select_option("none")

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from playwright.sync_api import expect
 from test_lab import START, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -97,3 +98,47 @@ def test_no_key_of_any_widget_changes_the_notebook(program, tmp_path, page):
             for key in ("x", "d", "d", "r"):
                 page.keyboard.press(key)
             assert page.evaluate(STATE) == before, f"{name}: after a click"
+
+
+def test_a_saved_widget_shows_its_rows_and_says_why_it_does_not_play(tmp_path, page):
+    with started(tmp_path, "jupyterlab") as lab:
+        settings = lab.folder / "jupyter/jupyterlab_settings_dir/@jupyter-widgets/jupyterlab-manager"
+        settings.mkdir(parents=True)
+        (settings / "plugin.jupyterlab-settings").write_text('{"saveState": true}', encoding="utf-8")
+        lab.notebook("saved.ipynb", [START, RUN, "spf.play(runs[0])", "spf.browse(runs[0])"])
+        lab.open(page, "saved.ipynb")
+        lab.run_all(page, "saved.ipynb")
+        page.locator(".spf-panel .spf-clip").wait_for()
+        page.evaluate("async () => { await jupyterapp.commands.execute('docmanager:save'); }")
+        page.evaluate("async () => { await jupyterapp.serviceManager.sessions.shutdownAll(); }")
+        lab.open(page, "saved.ipynb")
+        expect(page.locator("tbody th[scope=row]")).to_have_text(["0", "1", "2"])
+        expect(page.locator(".spf-clip").first).to_contain_text("Good")
+        page.get_by_role("button", name="Play").first.click()
+        page.locator(".spf-error", has_text="does not reply").first.wait_for(timeout=20_000)
+        assert page.get_by_text("loading…").count() == 0
+
+
+def test_a_restart_of_the_kernel_is_said_and_nothing_is_lost(tmp_path, page):
+    with started(tmp_path, "jupyterlab") as lab:
+        lab.notebook("lost.ipynb", [START, RUN, "spf.play(runs[0])", "spf.browse(runs[0])"])
+        lab.open(page, "lost.ipynb")
+        lab.run_all(page, "lost.ipynb")
+        clips, rows = (
+            page.locator(".jp-Cell").nth(2).locator(".spf"),
+            page.locator(".jp-Cell").nth(3).locator(".spf"),
+        )
+        rows.locator(".spf-panel .spf-clip").wait_for()
+        page.evaluate(
+            "async () => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }"
+        )
+        for box in (clips, rows):
+            box.get_by_role("alert").first.get_by_text("The kernel was restarted").wait_for()
+        rows.locator("tbody tr").first.focus()
+        page.keyboard.press("r")
+        rows.get_by_text("not saved").first.wait_for()
+        lab.run_all(page, "lost.ipynb")
+        rows.get_by_role("button", name="Try again to save 1 row").click()
+        expect(rows.get_by_role("button", name="Try again")).to_have_count(0)
+        with lab.kernel("lost.ipynb") as ask:
+            assert ask("list(runs[0].reviews['verdict'])") == ["reject"]

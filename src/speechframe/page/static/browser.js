@@ -3,14 +3,13 @@
 import { alertLine, button, choice, el, onKeys, tell, write } from "./core/dom.js";
 import { counted, inWords } from "./core/words.js";
 import { clipView } from "./core/clip.js";
-import { makeWidget, PATIENCE_MS } from "./core/widget.js";
+import { makeWidget, REPLY_MS } from "./core/widget.js";
 import { stored } from "./core/page.js";
 
 const COLUMNS = [["row", "Row"], ["text", "Text"], ["voice", "Voice"], ["seconds", "Length"], ["status", "Status"], ["verdict", "Verdict"]];
 const STATUSES = ["done", "cached", "suspect", "failed", "charged_unknown", "pending", "invalid"];
 const TONES = { suspect: "warn", failed: "bad", invalid: "bad", charged_unknown: "bad", keep: "good", reject: "bad", "not saved": "bad" };
-const KEYS = "Space plays · ↑ ↓ other row · Shift ↑ ↓ chooses several rows, Escape one · PgUp PgDn other page";
-const REVIEW_KEYS = "K keeps · R rejects · U undoes the last step · C comments · T corrects the text";
+const KEYS = "Space plays · K keeps · R rejects · U undoes the last step · C comments · T corrects the text · ↑ ↓ other row · Shift ↑ ↓ several rows · PgUp PgDn other page";
 const DONE = { keep: "kept", reject: "rejected", "": "no verdict" };
 const WAIT_MS = 250; // time without a further key before a search or an opened row is sent
 
@@ -44,7 +43,7 @@ export default makeWidget("Rows", (shell) => {
   };
   const find = () => ask({ search: search.value, column: column.value, page: 0 });
   const search = el("input", {
-    type: "search", placeholder: "Search", label: "Search", title: "Characters of a text, or a comparison such as >2 for numbers",
+    type: "search", placeholder: "Search", label: "Search", title: "A text, or a comparison such as >2",
     dir: "auto", value: asked.search, input: () => {
       // The search has its own timer, so that choosing a row does not cancel the search.
       clearTimeout(searching);
@@ -96,9 +95,9 @@ export default makeWidget("Rows", (shell) => {
   const undoable = []; // reviews that would restore the values before each step of this session
   const own = Math.random(); // several views of a widget hear the same replies
   let decisions = 0;
-  const failed = () => [...unsaved.values()].filter(({ isFailed }) => isFailed);
+  const failed = () => new Set([...unsaved.values()].flatMap(({ isFailed, reviews }) => (isFailed ? reviews.map(({ row }) => row) : [])));
   const mark = () => {
-    const rows = new Set(failed().flatMap(({ reviews }) => reviews.map(({ row }) => row)));
+    const rows = failed();
     again.hidden = !rows.size;
     write(again, `Try again to save ${counted(rows.size, "row")}`);
     list();
@@ -109,7 +108,7 @@ export default makeWidget("Rows", (shell) => {
       if (entry.isFailed === false) continue; // already sent
       entry.isFailed = false;
       send({ kind: "review", decision: entry.decision, reviews: entry.reviews });
-      setTimeout(() => fail(entry, "the notebook did not reply"), PATIENCE_MS);
+      setTimeout(() => fail(entry, "the notebook did not reply"), REPLY_MS);
     }
     if (document.activeElement === again) focus();
     again.hidden = true;
@@ -184,7 +183,7 @@ export default makeWidget("Rows", (shell) => {
     const rows = chosen();
     if (!rows.length) return;
     const decision = change(rows, "verdict", value, DONE[value]);
-    if (picked.size) pick(new Set());
+    if (picked.size) pickOne();
     else if (auto.checked && value) {
       pending = decision;
       if (!step(1, true) && !turn(1, { plays: true })) isAtEnd = true;
@@ -242,8 +241,8 @@ export default makeWidget("Rows", (shell) => {
     }
     shown();
   };
-  const pick = (places) => {
-    picked = places;
+  const pickOne = () => {
+    picked = new Set();
     highlight();
   };
   /** Make a row the chosen one. Its data is requested at once to play it, and otherwise after a moment. */
@@ -257,7 +256,7 @@ export default makeWidget("Rows", (shell) => {
     if (place == null || view) return;
     const load = () => {
       send({ kind: "open", place });
-      timer = setTimeout(() => !view && say(`row ${rowAt(place)?.row}: the notebook does not reply`, true), PATIENCE_MS);
+      timer = setTimeout(() => !view && say(`row ${rowAt(place)?.row}: the notebook does not reply`, true), REPLY_MS);
     };
     if (plays) load();
     else wait(load);
@@ -266,15 +265,12 @@ export default makeWidget("Rows", (shell) => {
     select(place, plays);
     focus();
   };
-  const span = (from, to) => {
-    const places = get("rows").map((row) => row.place);
-    const [a, b] = [places.indexOf(from), places.indexOf(to)].sort((one, other) => one - other);
-    return new Set(places.slice(a, b + 1));
-  };
   let anchor = null; // other end of the chosen rows
   const extend = (place) => {
     if (!picked.size) anchor = at;
-    picked = span(anchor, place);
+    const places = get("rows").map((row) => row.place);
+    const [a, b] = [anchor, place].map((one) => places.indexOf(one)).sort((one, other) => one - other);
+    picked = new Set(places.slice(a, b + 1));
     choose(place);
   };
   const step = (by, plays = false, extends_ = false) => {
@@ -300,24 +296,16 @@ export default makeWidget("Rows", (shell) => {
   // The style sheet cuts long texts in the list. The panel shows the whole text.
   const cell = (tag, attrs, ...kids) => el(tag, attrs, el("div.cut", { dir: "auto" }, ...kids));
   const line = (row) => {
-    const isFailed = failed().some(({ reviews }) => reviews.some((one) => one.row === row.row));
-    const said = [isFailed && badge("not saved"), row.verdict && badge(row.verdict, row.reviewer && `by ${row.reviewer}`),
+    const said = [failed().has(row.row) && badge("not saved"), row.verdict && badge(row.verdict, row.reviewer && `by ${row.reviewer}`),
       row.verdict && row.is_old && el("span.dim", " of an earlier take"),
       row.comment && el("div.dim", { dir: "auto" }, row.comment)].filter(Boolean);
     const text = [row.corrected_text ?? row.text, row.corrected_text ? el("span.dim", " (corrected)") : null];
     return el("tr", {
       "data-place": row.place,
       mousedown: (event) => event.shiftKey && event.preventDefault(),
-      click: ({ shiftKey, ctrlKey, metaKey }) => {
-        if (shiftKey) extend(row.place);
-        else if (ctrlKey || metaKey) {
-          const places = new Set(picked.size ? picked : [at]);
-          if (!places.delete(row.place)) places.add(row.place);
-          pick(places.size > 1 ? places : new Set());
-        } else {
-          picked = new Set();
-          choose(row.place);
-        }
+      click: ({ shiftKey }) => {
+        if (!shiftKey) picked = new Set();
+        (shiftKey ? extend : choose)(row.place);
       },
     },
     cell("th", { scope: "row" }, row.row), cell("td", {}, ...text), cell("td", {}, row.voice ?? ""),
@@ -370,7 +358,8 @@ export default makeWidget("Rows", (shell) => {
     const [count, row] = [picked.size, rowAt(at)];
     panel.hidden = !row;
     judges.forEach((node) => {
-      write(node, `${node.value === "keep" ? "Keep" : "Reject"}${count ? ` ${counted(count, "row")}` : ""} (${node.value[0].toUpperCase()})`);
+      const many = count ? ` ${counted(count, "row")}` : "";
+      write(node, node.value === "keep" ? `Keep${many} (K)` : `Reject${many} (R)`);
       node.ariaPressed = String(!count && row?.verdict === node.value);
     });
     for (const [name, node] of notes) {
@@ -385,7 +374,7 @@ export default makeWidget("Rows", (shell) => {
     view?.dispose();
     view = null;
     const row = rowAt(at);
-    if (!row || clip.place !== at) top.replaceChildren(el("p", el("strong", row?.row ?? "")));
+    if (!row || clip.place !== at) top.replaceChildren(row ? el("p", el("strong", row.row)) : "");
     else {
       const player = get("audible") ? clipView(shell, clip, get("outline"), {
         name: `row ${clip.label}`, extra: [clip.voice, clip.locale].filter(Boolean).map((text) => el("span.dim", text)),
@@ -408,12 +397,12 @@ export default makeWidget("Rows", (shell) => {
     el("div.row", search, column, status, verdict, again), banner,
     el("div.browse",
       el("div", scroll, el("div.row", back, el("label", "page", number, most), on, range, counter), shell.status,
-        el("p.dim.keys", `${KEYS} · ${REVIEW_KEYS}`)),
+        el("p.dim.keys", KEYS)),
       el("div", panel, desk)),
   );
   const acts = {
     ArrowDown: ({ shiftKey }) => step(1, false, shiftKey), ArrowUp: ({ shiftKey }) => step(-1, false, shiftKey),
-    PageDown: () => turn(1), PageUp: () => turn(-1), Escape: () => pick(new Set()), " ": play, Enter: play,
+    PageDown: () => turn(1), PageUp: () => turn(-1), Escape: pickOne, " ": play, Enter: play,
     k: () => judge("keep"), r: () => judge("reject"), u: undo, c: () => compose("comment"), t: () => compose("corrected_text"),
   };
   onKeys(shell.root, ({ key, target, repeat, defaultPrevented }) => {
@@ -434,7 +423,6 @@ export default makeWidget("Rows", (shell) => {
   shell.follow(["opened"], () => get("opened").place === at && open());
   shell.follow(["trouble"], () => tell(banner, get("trouble")));
   mark();
-  if (unsaved.size) say("Some reviews were not stored. Try again, now that the cell has run.", true);
   shell.onEnd(() => {
     clearTimeout(timer);
     clearTimeout(searching);

@@ -3,9 +3,9 @@
 import { alertLine, el, tell } from "./dom.js";
 import { loader, soloist } from "./audio.js";
 
-const LOST = "The kernel was restarted, run the cell again. Nothing that you enter here is stored.";
+const LOST = "The kernel was restarted, run the cell again. What you enter here is not stored.";
 const SILENT = "The notebook does not reply. If no cell is running, run the cell of this widget again.";
-export const PATIENCE_MS = 10_000; // time to wait for a reply
+export const REPLY_MS = 10_000; // time to wait for a reply
 
 /**
  * Make a widget in the format of anywidget. `build(shell)` adds the elements. The shell has
@@ -105,7 +105,7 @@ function begin(model, host, label, build) {
       if (!isLive) {
         answered(clip);
         fail(message, LOST);
-      } else if (waiting.has(clip)) waiting.set(clip, setTimeout(() => fail(message, SILENT), PATIENCE_MS));
+      } else if (waiting.has(clip)) waiting.set(clip, setTimeout(() => fail(message, SILENT), REPLY_MS));
     },
     hear: (act) => hearers.add(act),
     follow(names, act) {
