@@ -90,7 +90,8 @@ function begin(model, host, label, build) {
     put(values) {
       for (const [name, value] of Object.entries(values)) model.set(name, value);
       model.save_changes();
-      if (!isLive) fail(null, LOST);
+      // The notebook is silent if it cannot send traits, but not if it cannot send a message.
+      shell.send({ kind: "ping" });
     },
     async send(message) {
       const { kind, clip } = message;
