@@ -376,11 +376,9 @@ export default makeWidget("Rows", (shell) => {
     const row = rowAt(at);
     if (!row || clip.place !== at) top.replaceChildren(row ? el("p", el("strong", row.row)) : "");
     else {
-      const player = get("audible") ? clipView(shell, clip, get("outline"), {
-        name: `row ${clip.label}`, extra: [clip.voice, clip.locale].filter(Boolean).map((text) => el("span.dim", text)),
-      }) : null;
+      const player = get("audible") ? clipView(shell, clip, get("outline"), { name: `row ${clip.label}` }) : null;
       view = { place: at, sha256: clip.sha256, sound: clip.problem ? null : player?.sound, dispose: () => player?.dispose() };
-      const fields = Object.entries(clip.fields);
+      const fields = Object.entries({ voice: clip.voice, locale: clip.locale, ...clip.fields }).filter(([, value]) => value);
       top.replaceChildren(player?.node ?? el("p.words", { tabindex: "0" }, clip.text),
         clip.problem || !row.why ? "" : el("p.why", badge(clip.status), " ", el("bdi", row.why)),
         fields.length ? el("dl.fields", ...fields.map(([name, value]) => el("div", el("dt", name), el("dd", value)))) : "");
