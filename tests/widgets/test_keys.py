@@ -116,7 +116,7 @@ def test_a_saved_widget_shows_its_rows_and_says_why_it_does_not_play(tmp_path, p
         expect(page.locator(".spf-clip").first).to_contain_text("Good")
         page.get_by_role("button", name="Play").first.click()
         page.locator(".spf-clip .spf-error", has_text="does not reply").first.wait_for(timeout=20_000)
-        expect(page.get_by_text("loading…")).to_have_count(0)
+        expect(page.locator(".spf-time", has_text="loading")).to_have_count(0)
 
 
 def test_a_restart_of_the_kernel_is_said_and_nothing_is_lost(tmp_path, page):

@@ -133,7 +133,7 @@ class DatasetBrowser(ClipWidget):
         if not isinstance(search, str):
             raise ValueError(f"search must be a text, not {search!r}")  # noqa: TRY004 - as for all arguments
         descending = check_flag("descending", descending)
-        self._show(page, Arrangement(search.strip(), column, status, verdict, by, descending))
+        self._show(page, Arrangement(search.strip(), status, verdict, by, descending, column))
 
     def _show(self, page: int, arranged: Arrangement, *, keep: bool = False, token: str = "") -> None:
         """Show a page of the rows. `keep` turns a page of the same rows, and `token` marks the answer."""
@@ -186,7 +186,7 @@ class DatasetBrowser(ClipWidget):
             str(message.get(name) or "").strip() for name in ("search", "column", "status", "verdict")
         )
         by, descending = str(message.get("by") or "row"), bool(message.get("descending"))
-        arranged = Arrangement(search, column, status, verdict, by, descending)
+        arranged = Arrangement(search, status, verdict, by, descending, column)
         try:
             self._show(message.get("page") or 0, arranged, keep=bool(message.get("turn")), token=token)
         except (SpeechframeError, ValueError) as error:

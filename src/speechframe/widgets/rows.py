@@ -59,11 +59,11 @@ class Arrangement:
     """The filters and the order of the shown rows. See :meth:`DatasetBrowser.show`."""
 
     search: str = ""
-    column: str = ""
     status: str = ""
     verdict: str = ""
     by: str = "row"
     descending: bool = False
+    column: str = ""
 
     @property
     def is_plain(self) -> bool:
