@@ -48,7 +48,9 @@ def test_the_last_kept_audio_is_delivered_while_there_is_no_new_one(speak, table
     stale = table.assign(translation_state=["stale", "current"])
     run = speak(stale, lock="kept", spoken=True)
     assert run.to_pandas().set_index("id").loc["a", "status"] == "skipped"
-    report = spf.export(run.with_last_kept(), tmp_path / "out", name="{id}", formats=["files"], progress=False)
+    report = spf.export(
+        run.with_last_kept(), tmp_path / "out", name="{id}", formats=["files"], progress=False
+    )
     assert (report.clips, run.with_last_kept().clip("a").audio) == (2, kept)
     assert spf.export(run, tmp_path / "less", formats=["files"], progress=False).clips == 1
 

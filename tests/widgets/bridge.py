@@ -6,8 +6,10 @@ every few milliseconds, so that answers of other threads arrive as they do in a 
 
 import base64
 import json
+import re
 import sys
 import threading
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,6 +23,18 @@ THEMES = Path(sys.prefix) / "share/jupyter/lab/themes/@jupyterlab"
 ADDRESS = "http://widget.test/"
 LIGHT_AND_LONG_DARK = [True, pytest.param(False, marks=pytest.mark.slow)]
 """Themes: of what takes long the dark one is looked at in the long form; all widgets share its colours."""
+
+
+@cache
+def lab_css():
+    """Return the rules of JupyterLab itself for what is in outputs, as its own script has them."""
+    core = next((Path(sys.prefix) / "share/jupyter/lab/static").glob("jlab_core.*.js"))
+    text = core.read_text(encoding="utf-8").replace("\\n", "\n")
+    rule = r"^\.jp-(?:OutputArea-output|ThemedContainer)[ ,][^{}]*\{[^}]*\}"
+    found = "".join(re.findall(rule, text, re.MULTILINE))
+    assert "float: left" in found
+    assert "button:focus-visible" in found
+    return found
 
 
 class Recorder(BaseComm):
@@ -119,6 +133,8 @@ class Bridge:
         elif url == f"{ADDRESS}theme.css":
             # The variables of JupyterLab's own theme, as the notebook has them.
             route.fulfill(content_type="text/css", path=THEMES / f"theme-{theme}-extension/index.css")
+        elif url == f"{ADDRESS}lab.css":
+            route.fulfill(content_type="text/css", body=lab_css())
         elif url.startswith(("blob:", "data:")):
             route.continue_()
         else:

@@ -1,11 +1,13 @@
 """Dubs in a browser: seen, switched at the same second, corrected."""
 
+import threading
 from dataclasses import replace
 
 import av
 import numpy as np
 import pytest
 from bridge import LIGHT_AND_LONG_DARK, cut_off, until_lit
+from playwright.sync_api import expect
 
 from speechframe.errors import StoreError
 from speechframe.spec.dubbing import DubbedUtterance
@@ -113,10 +115,29 @@ def test_a_dub_is_seen_beside_its_original_and_corrected(show, accessible, pictu
         text.fill(words)
         page.get_by_role("button", name="Send 1 correction").click()
         page.get_by_text("corrected" if words != "fail" else "no such text here").wait_for()
-        page.get_by_text("Correct 2 utterances").click() if words != "fail" else None
     accessible(page.locator(".spf"))
     assert asked == [("a.pt-BR", [{"utterance_id": 2, "text": words}]) for words in ("Tudo bem?", "fail")]
     assert bridge.widget.dubs[0]["utterances"][1]["text"] == "Tudo bem?"
+
+
+def test_what_is_typed_while_a_correction_is_made_stays(show, dub):
+    typed = threading.Event()
+
+    def correct(old, changes):
+        assert typed.wait(60)
+        return replace(old, utterances=[SAID[0], SAID[1] | changes[0]])
+
+    page = show(lambda: DubPlayer([replace(dub, utterances=SAID)], correct)).page
+    page.get_by_text("Correct 2 utterances").click()
+    page.get_by_role("textbox", name="Text 2").fill("Tudo bem?")
+    page.get_by_role("button", name="Send 1 correction").click()
+    page.get_by_role("textbox", name="Text 1").fill("Bom")
+    typed.set()
+    page.get_by_text("pt-BR: corrected").wait_for()
+    page.keyboard.type(" dia a todos.")
+    expect(page.get_by_role("textbox", name="Text 1")).to_have_value("Bom dia a todos.")
+    expect(page.get_by_role("textbox", name="Text 2")).to_have_value("Tudo bem?")
+    expect(page.get_by_role("button", name="Send 1 correction")).to_be_enabled()
 
 
 @pytest.mark.slow

@@ -90,8 +90,10 @@ def read_reviews(folder: Folder) -> pa.Table:
     """Return all reviews, the newest last."""
     if not folder.exists(REVIEWS_FILE):
         return REVIEWS_SCHEMA.empty_table()
-    with convert_read_errors(folder, REVIEWS_FILE):
-        found = pq.read_table(folder.get_source(REVIEWS_FILE))
+    # `read_table` would open the file twice, and another process may replace the file in between.
+    source = folder.get_source(REVIEWS_FILE)
+    with convert_read_errors(folder, REVIEWS_FILE), pq.ParquetFile(source) as file:
+        found = file.read()
         if "rating" not in found.column_names:  # a file of an earlier version
             found = found.append_column("rating", pa.nulls(len(found), pa.int8()))
         return found.select(REVIEWS_SCHEMA.names).cast(REVIEWS_SCHEMA)

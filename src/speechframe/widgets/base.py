@@ -73,6 +73,8 @@ class PageWidget(anywidget.AnyWidget):
     def _dispatch(self, _: Any, message: Any, __: Any) -> None:
         kind = message.get("kind") if isinstance(message, dict) else None
         handler = getattr(self, f"on_{kind}", None) if isinstance(kind, str) and kind.isidentifier() else None
+        if kind == "load":  # a sample may take long to make, so tell the page that the kernel is alive
+            self.send({"kind": "loading", "clip": message.get("clip")})
         if handler is not None:
             run_in_worker(lambda: handler(message))
 

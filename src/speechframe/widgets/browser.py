@@ -68,6 +68,9 @@ class DatasetBrowser(ClipWidget):
     rows = t.List(t.Dict()).tag(sync=True)
     total = t.Int().tag(sync=True)
     found = t.Int().tag(sync=True)
+    judged = t.Int().tag(sync=True)
+    columns = t.List(t.Unicode()).tag(sync=True)
+    folder = t.Unicode().tag(sync=True)
     page_rows = t.Int().tag(sync=True)
     wanted = t.Dict().tag(sync=True)
     opened = t.Dict().tag(sync=True)
@@ -87,6 +90,8 @@ class DatasetBrowser(ClipWidget):
             total=self._reader.total,
             page_rows=page_rows,
             audible=self._reader.audible,
+            columns=self._reader.searchable,
+            folder=str(run.path),
         )
         self.show()
 
@@ -95,6 +100,7 @@ class DatasetBrowser(ClipWidget):
         page: int = 0,
         *,
         search: str = "",
+        column: str = "",
         status: str = "",
         verdict: str = "",
         by: str = "row",
@@ -108,6 +114,9 @@ class DatasetBrowser(ClipWidget):
             Number of the page, from 0. A number that is too high shows the last page.
         search
             Show only rows whose text or id contains these characters. Case is ignored.
+        column
+            Search in this column instead. In a column of numbers, `search` may be a comparison such as
+            ``">2.5"``.
         status
             Show only rows with this status. ``""`` shows all.
         verdict
@@ -121,31 +130,36 @@ class DatasetBrowser(ClipWidget):
         ValueError
             An argument does not have one of these values.
         """
-        page = check_whole_number("page", page, low=0)
-        choices = {
-            "by": (by, SORT_KEYS),
-            "status": (status, ("", *STATUSES)),
-            "verdict": (verdict, VERDICT_FILTERS),
-        }
-        for name, (given, allowed) in choices.items():
-            if given not in allowed:
-                raise ValueError(
-                    f"{name}={given!r}; allowed: {', '.join(value or repr('') for value in allowed)}"
-                )
         if not isinstance(search, str):
             raise ValueError(f"search must be a text, not {search!r}")  # noqa: TRY004 - as for all arguments
         descending = check_flag("descending", descending)
+        self._show(page, Arrangement(search.strip(), status, verdict, by, descending, column))
+
+    def _show(self, page: int, arranged: Arrangement, *, keep: bool = False, token: str = "") -> None:
+        """Show a page of the rows. `keep` turns a page of the same rows, and `token` marks the answer."""
+        page = check_whole_number("page", page, low=0)
+        choices = {
+            "column": ("", *self._reader.searchable),
+            "by": SORT_KEYS,
+            "status": ("", *STATUSES),
+            "verdict": VERDICT_FILTERS,
+        }
+        for name, allowed in choices.items():
+            if (given := getattr(arranged, name)) not in allowed:
+                raise ValueError(
+                    f"{name}={given!r}; allowed: {', '.join(value or repr('') for value in allowed)}"
+                )
         self.run.refresh()
         self._reader.forget_reviews()
-        self._arranged = Arrangement(search.strip(), status, verdict, by, descending)
-        places = self._reader.find_places(self._arranged)
+        self._arranged = arranged
+        places = self._reader.find_places(self._arranged, keep=keep)
         last = max(0, -(-len(places) // self.page_rows) - 1)
         page = min(max(page, 0), last)
         page_places = places[page * self.page_rows : (page + 1) * self.page_rows]
         with self.hold_sync():
             self.rows = self._reader.read_page(page_places)
-            self.total, self.found = self._reader.total, len(places)
-            self.wanted = {**self._arranged.to_page(), "page": page}
+            self.total, self.found, self.judged = self._reader.total, len(places), self._count_judged()
+            self.wanted = {**self._arranged.to_page(), "page": page, "token": token}
             self.trouble = ""
         self._reload_open_row()
 
@@ -167,17 +181,18 @@ class DatasetBrowser(ClipWidget):
 
     def on_show(self, message: dict[str, Any]) -> None:
         """Show another page, or change the order, the search or the filters."""
+        token = str(message.get("token"))
+        search, column, status, verdict = (
+            str(message.get(name) or "").strip() for name in ("search", "column", "status", "verdict")
+        )
+        by, descending = str(message.get("by") or "row"), bool(message.get("descending"))
+        arranged = Arrangement(search, status, verdict, by, descending, column)
         try:
-            self.show(
-                message.get("page") or 0,
-                search=message.get("search") or "",
-                status=message.get("status") or "",
-                verdict=message.get("verdict") or "",
-                by=message.get("by") or "row",
-                descending=bool(message.get("descending")),
-            )
+            self._show(message.get("page") or 0, arranged, keep=bool(message.get("turn")), token=token)
         except (SpeechframeError, ValueError) as error:
-            self.trouble = str(error)
+            with self.hold_sync():
+                self.trouble = str(error)
+                self.wanted = {**self.wanted, "token": token}
 
     def on_open(self, message: dict[str, Any]) -> None:
         """Open a row of the page with its words and its waveform."""
@@ -207,18 +222,20 @@ class DatasetBrowser(ClipWidget):
             self.opened = {
                 **entry.to_page(),
                 "place": row["place"],
+                "sha256": current_row["sha256"],
                 "fields": self._reader.format_other_columns(entry),
             }
 
     def on_review(self, message: dict[str, Any]) -> None:
-        """Store the review of a row, and reply. The page keeps the review until the reply confirms it."""
-        row_id = str(message["row"])
-        reply = {"kind": "reviewed", "row": row_id, "decision": message.get("decision")}
-        review: dict[str, Any] = {
-            name: str(message[name]) for name in ("verdict", "comment", "corrected_text") if name in message
-        }
+        """Store reviews, and reply. The page keeps the reviews until the reply confirms them."""
+        reply = {"kind": "reviewed", "decision": message.get("decision")}
         try:
-            self.run.review(row_id, **review, sha256=message.get("sha256"), reviewer=self.reviewer)
+            for said in message["reviews"]:
+                given: dict[str, Any] = {
+                    name: str(said[name]) for name in ("verdict", "comment", "corrected_text") if name in said
+                }
+                row_id, sha256 = str(said["row"]), said.get("sha256")
+                self.run.review(row_id, **given, sha256=sha256, reviewer=self.reviewer)
         except (SpeechframeError, KeyError, OSError) as error:
             log.warning("the review of row %s was not saved: %s", row_id, error)
             self.trouble = f"row {row_id} was not saved: {error}"
@@ -227,9 +244,14 @@ class DatasetBrowser(ClipWidget):
         self._reader.forget_reviews()
         with self.hold_sync():
             self.trouble = ""
+            self.judged = self._count_judged()
             self.rows = self._reader.read_page([row["place"] for row in self.rows])
         self.send(reply)
         self._reload_open_row()
+
+    def _count_judged(self) -> int:
+        """Return the number of rows with a verdict."""
+        return int(self._reader.reviews["verdict"].notna().sum())
 
     def _reload_open_row(self) -> None:
         """Reload the open row if its audio was made again, because a verdict refers to the played audio."""
@@ -336,9 +358,10 @@ def browse(
 ) -> DatasetBrowser:
     """Return a browser that sorts, searches and plays a run's rows, and stores reviews of them.
 
-    Only the listed rows are read, and audio only when it is played. The key ``k`` keeps a row, ``r`` rejects
-    it, ``u`` removes the verdict, ``c`` adds a comment, and ``t`` corrects the text. Space plays, and arrows
-    move between rows.
+    Only the listed rows are read, and audio only when it is played. The key ``k`` keeps a row and ``r``
+    rejects it. Both go on to the next row and play it, which a checkbox switches off. ``u`` undoes the last
+    step, ``c`` adds a comment, and ``t`` corrects the text. Space plays, and arrows move between rows. With
+    Shift, arrows and clicks choose several rows for one verdict.
 
     A review is in the run's folder at once (``run.reviews``), with the reviewer and the SHA-256 hash of the
     audio. ``browser.to_html("review.html", editable=True)`` writes a page for people without Jupyter.

@@ -1,5 +1,7 @@
 """Read the rows of a run for a browser, one page at a time, sorted and filtered, without the audio."""
 
+import operator
+import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from speechframe.batch.live import Run
 from speechframe.page.clips import ClipShelf, Entry
 from speechframe.store.reviews import KEEP, REJECT, read_latest_reviews
 from speechframe.store.rows import ROW_ID_COLUMN as ROW_ID
-from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING_COLUMNS, FINISHED_STATUSES
+from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING_COLUMNS, FINISHED_STATUSES, WORDS_COLUMN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -37,6 +39,9 @@ _TEXT_COLUMNS = ("text", "transcription")
 _TRANSLATED_COLUMNS = ("translated_text",)
 """Columns with a translated text. A row shows this text instead of its source text."""
 
+_COMPARISON = re.compile(r"(<=|>=|<|>)\s*(-?\d+(?:\.\d+)?)")
+_OPERATORS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
+
 _CATEGORY_TYPE = pa.dictionary(pa.int32(), pa.string())
 """Type of columns with few different texts."""
 
@@ -58,6 +63,7 @@ class Arrangement:
     verdict: str = ""
     by: str = "row"
     descending: bool = False
+    column: str = ""
 
     @property
     def is_plain(self) -> bool:
@@ -81,6 +87,8 @@ class RowReader:
     ----------
     audible
         Whether rows of this run have audio.
+    searchable
+        Names of the columns in which values can be searched.
     """
 
     def __init__(self, run: Run) -> None:
@@ -96,6 +104,8 @@ class RowReader:
         made = [run.name_of(name) for name in _TEXT_COLUMNS if name in kept]
         translated = [run.name_of(name) for name in _TRANSLATED_COLUMNS if name in kept]
         self._texts = list(dict.fromkeys([*translated, *given, *made]))
+        hidden = {*map(run.name_of, (AUDIO_COLUMN, WORDS_COLUMN))}
+        self.searchable = [c for c in run.columns if c not in hidden and not c.startswith("__index_level_")]
         self._known: tuple[Any, pa.Table] | None = None
         self._order: tuple[Any, Arrangement, Sequence[int]] | None = None
         self._reviews: pd.DataFrame | None = None
@@ -116,14 +126,18 @@ class RowReader:
         """Drop the reviews, so that the next use reads them again."""
         self._reviews = None
 
-    def find_places(self, arranged: Arrangement) -> Sequence[int]:
+    def find_places(self, arranged: Arrangement, *, keep: bool = False) -> Sequence[int]:
         """Return the positions of the matching rows in the run, in the order of the browser.
 
         Without filters and in the run's own order, nothing is read. Otherwise the texts and statuses of all
-        rows are read once, and again after a change of the run.
+        rows are read once, and again after a change of the run. With `keep`, the last result is returned even
+        if reviews or results have changed since then. So a reviewer can turn pages without missing a row.
         """
         if arranged.is_plain:
             return range(self.total)
+        table = self.run.manifest.table.file
+        if keep and self._order is not None and self._order[0][0][0] == table and self._order[1] == arranged:
+            return self._order[2]
         self.forget_reviews()
         stamp = (self._get_version(), len(self.reviews), self.reviews["reviewed_at"].max())
         if self._order is None or self._order[:2] != (stamp, arranged):
@@ -156,9 +170,12 @@ class RowReader:
             mask &= _match_value(verdicts, arranged.verdict)
         if arranged.search:
             sought = arranged.search.casefold()
-            found = [
-                _match_text(rows, sought) for rows in sort_columns.select(["row_id", "text"]).to_batches()
-            ]
+            if arranged.column:
+                columns = (batch.column(0) for batch in self.run.batches([arranged.column]))
+                found = [_match_column(values, sought) for values in columns]
+            else:
+                texts = sort_columns.select(["row_id", "text"]).to_batches()
+                found = [_match_text(rows, sought) for rows in texts]
             mask &= np.concatenate([np.empty(0, bool), *found])
         return mask
 
@@ -241,6 +258,7 @@ class RowReader:
             "comment": None if review is None else review["comment"],
             "corrected_text": None if review is None else review["corrected_text"],
             "reviewer": None if review is None else review["reviewer"],
+            "judged_sha256": None if review is None else review["sha256"],
             # A review is old if new audio has replaced the reviewed audio.
             "is_old": review is not None and review["sha256"] != row["sha256"],
         }
@@ -310,6 +328,15 @@ def _match_text(rows: pa.RecordBatch, sought: str) -> "npt.NDArray[np.bool_]":
         return _convert_mask(pc.match_substring(pc.ascii_lower(both), sought))
     # Only Python's casefold converts "ß" to "ss". Arrow keeps "ß".
     return np.array([sought in one.casefold() for one in both.to_pylist()], bool)
+
+
+def _match_column(values: Any, sought: str) -> "npt.NDArray[np.bool_]":
+    """Return a mask of the values that contain `sought`, or of the numbers that a text such as ">2" fits."""
+    compared = _COMPARISON.fullmatch(sought)
+    if compared and (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        numbers = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return np.asarray(_OPERATORS[compared[1]](numbers, float(compared[2])), bool)
+    return np.array([v is not None and sought in str(v).casefold() for v in values.to_pylist()], bool)
 
 
 def _match_value(values: Any, value: str) -> "npt.NDArray[np.bool_]":

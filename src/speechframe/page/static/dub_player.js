@@ -153,6 +153,24 @@ function dubView(shell, dub) {
   return { node, dispose: medium.dispose };
 }
 
+/** Keep texts that were typed while a correction was made, and the focus, when a view replaces an old one. */
+function keepTyped(old, view) {
+  const script = view.node.querySelector("details");
+  if (script) script.open = old.node.querySelector("details")?.open;
+  for (const typed of old.node.querySelectorAll("textarea")) {
+    const field = view.node.querySelector(`textarea[aria-label="${CSS.escape(typed.ariaLabel)}"]`);
+    if (!field) continue;
+    if (typed.value !== typed.defaultValue) {
+      field.value = typed.value;
+      field.dispatchEvent(new Event("input"));
+    }
+    if (old.focused === typed) {
+      field.focus();
+      field.setSelectionRange(typed.selectionStart, typed.selectionEnd);
+    }
+  }
+}
+
 export default makeWidget("Dubs", (shell) => {
   const list = el("div");
   shell.root.append(el("p.dim.keys", DUB_KEYS), shell.status, list);
@@ -165,8 +183,13 @@ export default makeWidget("Dubs", (shell) => {
       const view = old.get(dub.id)?.known === known ? old.get(dub.id) : { ...dubView(shell, dub), known };
       return [dub.id, view];
     }));
-    for (const [id, view] of old) if (views.get(id) !== view) view.dispose();
+    const gone = [...old].filter(([id, view]) => views.get(id) !== view);
+    for (const [, view] of gone) {
+      view.focused = document.activeElement;
+      view.dispose();
+    }
     list.replaceChildren(...[...views.values()].map((view) => view.node));
+    for (const [id, view] of gone) if (views.has(id)) keepTyped(view, views.get(id));
   };
   shell.follow(["dubs"], build);
   shell.follow(["said"], () => shell.say(shell.get("said").text ?? "", shell.get("said").bad));

@@ -264,8 +264,9 @@ export default makeWidget("Review", (shell) => {
     ...(judges ? { k: () => judge("keep"), r: () => judge("reject"), c: writeIn(0), t: writeIn(1) } : {}),
     ...(rates ? Object.fromEntries(RATINGS.map((mark) => [mark, () => rate(mark)])) : {}),
   };
-  const actOf = ({ key, target, defaultPrevented }) => {
-    if (defaultPrevented || !at) return null;
+  const actOf = ({ key, target, repeat, defaultPrevented }) => {
+    // A held key must not judge many rows.
+    if (defaultPrevented || !at || (repeat && !key.startsWith("Arrow"))) return null;
     if (target.closest?.("textarea")) return key === "Escape" ? () => at.item.firstChild.focus() : null;
     if (target.closest?.("select, input:not([type=checkbox]), [role=radiogroup]")) return null;
     if (key === " " && target.closest?.("button:not(.spf-item), input")) return null; // the browser handles it
