@@ -174,7 +174,7 @@ def test_each_verdict_is_on_the_disk_before_the_next_clip_plays(run, browsing, m
     review, read = bridge.widget.run.review, bridge.widget.shelf.__class__.read_playable
 
     def slowly(row_id, *args, **keys):
-        time.sleep(0.2)
+        time.sleep(0.05)
         review(row_id, *args, **keys)
         order.append(f"stored {row_id}")
 
