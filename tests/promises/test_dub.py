@@ -299,6 +299,7 @@ def test_subtitles_that_are_odd_are_kept_and_every_dub_is_seen(serving, dub):
     assert "kept unchanged" in "".join(run.to_pandas()["warnings"][0])
     seen = list_dubs(run)
     assert [one.path.is_file() for one in seen] == [True, True]
+    assert {Path(one.label).suffix for one in seen} == {".wav"}, "the label is the name of the file"
     assert "ends before it begins" in seen[0].note
 
 
