@@ -4,7 +4,7 @@ import { alertLine, button, el, tell, write } from "../core/dom.js";
 import { ASKS } from "./asks.js";
 import { OPEN, playButton, trialSounds } from "./sounds.js";
 
-const REPLY_MS = 10000; // time to wait for the reply to a vote
+const VOTE_REPLY_MS = 10000; // time to wait for the reply to a vote
 
 /**
  * Make the view of a trial: { node, trial, actOf(event), refuse(text), reveal(conditions, goOn), dispose }. `actOf` returns
@@ -69,7 +69,7 @@ export function trialView(trial, plan, shell, { at, total }) {
     patience = setTimeout(() => {
       tell(trouble, t("no_reply"));
       settle();
-    }, REPLY_MS);
+    }, VOTE_REPLY_MS);
     shell.send({ kind: "vote", trial: trial.trial, ...ask.vote(), ...heard.report(), voted_ms: Date.now() });
   }
   const play = (slot) => {
