@@ -314,7 +314,7 @@ def test_rows_are_heard_judged_and_found_and_what_was_said_is_on_the_disk(
     page.keyboard.press("r")
     row(bridge, 1).locator(".spf-badge", has_text="reject").wait_for()
     page.keyboard.press("ArrowUp")
-    page.locator(".spf-word", has_text="number1").wait_for()
+    page.locator(".spf-word", has_text="number 1").wait_for()
     page.keyboard.press("c")
     accessible(bridge.box)
     picture(bridge.box, f"browser-comment-{look}")
