@@ -68,7 +68,8 @@ def test_now_and_then_a_line_says_how_far_it_is(tmp_path):
 def run_on_terminal(program, columns):
     reader, writer = pty.openpty()
     termios.tcsetwinsize(writer, (24, columns))
-    done = subprocess.Popen([sys.executable, "-c", program], stdout=writer, stderr=writer)
+    env = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.Popen([sys.executable, "-c", program], stdout=writer, stderr=writer, env=env)
     os.close(writer)
     shown = b""
     # The other end of a terminal is gone with its last writer: that is an error, not an end.

@@ -175,7 +175,7 @@ class ClipShelf:
 def compute_outline(clip: Clip) -> bytes:
     """Return the outline of a clip's waveform (see `audio.peaks`), or no bytes if its audio is broken."""
     try:
-        bins = round(_BINS_PER_S * clip.audio_seconds)
+        bins = round(_BINS_PER_S * clip.audio_seconds) if clip.sample_rate else 0  # the rate may be unknown
         return compute_peaks(clip.samples, min(max(PEAK_BINS, bins), _MAX_BINS))
     except SpeechframeError:
         return b""
