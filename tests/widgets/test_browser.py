@@ -167,6 +167,7 @@ def test_a_verdict_is_of_the_row_that_the_panel_shows(run, browsing):
     assert len(reviewed(run, "row_id")) == len(said)
 
 
+@pytest.mark.slow
 def test_each_verdict_is_on_the_disk_before_the_next_clip_plays(run, browsing, monkeypatch):
     bridge = browsing(run, page_rows=3)
     page, key = bridge.page, bridge.page.keyboard.press
@@ -236,6 +237,7 @@ def test_two_hundred_clips_take_one_key_each_and_outlive_the_browser(tmp_path, b
     assert list(verdicts) == ["keep", "reject"] * 100
 
 
+@pytest.mark.slow
 def test_pages_of_a_filter_keep_their_rows_while_they_are_reviewed(run, browsing):
     bridge = browsing(run, page_rows=3)
     bridge.page.get_by_label("Verdict", exact=True).select_option("none")

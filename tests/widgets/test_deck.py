@@ -87,6 +87,7 @@ def test_a_clip_shows_its_whole_text_what_was_not_spoken_where_it_is_clipped_and
     assert "Clipped audio, places: " in second.locator(".spf-facts").inner_text()
 
 
+@pytest.mark.slow
 def test_two_hundred_clips_are_reached_with_few_tabs(show):
     source = [spoken(["one"], word_s=0.05)] * 200
     bridge = show(lambda: play(source))

@@ -51,6 +51,7 @@ def test_a_style_that_a_locale_does_not_have_is_given_up_with_a_warning(show):
     expect(bridge.page.locator(".spf-status.spf-error")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_voices_of_falcon_2_speak_their_samples_and_comparisons_themselves(service, tmp_path):
     shown = gallery("falcon-2", service=service, locale="en-US", text="Hello there.")
     voice = shown.filtered["voice_id"].iloc[0]
@@ -154,6 +155,7 @@ def test_voices_are_filtered_heard_and_compared(show, service, accessible, pictu
     assert "24 credits" in widget.compare().price
 
 
+@pytest.mark.slow
 def test_neural_voices_come_first_an_engine_can_be_chosen_and_an_id_is_copied(show, service):
     bridge = show(lambda: gallery(service=service, locale="fr"))
     page, widget = bridge.page, bridge.widget

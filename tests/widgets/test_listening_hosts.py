@@ -250,6 +250,7 @@ SHOWN = """() => {
 """All texts that a listener or a screen reader gets now."""
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("method", ["ab", "mos", "mushra", "abx"])
 def test_every_word_comes_from_the_table_of_texts_and_a_is_on_the_left(page, watched, tmp_path, method):

@@ -194,6 +194,7 @@ def test_clips_that_cannot_be_heard_say_so_and_the_others_play(show):
     until_seen(bridge.page, "[data-clip='0'][data-state='playing']")
 
 
+@pytest.mark.slow
 def test_every_format_plays(show):
     bridge = show(lambda: play([spoken(WORDS, format=format, word_s=LONG_S) for format in Format]))
     for place, _ in enumerate(Format):

@@ -207,7 +207,7 @@ reviews = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(reviews)
 def test_whatever_comes_back_a_disputed_field_is_never_applied_and_a_second_time_changes_nothing(
     tmp_path_factory, given

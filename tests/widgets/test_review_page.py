@@ -141,6 +141,7 @@ def test_a_clip_takes_one_key_and_what_was_said_outlives_the_page_and_comes_back
     other.context.close()
 
 
+@pytest.mark.slow
 def test_a_row_shows_all_that_is_needed_to_judge_it_at_any_width(run, page, opened, accessible, tmp_path):
     opened(browse(run).to_html(tmp_path / "review.html", editable=True, locale="de"))
     assert page.locator("html").get_attribute("lang") == "de"
