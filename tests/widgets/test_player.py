@@ -92,10 +92,12 @@ def test_the_lit_word_is_the_one_that_is_heard(show):
     )
     told = [(ms, word) for ms, word in seen if 0 < ms < words[-1][2]]
     assert {word for _, word in told} >= {"one", "two", "three", "four", None}
-    for ms, word in told:
-        near = {w for w, start, end in words if start - 60 <= ms < end + 60}
-        gap = not any(start + 60 <= ms < end - 60 for _, start, end in words)
-        assert word in near or (word is None and gap), (ms, word)
+    # A word may be as old as the frame before, which is long ago on a busy machine.
+    for (earlier_ms, _), (ms, word) in zip([told[0], *told], told, strict=False):
+        since_ms = min(earlier_ms, ms)
+        near = {w for w, start, end in words if start - 60 <= ms and since_ms < end + 60}
+        gap = not any(start + 60 <= since_ms and ms < end - 60 for _, start, end in words)
+        assert word in near or (word is None and gap), (since_ms, ms, word)
 
 
 @pytest.mark.slow
