@@ -373,6 +373,7 @@ def test_the_folder_tells_what_the_run_itself_tells(start, service):
     assert (sorted(seen.failed_by.values()), sorted(seen.retried_by.values())) == ([1], [1, 2])
 
 
+@pytest.mark.slow
 def test_a_run_of_another_process_is_watched_but_not_stopped(watched, show, service, tmp_path, monkeypatch):
     # Slow at first: the page takes its time to open, and it is to see the run while it is made.
     service.set(

@@ -288,6 +288,7 @@ def test_mos_by_mouse_to_the_end(show, spied, looked_at, tmp_path):
     assert not is_shown(bridge, *NAMES, *ITEMS)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("by", "method"), [("mouse", "multi"), ("keyboard", "mushra")])
 def test_a_page_waits_until_all_were_heard_and_touched(show, spied, looked_at, tmp_path, method, by):

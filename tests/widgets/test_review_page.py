@@ -204,6 +204,7 @@ def test_without_editing_rows_are_found_and_heard_in_the_order_of_the_browser(ru
     expect(page.locator("ol li")).to_have_count(sum(int(row[3:]) % 2 == 0 for row in order[:5]))
 
 
+@pytest.mark.slow
 def test_ratings_of_a_saved_player_come_back_and_those_of_the_widget_are_in_the_run(
     run, page, opened, show, tmp_path
 ):
