@@ -19,6 +19,7 @@ def test_kept_audio_stays_when_only_the_voice_changes(speak, sent, table):
     frame = run.to_pandas().set_index("id")
     assert (sent(run), run.clip("a").audio) == (3, kept)
     assert list(frame["held_back"].fillna("")) == ["voice", ""]
+    assert "1 row: kept audio is not made again (changed: voice)" in run.summary()
     assert list(frame["voice_id"]) == ["en-US-nora", "en-US-hank"]
     # A row that is asked for is made with its new voice.
     run = spf.resume(run, redo=["a"], progress=False)

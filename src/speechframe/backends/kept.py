@@ -11,8 +11,9 @@ from speechframe.batch.backend import CORRECTION_COLUMNS, HELD_COLUMN, EarlierRo
 from speechframe.store.schema import columns
 
 LOCK_COLUMNS = columns(held_back=pa.string(), last_kept=pa.string(), **{HELD_COLUMN: pa.string()})
-"""Row columns of a run with a lock: the changed arguments of a row that was held back, and the
-``request_key`` of the last kept audio of a row that now has other audio or none."""
+"""Row columns of a run with a lock. The first names the changed arguments of a row that was held back. The
+second is the ``request_key`` of the last kept audio, if the row now has other audio or none. The third is the
+request that is held back."""
 
 
 def keep_audio(

@@ -248,6 +248,7 @@ class Run(StoredRun):
             "; ".join(filter(None, made)),
             f"{spent} in {format_count(stats['attempts'], 'attempt')} on {shorten_service(self.service)}",
             self.manifest.remark or "",
+            *self.notes,
         ]
         lines.append(self._describe_plan())
         if (p := self.progress) is not None and p.total:

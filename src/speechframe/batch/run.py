@@ -190,6 +190,7 @@ async def _make_and_revise(backend: Backend, options: Options, prepare: Callable
     if not backend.is_revised or options.dry_run or run.stopped_because is not None:
         return run
     revised = await _carry_out(backend, options, partial(reopen_run, run.folder, None))
+    revised.notes = [*run.notes, *revised.notes]
     # Without further calls, return the run that describes the calls.
     return revised if revised.estimate is not None and revised.estimate.calls else run.refresh()
 

@@ -89,8 +89,8 @@ class _TranslationRecord(Record):
 
     stated_locale: str | None = None  # the locale in the answer
     is_explained: bool = False  # the service sent a warning about the text or the call
-    # True if a translation that equals its text is plausible: the text has no words to translate, both
-    # languages are the same, or the service sent a warning about the text.
+    # True if a translation that equals its text is plausible. The text may lack words to translate, both
+    # languages may be the same, or the service may have sent a warning about the text.
     may_be_same: bool = False
 
 
