@@ -120,6 +120,11 @@ class Budget:
         self._refused_by: Allowance | None = None
         self._alerted: set[tuple[str, object, float]] = set()
 
+    @property
+    def counts_tags(self) -> bool:
+        """True if a shared budget counts rows by their tags."""
+        return any(allowance.rule.match for allowance in self._allowances)
+
     def reserve(self, request: Request, price: int) -> bool:
         """Reserve the whole `price` of a call and return True. Return False if a limit forbids the call.
 

@@ -201,19 +201,8 @@ class Engine:
         request, timeout_s, is_idempotent = call.request, self._options.timeout_s, self._repeats_are_free
         call.sends += 1
         call.began = call.began or now
-        rows = []
-        for row_request in call.rows:
-            row_facts = {
-                "request_key": row_request.key,
-                "take": row_request.take,
-                "characters": row_request.characters,
-                "price": call.get_charge(row_request),
-                "millicredits": 0 if call.is_in_ledger else row_request.price,
-                **row_request.facts,
-            }
-            rows.append(row_facts)
         self._journal.write_sent(
-            request.key, call.sends, lane.name, time.time(), rows, idempotency=is_idempotent
+            request.key, call.sends, lane.name, time.time(), call.make_entries(), idempotency=is_idempotent
         )
         if call.noted is not None:
             # Repeat the note of an earlier attempt, because recovery reads only the last attempt's lines.

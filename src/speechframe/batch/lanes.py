@@ -274,6 +274,7 @@ class Lane:
     ) -> None:
         self.name, self.is_fallback = spec.name, spec.is_fallback
         self.workers = self.in_flight = 0  # numbers of tasks and of calls; the engine sets `workers`
+        self.has_refused = False  # True once the service refused a call of this run (status 429)
         self.stands_by = False  # True for a fall-back lane while another lane can take calls
         # Start time of the first call that found the service unavailable. Infinite after an answer.
         self.unavailable_since_s = math.inf
@@ -307,7 +308,7 @@ class Lane:
         """Number of workers that this run may add to the lane. Negative if the lane has too many."""
         # Each process has an equal share of the limit, rounded up. Every process may try a probe, but only
         # one gets the slot of the probe.
-        limit = -(-self._cap.limit // self._processes) + self._cap.is_probing
+        limit = self.limit_here + self._cap.is_probing
         if self.stands_by:
             limit = 0
         elif self._rest_s:
@@ -315,6 +316,11 @@ class Lane:
         elif self._pace.per_second is not None:
             limit = self.in_flight + SPARE_WORKERS
         return min(limit, self._width) - self.workers
+
+    @property
+    def limit_here(self) -> int:
+        """Number of calls that the service now allows this process to have in flight."""
+        return -(-self._cap.limit // self._processes)
 
     def take_permit(self, slot: int | None) -> int | None:
         """Take a free slot and return its number, which is below the limit. Return None if no slot is free.
@@ -387,6 +393,7 @@ class Lane:
                     self._pace.note_pass()
 
     def _note_refusal(self, ticket: Ticket, retry_at: float) -> None:
+        self.has_refused = True
         now, self._refused_at = self._clock(), self._wall_clock()
         has_retry_after, is_again = retry_at > self._refused_at, self._pause_s > 0
         cap, limit = self._cap, self._cap.limit

@@ -33,6 +33,12 @@ def _check_is_folder(value: Any) -> Any:
     return value
 
 
+def _check_is_executor(value: Any) -> Any:
+    if isinstance(value, type) or not (value is None or hasattr(value, "submit")):
+        raise ValueError
+    return value
+
+
 def _check_is_mapping(value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise PydanticCustomError(ALLOWED_ERROR, "a mapping of name to value or column")
@@ -89,6 +95,10 @@ class Options:
     wait: Switch = True
     dry_run: Switch = False
     service: Any = None
+    executor: Annotated[
+        Any, AfterValidator(_check_is_executor), Allowed("an executor, or a client of Dask")
+    ] = field(default=None, repr=False)
+    executor_workers: _Count | None = None
 
     @classmethod
     def from_given(cls, **given: Any) -> "Options":

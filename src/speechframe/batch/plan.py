@@ -29,7 +29,7 @@ from speechframe.store.cache import Cache
 from speechframe.store.folder import Folder, Manifest, convert_os_errors
 from speechframe.store.journal import load_json
 from speechframe.store.ledger import measure_seconds_by_voice
-from speechframe.store.records import find_senders, read_snapshot, read_spending
+from speechframe.store.records import Snapshot, find_senders, read_snapshot, read_spending
 from speechframe.store.schema import (
     CHARGED_UNKNOWN,
     COLUMN_PREFIX,
@@ -458,33 +458,18 @@ def plan_calls(
     `cache` contains answers of other runs. `limit` is the run's limit in thousandths of a credit. `ledger`
     contains the durations of earlier calls. Each of them may be None.
     """
-    folder, kind = prepared.folder, pa.binary(KEY_BYTES)
-    buffers = [None, pa.py_buffer(prepared.keys)]
-    keys: Any = pa.FixedSizeBinaryArray.from_buffers(kind, len(prepared.prices), buffers)
-    snapshot = read_snapshot(folder)
-    index = snapshot.index
-    failures = parts.read_failures(folder)
-    unknown = {key: row for key, row in failures.items() if row["status"] == CHARGED_UNKNOWN}
-    until = time.time() - FREE_REPEAT_SHARE * opened.repeats_free_s
-    # A repeat is free only with the API key that sent the call.
-    sent_by = find_senders(snapshot, unknown)
-    failed_records = {
-        key: row
-        for key, row in unknown.items()
-        if row[NOTED] is not None
-        or (sent_by.get(key) == opened.key_fingerprint and row["finished_at"].timestamp() > until)
-    }
-    stays = [] if options.on_unknown == "retry" else unknown.keys() - failed_records.keys()
+    folder, keys = prepared.folder, make_key_array(prepared.keys)
+    ended = find_ended(folder, keys, opened, options)
+    snapshot, failures, failed_records = ended.snapshot, ended.failures, ended.failed_records
+    is_done, is_kept = ended.is_done, ended.is_kept
     first = mark_first_of_each(keys)
-    is_rejected = mark_known_keys(keys, index.keys[snapshot.find_rejections()].tobytes())
-    is_done = mark_known_keys(keys, index.keys[index.find_with_status(FINISHED_STATUSES)].tobytes())
-    is_kept = mark_known_keys(keys, bytes.fromhex("".join(stays)))
+    is_rejected = mark_known_keys(keys, snapshot.index.keys[snapshot.find_rejections()].tobytes())
     todo = first & ~is_done & ~is_kept
     cached = np.zeros(len(first), dtype=bool)
     if cache is not None and todo.any():
         cached[todo] = cache.has([key.hex() for key in keys.filter(pa.array(todo)).to_pylist()])
     todo &= ~cached
-    waits, late_reason = _find_wait_ends(failures), ""
+    waits, late_reason = find_wait_ends(failures), ""
     too_late = [key for key, until in waits.items() if until - time.time() > options.patience_s]
     if waiting := int((is_late := todo & mark_known_keys(keys, bytes.fromhex("".join(too_late)))).sum()):
         todo &= ~is_late
@@ -531,7 +516,53 @@ def plan_calls(
     return Plan(prepared, keys, todo, free, cached, failed_records, in_packs, waits, late_reason), estimate
 
 
-def _find_wait_ends(failures: Mapping[str, Row]) -> dict[str, float]:
+@dataclass(frozen=True)
+class EndedCalls:
+    """The outcomes so far of the calls of a table.
+
+    A mask has one bool for each row. `is_kept` marks rows that stay ``charged_unknown``. `failures` are the
+    last failed records by key. `failed_records` are those of possibly billed calls to send again.
+    """
+
+    snapshot: Snapshot
+    is_done: Mask
+    is_kept: Mask
+    failures: dict[str, Row]
+    failed_records: dict[str, Row]
+
+
+def find_ended(
+    folder: Folder, keys: Any, opened: Opened, options: Options, within: range | None = None
+) -> EndedCalls:
+    """Return the outcomes of the calls with these keys. With `within`, read only segments with these numbers.
+
+    A possibly billed call is sent again if its repeat is free, or if the options say so.
+    """
+    snapshot, failures = read_snapshot(folder, within=within), parts.read_failures(folder, within)
+    unknown = {key: row for key, row in failures.items() if row["status"] == CHARGED_UNKNOWN}
+    until = time.time() - FREE_REPEAT_SHARE * opened.repeats_free_s
+    # A repeat is free only with the API key that sent the call.
+    sent_by = find_senders(snapshot, unknown)
+    failed_records = {
+        key: row
+        for key, row in unknown.items()
+        if row[NOTED] is not None
+        or (sent_by.get(key) == opened.key_fingerprint and row["finished_at"].timestamp() > until)
+    }
+    stays = [] if options.on_unknown == "retry" else unknown.keys() - failed_records.keys()
+    finished = snapshot.index.keys[snapshot.index.find_with_status(FINISHED_STATUSES)]
+    is_done = mark_known_keys(keys, finished.tobytes())
+    is_kept = mark_known_keys(keys, bytes.fromhex("".join(stays)))
+    return EndedCalls(snapshot, is_done, is_kept, failures, failed_records)
+
+
+def make_key_array(keys: bytes | bytearray) -> Any:
+    """Return the concatenated bytes of keys as an Arrow array."""
+    kind = pa.binary(KEY_BYTES)
+    return pa.FixedSizeBinaryArray.from_buffers(kind, len(keys) // KEY_BYTES, [None, pa.py_buffer(keys)])
+
+
+def find_wait_ends(failures: Mapping[str, Row]) -> dict[str, float]:
     """Return the end of each Retry-After that is not over, as Unix time by call key.
 
     An end that is more than a day from now becomes a day from now.
@@ -552,8 +583,6 @@ def mark_first_of_each(keys: Any) -> Mask:
 
 def mark_known_keys(keys: Any, known: bytes) -> Mask:
     """Return a mask that is True for each of `keys` that is in `known`, the concatenated bytes of keys."""
-    kind = pa.binary(KEY_BYTES)
-    array = pa.FixedSizeBinaryArray.from_buffers(kind, len(known) // KEY_BYTES, [None, pa.py_buffer(known)])
-    is_known: Any = pc.is_in(keys, array)
+    is_known: Any = pc.is_in(keys, make_key_array(known))
     found: Mask = is_known.to_numpy(zero_copy_only=False)
     return found

@@ -265,7 +265,9 @@ def reopen_run(
             table_folder = Folder(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         with convert_os_errors(table_folder, "writing the table"):
             temporary = table_folder.make_temporary_path(entry.file)
-            pq.write_table(retaken, temporary, compression="zstd", use_dictionary=False)
+            pq.write_table(
+                retaken, temporary, compression="zstd", use_dictionary=False, row_group_size=_BATCH_ROWS
+            )
             if options.dry_run:
                 table_folder.publish(entry.file)
             else:
@@ -838,7 +840,7 @@ def _replace_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, k
         whole = pq.read_table(path)
         column = whole.schema.get_field_index(TAKE)
         whole = whole.set_column(column, whole.schema.field(column), pa.array(chosen, pa.int32()))
-        pq.write_table(whole, path, compression="zstd", use_dictionary=False)
+        pq.write_table(whole, path, compression="zstd", use_dictionary=False, row_group_size=_BATCH_ROWS)
     return True
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -133,13 +133,21 @@ class Progress:
             if name in {"failed", "unknown"}:
                 self.failed_by[get_error_code(outcome.error)] += 1
         self.audio_seconds += outcome.audio_seconds or 0.0
-        if self._draws and time.monotonic() - self._drawn >= self._every_s:
-            self._draw()
+        self.redraw()
+        self.follow([outcome])
+
+    def follow(self, outcomes: Sequence[Outcome]) -> None:
+        """Pass outcomes that are already counted to all readers of the run's outcomes."""
         with self._lock:
-            self._kept.append(outcome)
-            self._count += 1
+            self._kept.extend(outcomes)
+            self._count += len(outcomes)
         if self.followers:
             self.wake()
+
+    def redraw(self) -> None:
+        """Show the counters, unless they were shown a moment ago."""
+        if self._draws and time.monotonic() - self._drawn >= self._every_s:
+            self._draw()
 
     def wake(self) -> None:
         """Wake all readers, because there is another outcome or the run has ended."""

@@ -67,6 +67,20 @@ class Call:
     price."""
     work: str = ""  # kind of work (see `Backend.work_of`), set when the call is handed out or held
 
+    def make_entries(self) -> list[Row]:
+        """Return the ledger columns of each row for :meth:`~speechframe.store.journal.Journal.write_sent`."""
+        return [
+            {
+                "request_key": row.key,
+                "take": row.take,
+                "characters": row.characters,
+                "price": self.get_charge(row),
+                "millicredits": 0 if self.is_in_ledger else row.price,
+                **row.facts,
+            }
+            for row in self.rows or self.request.rows
+        ]
+
     def get_charge(self, row: Request) -> int:
         """Return the charge of a row for an earlier attempt, in thousandths of a credit."""
         return self.booked.get(row.key, row.price)
@@ -87,6 +101,15 @@ class Plan:
     """Earliest Unix time of the next call by call key, from a Retry-After that an earlier process
     received."""
     late: str = ""  # the reason for leaving out rows whose wait exceeds patience_s, or empty
+    groups: list[int] | None = None  # row groups of the table's file that the masks cover, None for all
+    sharers: npt.NDArray[np.uint32] | None = None  # for each row, the number of rows with the same call
+
+    def count_sharers(self) -> npt.NDArray[np.uint32]:
+        """Return for each row the number of rows in the table with the same call."""
+        if self.sharers is None:
+            codes = self.keys.dictionary_encode().indices.to_numpy()
+            self.sharers = np.bincount(codes, minlength=1)[codes].astype(np.uint32)
+        return self.sharers
 
     def make_call(self, request: Request) -> Call:
         """Return the call of a request, with the state of its attempts in earlier processes."""
@@ -139,10 +162,9 @@ class Plan:
         columns = [ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS]
         folder, start = self.prepared.table_folder, 0
         source = folder.get_source(self.prepared.entry.file)
-        codes = self.keys.dictionary_encode().indices.to_numpy()
-        counts = np.bincount(codes, minlength=1)[codes]  # for each row, the number of rows with the same call
+        counts = self.count_sharers()
         with convert_os_errors(folder, "reading the table"), pq.ParquetFile(source) as file:
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=self.groups, columns=columns):
                 if not wanted[start:].any():
                     return
                 places = start + np.flatnonzero(wanted[start : start + batch.num_rows])
@@ -176,11 +198,11 @@ class Queue:
         budget: Budget | None,
         most_at_once: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        self._plan, self._backend, self._budget = plan, backend, budget
+        self.plan, self._backend, self._budget = plan, backend, budget
         self._most_at_once = most_at_once
         self._under_way_by_kind: Counter[str] = Counter()  # number of calls under way by kind of work
         self._held: dict[str, deque[Call]] = {}  # held calls by kind of work, in the order of the plan
-        self._requests = itertools.chain.from_iterable(_make_sources(plan, backend))
+        self._requests: Iterator[Request] = itertools.chain.from_iterable(_make_sources(plan, backend))
         self._front: deque[Call] = deque()
         self._later: list[tuple[float, int, Call]] = []
         self._order = itertools.count()
@@ -222,9 +244,9 @@ class Queue:
             elif self._front:
                 call = self._front.popleft()
             elif (request := next(self._requests, None)) is not None:
-                call = self._plan.make_call(request)
+                call = self.plan.make_call(request)
                 self._read_unpaid += 0 if call.is_in_ledger else request.price
-                if (wait_s := self._plan.compute_wait_s(request)) > 0:
+                if (wait_s := self.plan.compute_wait_s(request)) > 0:
                     heapq.heappush(self._later, (time.monotonic() + wait_s, next(self._order), call))
                     continue
             else:
@@ -263,8 +285,8 @@ class Queue:
         # The budget is used up. Drop the calls that would cost something. Send the calls that are paid
         # already.
         if not self._is_used_up:
-            self._is_used_up, self._planned = True, self._plan.charged_millicredits
-            self._plan.todo &= self._plan.already_paid
+            self._is_used_up, self._planned = True, self.plan.charged_millicredits
+            self.plan.todo &= self.plan.already_paid
         waiting = [*self._front, *itertools.chain(*self._held.values())]
         later = [entry[2] for entry in self._later]
         self._refused += sum(call.request.price for call in (*waiting, *later) if not call.is_in_ledger)
@@ -309,5 +331,5 @@ class Queue:
         if self._is_used_up and self._budget is not None:
             rest = self._planned - self._read_unpaid + self._refused
             self.stop(StopReason.BUDGET, self._budget.explain_refusal(rest))
-        elif self._plan.late:
-            self.stop(StopReason.UNREACHABLE, ConnectionFailed(self._plan.late, sent=False))
+        elif self.plan.late:
+            self.stop(StopReason.UNREACHABLE, ConnectionFailed(self.plan.late, sent=False))

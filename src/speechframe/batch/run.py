@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from speechframe.processes.slots import make_shared_folder
 from speechframe.settings import Settings, find_default_ledger_folder
 from speechframe.settings.spending import SpendingRules, read_cache_rules, read_spending_rules
 from speechframe.spec.billing import convert_to_credits
-from speechframe.store import parts
+from speechframe.store import parts, shards
 from speechframe.store.cache import Cache, open_cache
 from speechframe.store.folder import PLANNED_STATE, Folder, convert_os_errors, get_user_name, read_manifest
 from speechframe.store.journal import Journal
@@ -50,18 +50,47 @@ UNPAID_LEDGER_FIELDS = {"attempt": 0, "credits": 0.0, "credits_basis": "none", "
 """Ledger fields of an answer from the cache, which costs nothing."""
 
 
+class CallMaker(Protocol):
+    """An object that makes the calls of a queue, such as :class:`Engine`."""
+
+    async def run(self) -> None:
+        """Make the calls, and return once all calls have ended."""
+        ...
+
+    def stop(self, *, drain: bool, reason: StopReason) -> None:
+        """Send no more calls. Without `drain` also cancel the calls under way."""
+        ...
+
+
+class Scale(Protocol):
+    """The workers that make the calls of a run in other processes."""
+
+    @property
+    def workers(self) -> int:
+        """Number of workers."""
+        ...
+
+    def make_engine(self, *args: Any, **parts: Any) -> CallMaker:
+        """Return what makes the calls, for the arguments of :class:`Engine`."""
+        ...
+
+
 async def make_run(
-    backend: Backend, table: Any, arguments: Mapping[str, Any], given: Mapping[str, Any]
+    backend: Backend,
+    table: Any,
+    arguments: Mapping[str, Any],
+    given: Mapping[str, Any],
+    scale: Scale | None = None,
 ) -> Run:
     """Plan the calls for a table, make the missing calls, and return the run.
 
     Every verb (a public function such as `generate`) calls this function. `backend` must not be open yet.
     `arguments` are the arguments of the rows: constants, columns, or lists with one value for each row.
-    `given` contains run options.
+    `given` contains run options. `scale` are the workers of the option ``executor``.
     """
     options = Options.from_given(**given)
     sources = {**arguments, "take": options.take}
-    return await _make_and_revise(backend, options, partial(prepare_run, table, sources))
+    return await _make_and_revise(backend, options, partial(prepare_run, table, sources), scale)
 
 
 # -- open the backend ---------------------------------------------------------------------
@@ -163,7 +192,11 @@ def read_run(run: Run | str | PathLike[str], given: Mapping[str, Any]) -> Earlie
 
 
 async def continue_run(
-    earlier: EarlierRun, backend: Backend, table: Any, redo: str | Sequence[Any] | None
+    earlier: EarlierRun,
+    backend: Backend,
+    table: Any,
+    redo: str | Sequence[Any] | None,
+    scale: Scale | None = None,
 ) -> Run:
     """Make the missing calls of a run, for a new `table`, or for the run's own table if `table` is None.
 
@@ -174,10 +207,12 @@ async def continue_run(
         prepare = partial(reopen_run, earlier.folder, redo)
     else:
         prepare = partial(prepare_run, table, earlier.sources, is_resumed=True)
-    return await _make_and_revise(backend, earlier.options, prepare)
+    return await _make_and_revise(backend, earlier.options, prepare, scale)
 
 
-async def _make_and_revise(backend: Backend, options: Options, prepare: Callable[..., Prepared]) -> Run:
+async def _make_and_revise(
+    backend: Backend, options: Options, prepare: Callable[..., Prepared], scale: Scale | None
+) -> Run:
     """Make the calls of a run. If the backend is revised, then also make the calls that this adds.
 
     SettingsError is raised if a run that is revised should not be waited for.
@@ -186,10 +221,10 @@ async def _make_and_revise(backend: Backend, options: Options, prepare: Callable
         raise SettingsError(
             "slot= needs wait=True, because a second step follows the first calls: leave wait out"
         )
-    run = await _carry_out(backend, options, prepare)
+    run = await _carry_out(backend, options, prepare, scale)
     if not backend.is_revised or options.dry_run or run.stopped_because is not None:
         return run
-    revised = await _carry_out(backend, options, partial(reopen_run, run.folder, None))
+    revised = await _carry_out(backend, options, partial(reopen_run, run.folder, None), scale)
     revised.notes = [*run.notes, *revised.notes]
     # Without further calls, return the run that describes the calls.
     return revised if revised.estimate is not None and revised.estimate.calls else run.refresh()
@@ -214,7 +249,9 @@ class _PlannedRun:
     spent_before: int = 0  # spending of the run so far, in thousandths of a credit
 
 
-async def _carry_out(backend: Backend, options: Options, prepare: Callable[..., Prepared]) -> Run:
+async def _carry_out(
+    backend: Backend, options: Options, prepare: Callable[..., Prepared], scale: Scale | None
+) -> Run:
     """Plan a run, and make its calls unless it is a dry run. Return the run.
 
     The run is at its end, or still live if the option ``wait`` is False.
@@ -237,7 +274,9 @@ async def _carry_out(backend: Backend, options: Options, prepare: Callable[..., 
             return Run(folder, estimate=planned, problems=prepared.problems, notes=prepared.notes)
         learned = make_shared_folder()
         most = compute_max_calls(len(opened.lanes))
-        lanes = [Lane(spec, options.max_concurrency, learned, most=most) for spec in opened.lanes]
+        # With an executor, the lanes are at the workers.
+        specs = opened.lanes if scale is None else ()
+        lanes = [Lane(spec, options.max_concurrency, learned, most=most) for spec in specs]
         for lane in lanes:
             stack.callback(lane.close)
         progress = Progress(backend.unit, planned.calls + planned.cached, options, name, planned.line)
@@ -246,7 +285,7 @@ async def _carry_out(backend: Backend, options: Options, prepare: Callable[..., 
         progress.money_per_credit = (planned.money or 0.0) / (planned.credits or 1.0)
         for note in prepared.notes:
             progress.note(note)
-        wanted = [options.max_concurrency or spec.published or 0 for spec in opened.lanes]
+        wanted = [options.max_concurrency or spec.published or 0 for spec in specs]
         if max(wanted, default=0) > most:
             reason = (
                 ""
@@ -260,7 +299,8 @@ async def _carry_out(backend: Backend, options: Options, prepare: Callable[..., 
         lane_count = max(1, sum(not spec.is_fallback for spec in opened.lanes))
         most_at_once = {work: each.calls_at_once * lane_count for work, each in opened.throughputs.items()}
         queue = Queue(begun.plan, backend, begun.budget, most_at_once)
-        engine = Engine(
+        make_engine: Callable[..., CallMaker] = Engine if scale is None else scale.make_engine
+        engine = make_engine(
             backend,
             opened,
             queue,
@@ -328,7 +368,11 @@ def _plan_run(
     }
     # Recover before planning. The journals of killed processes become parts (Parquet files), and the plan
     # reads outcomes only from parts.
+    shards.wait_for_shards(folder)
     parts.recover_journal(folder, backend.columns, header, time.time(), ledger)
+    shards.recover_intents(folder, backend.columns, header, ledger)
+    if ledger is not None and shards.has_traces(folder):
+        parts.copy_to_ledger(folder, ledger)
     journal = Journal(folder, parts.find_next_number(folder), header)
     stack.callback(journal.close)
     found, estimate = plan_calls(prepared, backend, opened, options, cache, limit, past)
@@ -413,7 +457,7 @@ async def _make_calls(
     live: Live,
     begun: _PlannedRun,
     queue: Queue,
-    engine: Engine,
+    engine: CallMaker,
     backend: Backend,
     stack: contextlib.AsyncExitStack,
 ) -> None:

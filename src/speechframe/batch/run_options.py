@@ -82,6 +82,13 @@ class RunOptions(TypedDict, total=False):
         planned gets this table.
     service
         The service to use (default: the service in the settings, or else the local service).
+    executor
+        Executor whose workers make the calls: a ``concurrent.futures.Executor`` such as
+        ``ProcessPoolExecutor(4)``, or a client of Dask. All workers must reach the run's folder. They read
+        the API key from their own environment. Without a key, each worker starts a local service of its own.
+        By default this process makes the calls.
+    executor_workers
+        Number of workers of the executor (default: read from the executor).
     """
 
     run_dir: str | PathLike[str] | None
@@ -107,3 +114,5 @@ class RunOptions(TypedDict, total=False):
     wait: bool
     dry_run: bool
     service: Any
+    executor: Any
+    executor_workers: int | None

@@ -82,11 +82,14 @@ class Slots:
 
     def take_slot(self, limit: int) -> int | None:
         """Take the lowest free slot below `limit` and return its number. Return None if all are taken."""
-        for slot in range(limit):
-            if slot not in self._mine and self._lock(slot):
-                self._mine.add(slot)
-                return slot
-        return None
+        return next(filter(self.take_this_slot, range(limit)), None)
+
+    def take_this_slot(self, slot: int) -> bool:
+        """Take one certain slot. Return False if it is taken."""
+        is_free = slot not in self._mine and self._lock(slot)
+        if is_free:
+            self._mine.add(slot)
+        return is_free
 
     def free_slot(self, slot: int) -> None:
         """Free a slot that :meth:`take_slot` returned."""

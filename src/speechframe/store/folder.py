@@ -100,10 +100,14 @@ class Folder:
     def _list(self, folder: str) -> list[str]:
         return [path.name for path in self.find_path(folder).iterdir()]
 
-    def list_numbers(self, folder: str) -> list[int]:
-        """Return the numbers of the Parquet files in a folder, such as 1 for ``000001.parquet``."""
+    def list_numbers(self, folder: str, within: range | None = None) -> list[int]:
+        """Return the sorted numbers of the Parquet files in a folder, such as 1 for ``000001.parquet``.
+
+        With `within`, leave out all other numbers.
+        """
         stems = [name.partition(".")[0] for name in self.list_names(folder)]
-        return list(map(int, filter(str.isdecimal, stems)))
+        numbers = sorted(map(int, filter(str.isdecimal, stems)))
+        return numbers if within is None else [number for number in numbers if number in within]
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file. Raise FileNotFoundError if the file is missing."""
@@ -176,6 +180,10 @@ class Folder:
             return parse_holder((self.work / HOLDER_FILE).read_bytes())
         except OSError:
             return {}
+
+    def describe_lock(self) -> str:
+        """Return a text that identifies the process that writes to the run now. Empty without one."""
+        return json.dumps(self._read_holder(), sort_keys=True) if self.is_locked else ""
 
     def _describe_holder(self) -> str:
         who = "another process"

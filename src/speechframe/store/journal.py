@@ -67,13 +67,13 @@ class Ended:
 class Journal:
     """The journal of a run for its writer. One thread writes lines, another may sync and close segments.
 
-    The caller must have locked the run. `number` is the number of the first segment to write, above those of
-    all earlier segments. `header` contains the ledger columns with the same value for all attempts of this
-    process.
+    The caller must have locked the run, or the shard with these numbers. `number` is the number of the first
+    segment to write, above those of all earlier segments. `header` contains the ledger columns with the same
+    value for all attempts of this process. A segment with `most_rows` records is full.
     """
 
-    def __init__(self, folder: Folder, number: int, header: Row) -> None:
-        self._folder, self._header = folder, header
+    def __init__(self, folder: Folder, number: int, header: Row, most_rows: int = MAX_SEGMENT_ROWS) -> None:
+        self._folder, self.header, self._most_rows = folder, header, most_rows
         self._open: dict[str, list[bytes]] = {}  # lines of each attempt without an end, by call key
         self._begin(number)
 
@@ -87,13 +87,13 @@ class Journal:
             self._blobs = os.open(get_segment_file(self._folder, number, BYTES_SUFFIX), flags, 0o644)
         # Sync in this order, so that bytes are on disk before the lines that name them.
         self._files: tuple[int, ...] = self._blobs, self._lines
-        header = dump_json({"header": self._header}) + b"\n"
+        header = dump_json({"header": self.header}) + b"\n"
         self._write(self._lines, b"".join([header, *chain.from_iterable(self._open.values())]))
 
     @property
     def is_full(self) -> bool:
         """True if the current segment is full and should become a part."""
-        return self._records >= MAX_SEGMENT_ROWS or self._audio_bytes >= MAX_SEGMENT_BYTES
+        return self._records >= self._most_rows or self._audio_bytes >= MAX_SEGMENT_BYTES
 
     def write_sent(
         self, call: str, attempt: int, lane: str, time: float, entries: Sequence[Row], **facts: Any
@@ -268,9 +268,13 @@ def _make_ledger_row(attempt: Row, known: Row) -> Row:
     return {**attempt, **known, "tags": [*tags.items()]}
 
 
-def list_segments(folder: Folder) -> list[int]:
-    """Return the numbers of the segments in the journal, in ascending order."""
-    return sorted(int(path.stem) for path in folder.find_path(LOG_FOLDER).glob(f"*.{LINES_SUFFIX}"))
+def list_segments(folder: Folder, within: range | None = None) -> list[int]:
+    """Return the numbers of the segments in the journal, in ascending order.
+
+    With `within`, leave out all other numbers. A shard (rows that one worker makes) has numbers of its own.
+    """
+    found = sorted(int(path.stem) for path in folder.find_path(LOG_FOLDER).glob(f"*.{LINES_SUFFIX}"))
+    return found if within is None else [number for number in found if number in within]
 
 
 def remove_segment(folder: Folder, number: int) -> None:

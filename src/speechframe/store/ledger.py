@@ -54,6 +54,12 @@ class Ledger:
         )
         self.folder.publish(name)
 
+    def list_numbers(self) -> set[int]:
+        """Return the numbers of the run's segments that are in the ledger."""
+        start, names = f"{self._run_id}-", self.folder.list_names(ATTEMPTS_FOLDER)
+        own = [name.removeprefix(start) for name in names if name.startswith(start)]
+        return {int(name.partition(".")[0]) for name in own}
+
     def end(self) -> None:
         """Remove the note of :meth:`begin`, because all attempts of the run are in the ledger."""
         self.folder.remove(f"{OPEN_FOLDER}/{self._run_id}.json")

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.store import journal
-from speechframe.store.folder import Folder, convert_os_errors
+from speechframe.store.folder import Folder, convert_os_errors, convert_read_errors
 from speechframe.store.ledger import Ledger
 from speechframe.store.schema import (
     AUDIO_COLUMN,
@@ -44,6 +45,9 @@ whole group is read. To write a group needs three times its memory."""
 
 PARTS_FOLDER, FAILED_FOLDER, ATTEMPTS_FOLDER = "parts", "failed", "attempts"
 """Folders of the files of results, failures and attempts."""
+
+INTERRUPTED_CODE = "Interrupted"
+"""Error code of a call whose process died before an answer came."""
 
 RECORDS_FOOTER = "spf:records"
 """Name of an entry in the footer of each file in ``attempts/``. The entry, in Base64, contains the 16-byte
@@ -69,10 +73,12 @@ def format_file_name(kind: str, number: int) -> str:
     return f"{kind}/{number:06d}.parquet"
 
 
-def find_next_number(folder: Folder) -> int:
-    """Return the number for the next segment, above the numbers of all existing files."""
-    cut = map(folder.list_numbers, (PARTS_FOLDER, FAILED_FOLDER, ATTEMPTS_FOLDER))
-    return max([0, *itertools.chain(*cut), *journal.list_segments(folder)]) + 1
+def find_next_number(folder: Folder, within: range | None = None) -> int:
+    """Return the number for the next segment, above all existing numbers, or above those `within` a range."""
+    kinds = (PARTS_FOLDER, FAILED_FOLDER, ATTEMPTS_FOLDER)
+    cut = itertools.chain(*(folder.list_numbers(kind, within) for kind in kinds))
+    first = 1 if within is None else within.start
+    return max([first - 1, *cut, *journal.list_segments(folder, within)]) + 1
 
 
 def convert_segment(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None = None) -> None:
@@ -119,56 +125,93 @@ def convert_segment(folder: Folder, number: int, columns: pa.Schema, ledger: Led
 
 
 def recover_journal(
-    folder: Folder, columns: pa.Schema, header: Row, time: float, ledger: Ledger | None = None
+    folder: Folder,
+    columns: pa.Schema,
+    header: Row,
+    time: float,
+    ledger: Ledger | None = None,
+    within: range | None = None,
 ) -> None:
     """Convert the segments of earlier writers. An attempt without an end becomes ``charged_unknown``.
 
     These ends are written to a new segment, which has the `header` of this process. But each attempt keeps
-    the key, the user and the tags of its sender. `time` is the Unix time of the ends.
+    the key, the user and the tags of its sender. `time` is the Unix time of the ends. With `within`, only
+    segments with these numbers are read and written.
     """
     with convert_os_errors(folder, "reading the journal"):
-        earlier = journal.list_segments(folder)
+        earlier = journal.list_segments(folder, within)
         if not earlier:
             return
-        log = journal.Journal(folder, find_next_number(folder), header)
-        for sent, noted in journal.read_contents(folder, *earlier).open.values():
-            costs = []
-            for entry in sent["entries"]:
-                row = {
-                    name: entry.get(name) for name in ("request_key", "take", "model", "locale", "voice_id")
-                }
-                row |= {
-                    "status": "charged_unknown",
-                    "error_code": "Interrupted",
-                    "error_message": "the process that sent this call ended before an answer came",
-                    "billed_characters": entry.get("characters"),
-                    "credits": entry["price"] / 1000,
-                    "attempts": sent["attempt"],
-                    "lane": sent["lane"],
-                    "finished_at": time,
-                    NOTED: noted.hex() if noted is not None else None,
-                    PACK: sent["call"] if len(sent["entries"]) > 1 else None,
-                }
-                costs.append(journal.Ended(entry["millicredits"], "unknown", row))
-            log.write_sent(**sent)
-            log.write_end(sent["call"], "charged_unknown", costs)
+        log = journal.Journal(folder, find_next_number(folder, within), header)
+        write_unknown_ends(log, journal.read_contents(folder, *earlier).open.values(), time)
     # First close the new segment, which also syncs it. Only then remove the segments with its attempts.
     for number in (*earlier, log.close()):
         convert_segment(folder, number, columns, ledger)
 
 
-def read_failures(folder: Folder) -> dict[str, Row]:
+def write_unknown_ends(
+    log: journal.Journal, attempts: Iterable[tuple[Row, bytes | None]], time: float
+) -> None:
+    """Write that attempts ended as ``charged_unknown``. `attempts` are ``sent`` lines, each with its note."""
+    for sent, noted in attempts:
+        costs = []
+        for entry in sent["entries"]:
+            row = {name: entry.get(name) for name in ("request_key", "take", "model", "locale", "voice_id")}
+            row |= {
+                "status": "charged_unknown",
+                "error_code": INTERRUPTED_CODE,
+                "error_message": "the process that sent this call ended before an answer came",
+                "billed_characters": entry.get("characters"),
+                "credits": entry["price"] / 1000,
+                "attempts": sent["attempt"],
+                "lane": sent["lane"],
+                "finished_at": time,
+                NOTED: noted.hex() if noted is not None else None,
+                PACK: sent["call"] if len(sent["entries"]) > 1 else None,
+            }
+            costs.append(journal.Ended(entry["millicredits"], "unknown", row))
+        log.write_sent(**sent)
+        log.write_end(sent["call"], "charged_unknown", costs)
+
+
+def copy_to_ledger(folder: Folder, ledger: Ledger, numbers: Iterable[int] | None = None) -> None:
+    """Copy the attempts of segments to the ledger, if they are not there yet. By default of all segments.
+
+    The workers of a run write attempts only to the run's folder.
+    """
+    present = ledger.list_numbers()
+    for number in folder.list_numbers(ATTEMPTS_FOLDER) if numbers is None else numbers:
+        if number not in present:
+            name = format_file_name(ATTEMPTS_FOLDER, number)
+            with convert_read_errors(folder, name), pq.ParquetFile(folder.get_source(name)) as file:
+                attempts = file.read().select(LEDGER_SCHEMA.names).cast(LEDGER_SCHEMA).combine_chunks()
+            ledger.add(number, attempts.to_batches()[0])
+
+
+def count_interruptions(folder: Folder, within: range) -> Counter[str]:
+    """Return by ``request_key`` how often a process died while the call was under way, in some segments."""
+    found: Counter[str] = Counter()
+    for number in folder.list_numbers(FAILED_FOLDER, within):
+        name = format_file_name(FAILED_FOLDER, number)
+        with convert_read_errors(folder, name), pq.ParquetFile(folder.get_source(name)) as file:
+            rows = file.read(["request_key", "error_code"]).to_pylist()
+        found.update(row["request_key"] for row in rows if row["error_code"] == INTERRUPTED_CODE)
+    return found
+
+
+def read_failures(folder: Folder, within: range | None = None) -> dict[str, Row]:
     """Return the last failed record of each call, by ``request_key``.
 
     A record has ``status``, ``finished_at``, ``credits``, :data:`NOTED`, :data:`PACK` and :data:`WAIT_UNTIL`.
     Rows of a pack (one call for several rows) keep their order in the pack. The status ``pending`` means that
-    the service required a wait. A call may have been answered after its failed record.
+    the service required a wait. A call may have been answered after its failed record. With `within`, only
+    segments with these numbers count.
     """
     found: dict[str, Row] = {}
     columns = ["request_key", "status", "finished_at", "credits", NOTED, PACK, WAIT_UNTIL]
     with convert_os_errors(folder, "reading the failed calls"):
-        for name in folder.list_names(FAILED_FOLDER):
-            with pq.ParquetFile(folder.get_source(f"{FAILED_FOLDER}/{name}")) as file:
+        for number in folder.list_numbers(FAILED_FOLDER, within):
+            with pq.ParquetFile(folder.get_source(format_file_name(FAILED_FOLDER, number))) as file:
                 for row in file.read(columns).to_pylist():  # files of older versions have no WAIT_UNTIL
                     found.pop(row["request_key"], None)
                     found[row["request_key"]] = row

@@ -309,24 +309,24 @@ def group_rows(starts: Numbers, rows: Numbers) -> Iterator[tuple[int, Numbers, N
         yield group, rows[chosen] - starts[group], chosen
 
 
-def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
+def read_snapshot(folder: Folder, before: Snapshot | None = None, within: range | None = None) -> Snapshot:
     """Return the records of all calls that have ended by now, even while another process writes records.
 
     If the folder has not changed since the snapshot `before`, return `before`. Files that `before` has read
-    are not read again.
+    are not read again. With `within`, only segments with these numbers are read.
     """
     with convert_os_errors(folder, "reading the run"):
         for _ in range(_MAX_TRIES):
             with suppress(FileNotFoundError):  # a segment was converted between two steps
-                return _read_snapshot(folder, before)
+                return _read_snapshot(folder, before, within)
     raise StoreError(f"{folder.path}: the journal changes faster than it can be read; try again")
 
 
-def _read_snapshot(folder: Folder, before: Snapshot | None) -> Snapshot:
+def _read_snapshot(folder: Folder, before: Snapshot | None, within: range | None) -> Snapshot:
     # List the journal before the Parquet files. A segment that leaves the journal meanwhile is then found
     # there.
-    live = journal.list_segments(folder)
-    cut, words = {*folder.list_numbers(parts.ATTEMPTS_FOLDER)}, folder.list_names(WORDS_FOLDER)
+    live = journal.list_segments(folder, within)
+    cut, words = {*folder.list_numbers(parts.ATTEMPTS_FOLDER, within)}, folder.list_names(WORDS_FOLDER)
     sizes = {
         n: journal.get_segment_file(folder, n, journal.LINES_SUFFIX).stat().st_size
         for n in live

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,9 @@ locks."""
 BUCKET_PROTOCOLS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
 """Protocols of object stores. Their paths begin with a bucket, and a file appears only when it is
 complete."""
+
+_MAX_REMOVED_AT_ONCE = 1000
+"""Number of files that one request of an object store may remove."""
 
 # Errors that a retry would get again, because they are about the file and not about the connection.
 _FINAL_ERRORS = (
@@ -113,6 +116,27 @@ class RemoteFolder(Folder):
         with suppress(FileNotFoundError):
             self._call_filesystem("rm_file", name)
 
+    def remove_all(self, names: Sequence[str]) -> None:
+        """Remove many files at once, as far as they exist."""
+        for start in range(0, len(names), _MAX_REMOVED_AT_ONCE):
+            paths = [self._find_remote_path(name) for name in names[start : start + _MAX_REMOVED_AT_ONCE]]
+            with suppress(FileNotFoundError):
+                self.filesystem.rm(paths)
+
+    def put(self, name: str, content: bytes, mode: str = "overwrite") -> None:
+        """Upload a small file. With the mode ``create``, FileExistsError is raised if the file exists."""
+        if not self._puts_whole:
+            self.filesystem.makedirs(self._find_remote_path(name).rpartition("/")[0], exist_ok=True)
+        self._call_filesystem("pipe_file", name, content, mode=mode)
+
+    def claim(self, name: str) -> bool:
+        """Create an empty file. Return False if the file exists, so that only one process gets True."""
+        try:
+            self.put(name, b"", mode="create")
+        except FileExistsError:
+            return False
+        return True
+
     @_retry
     def _upload(self, temporary: Path, path: str) -> None:
         draft = path
@@ -170,14 +194,18 @@ class RemoteFolder(Folder):
     def _take_remote_lock(self) -> None:
         if not self._token:
             self.find_path(TOKEN_FILE).write_text(secrets.token_hex(16))
-        if not self._puts_whole:
-            self._call_filesystem("makedirs", "", exist_ok=True)
         content = json.dumps({**describe_process(), "token": self._token}).encode()
         with suppress(FileExistsError):
-            self._call_filesystem("pipe_file", LOCK_FILE, content, mode="create")
+            self.put(LOCK_FILE, content, mode="create")
         # The lock file may exist already. It may be this machine's, from a killed process or from an attempt
         # whose answer was lost.
         self._check_holder()
+        # Write the file again, because workers of a killed process end once they see another holder.
+        self.put(LOCK_FILE, content)
+
+    def describe_lock(self) -> str:
+        """Return a text that identifies the process that wrote the lock file, dead or alive."""
+        return json.dumps(self._read_holder(), sort_keys=True)
 
     def _check_holder(self) -> None:
         if self._read_holder().get("token") != self._token:

@@ -19,11 +19,11 @@ from speechframe.backends.service import SpokenBackend
 from speechframe.batch.backend import Request
 from speechframe.batch.live import Run
 from speechframe.batch.progress import describe_duration
-from speechframe.batch.run import make_run
 from speechframe.batch.run_options import RunOptions
 from speechframe.client import PreparedCall
 from speechframe.client.upload import Body, Upload
 from speechframe.errors import AudioError
+from speechframe.scale.run import make_run
 from speechframe.settings import Settings
 from speechframe.spec.billing import MILLICREDITS_PER_CREDIT, PRICES, compute_voice_change_millicredits
 from speechframe.spec.changer import ConvertRequest

@@ -24,7 +24,6 @@ from speechframe.backends.targets import pack_rows, read_targets, refuse_targets
 from speechframe.batch.backend import Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
 from speechframe.batch.progress import describe_duration
-from speechframe.batch.run import make_run
 from speechframe.batch.run_options import RunOptions
 from speechframe.client.dubbing import is_url
 from speechframe.client.upload import Upload, read_medium
@@ -35,6 +34,7 @@ from speechframe.errors import (
     SettingsError,
     SpeechframeError,
 )
+from speechframe.scale.run import make_run
 from speechframe.settings import Settings
 from speechframe.settings.hidden import SECRET_VARIABLE, wrap_key
 from speechframe.settings.typed import is_address

@@ -25,9 +25,9 @@ from speechframe.backends.speech import (
 from speechframe.backends.spoken_text import make_finder, make_spoken_text, read_fill, read_object
 from speechframe.batch.backend import Request, RowWithoutCall
 from speechframe.batch.live import Run
-from speechframe.batch.run import make_run
 from speechframe.batch.run_options import RunOptions
 from speechframe.errors import InvalidRows, SettingsError
+from speechframe.scale.run import make_run
 from speechframe.settings import Settings
 from speechframe.spec.check import FieldProblem, shorten_value
 from speechframe.spec.speech import Format, Model

@@ -6,8 +6,9 @@ from typing import Any
 
 from speechframe.batch.backend import Backend
 from speechframe.batch.live import Run
-from speechframe.batch.run import EarlierRun, continue_run, read_run
+from speechframe.batch.run import EarlierRun, read_run
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError
+from speechframe.scale.run import continue_run
 from speechframe.tables.table import make_problem
 from speechframe.verbs import RUN_VERBS
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from speechframe.batch.backend import Backend
 from speechframe.batch.live import Run
-from speechframe.batch.run import make_run
+from speechframe.scale.run import make_run
 
 
 async def run(backend: Backend, table: Any, **options: Any) -> Run:

@@ -16,10 +16,10 @@ from speechframe.backends.clips import ClipReader, with_run_clips
 from speechframe.backends.files import resolve_path
 from speechframe.batch.backend import Answer, Attempt, Backend, LaneSpec, Opened, Record, Request
 from speechframe.batch.live import Run
-from speechframe.batch.run import make_run
 from speechframe.batch.run_options import RunOptions
 from speechframe.errors import AudioError, SettingsError, SpeechframeError
 from speechframe.recognition.pool import RecogniserPool, count_cores
+from speechframe.scale.run import make_run
 from speechframe.spec.check import FieldProblem, shorten_value
 from speechframe.spec.locales import get_language
 from speechframe.store.reader import StoredRun

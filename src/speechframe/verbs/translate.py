@@ -31,11 +31,11 @@ from speechframe.backends.translations import (
 )
 from speechframe.batch.backend import Answer, Finding, Opened, Record, Request, RowWithoutCall
 from speechframe.batch.live import Run
-from speechframe.batch.run import make_run
 from speechframe.batch.run_options import RunOptions
 from speechframe.client import PreparedCall
 from speechframe.client.answers import assign_warnings
 from speechframe.errors import BadAnswer, SpeechframeError
+from speechframe.scale.run import make_run
 from speechframe.settings import Settings
 from speechframe.spec import locales
 from speechframe.spec.billing import compute_translation_millicredits, convert_to_credits

@@ -1,0 +1,66 @@
+"""Make or continue a run, in this process or with the workers of the option ``executor``."""
+
+import asyncio
+import pickle
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from speechframe.batch import run as batch
+from speechframe.batch.backend import Backend
+from speechframe.batch.live import Run
+from speechframe.batch.options import Options
+from speechframe.batch.run import EarlierRun
+from speechframe.errors import SettingsError
+from speechframe.processes.executors import open_executor
+from speechframe.scale.driver import Driver
+
+
+@dataclass(frozen=True)
+class ExecutorWorkers:
+    """The workers of a run's executor, and the backend that they make."""
+
+    executor: Executor
+    workers: int
+    maker: type[Backend] | Backend
+
+    def make_engine(self, *args: Any, **parts: Any) -> Driver:
+        """Return the driver of a run, for the arguments of an engine."""
+        return Driver(*args, executor=self.executor, workers=self.workers, maker=self.maker, **parts)
+
+
+async def make_run(
+    backend: Backend, table: Any, arguments: Mapping[str, Any], given: Mapping[str, Any]
+) -> Run:
+    """Make a run for a table. See :func:`speechframe.batch.run.make_run`."""
+    workers = await _find_workers(backend, Options.from_given(**given))
+    return await batch.make_run(backend, table, arguments, given, workers)
+
+
+async def continue_run(
+    earlier: EarlierRun, backend: Backend, table: Any, redo: str | Sequence[Any] | None
+) -> Run:
+    """Make the missing calls of a run. See :func:`speechframe.batch.run.continue_run`."""
+    workers = await _find_workers(backend, earlier.options)
+    return await batch.continue_run(earlier, backend, table, redo, workers)
+
+
+async def _find_workers(backend: Backend, options: Options) -> ExecutorWorkers | None:
+    """Return the workers of the option ``executor``, or None without the option.
+
+    SettingsError is raised if workers cannot get the backend.
+    """
+    if options.executor is None:
+        return None
+    executor, count = await asyncio.to_thread(open_executor, options.executor, options.executor_workers)
+    if hasattr(type(backend), "from_constants"):
+        return ExecutorWorkers(executor, count, type(backend))
+    try:
+        pickle.dumps(backend)
+    except Exception as error:  # the user's class can raise any error here
+        raise SettingsError(
+            f"executor= needs a backend that can be pickled, and {type(backend).__name__} cannot "
+            f"({type(error).__name__}: {error}): open files and connections in open()"
+        ) from error
+    return ExecutorWorkers(executor, count, backend)

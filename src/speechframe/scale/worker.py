@@ -1,0 +1,302 @@
+"""Makes one shard of a run in a worker process. The result of a dead worker is taken up by the next one.
+
+:func:`run_shard` may be called again for the same shard at any time, also while another process makes the
+shard. It makes only the calls that have no outcome yet.
+"""
+
+import asyncio
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import threading
+import time
+from multiprocessing import parent_process
+
+import numpy as np
+
+from speechframe._version import __version__
+from speechframe.backends.service import ServiceBackend
+from speechframe.batch.backend import Backend, Opened
+from speechframe.batch.budget import Budget
+from speechframe.batch.engine import Engine
+from speechframe.batch.lanes import Lane, compute_max_calls
+from speechframe.batch.plan import find_ended, find_wait_ends, make_key_array, mark_known_keys
+from speechframe.batch.prepare import Prepared
+from speechframe.batch.progress import Outcome, Progress
+from speechframe.batch.queue import Plan, Queue
+from speechframe.batch.run import read_run
+from speechframe.errors import BudgetExceeded, RunMismatch, SettingsError, StoreError
+from speechframe.local.start import get_shared_service
+from speechframe.processes.loop import run_sync
+from speechframe.processes.slots import make_shared_folder
+from speechframe.scale.intents import IntentQueue
+from speechframe.scale.shard import DEFAULT_WIDTH, Job, Report, Shard, ShardLimits, read_progress
+from speechframe.settings import Settings, resolve_settings
+from speechframe.spec.billing import MILLICREDITS_PER_CREDIT
+from speechframe.store import parts, shards
+from speechframe.store.cache import open_cache
+from speechframe.store.folder import Folder, Manifest, read_manifest
+from speechframe.store.journal import Journal
+from speechframe.store.ledger import AMOUNT_COLUMNS
+from speechframe.store.reader import open_folder
+from speechframe.store.records import read_ledger, read_snapshot, sum_millicredits
+from speechframe.store.remote import RemoteFolder
+from speechframe.store.schema import CHARGED_UNKNOWN, PACK, StopReason
+
+TICK_S, REMOTE_TICK_S = 0.5, 5.0
+"""Seconds between two looks at the driver's order, on a disk and at an address."""
+MAX_INTERRUPTIONS = 2
+"""A call during which this number of workers died is not sent again in this run."""
+
+
+def run_shard(version: str, pickled_job: bytes, shard: Shard, share: ShardLimits) -> Report:
+    """Make the calls of a shard that have no outcome yet, and return a report.
+
+    Parameters
+    ----------
+    version
+        Version of speechframe of the driver.
+    pickled_job
+        The pickled :class:`~speechframe.scale.shard.Job`.
+    shard, share
+        The rows, and the limits on their calls.
+
+    Raises
+    ------
+    RunMismatch
+        If this worker has another version of speechframe, or another service.
+    SettingsError
+        If this worker cannot import the backend, or has another API key.
+    RunLocked
+        If another process makes the shard.
+    """
+    if version != __version__:
+        raise RunMismatch(
+            f"a worker has speechframe {__version__}, the run has {version}: install the same version there"
+        )
+    try:
+        job: Job = pickle.loads(pickled_job)  # noqa: S301 - from the driver, through its executor
+    except Exception as error:  # the import of a user's module can raise any error
+        raise SettingsError(
+            f"a worker cannot import the backend ({type(error).__name__}: {error}): put the backend into a "
+            "module that all workers can import"
+        ) from error
+    parent = parent_process()
+    if parent is not None and threading.current_thread() is threading.main_thread():
+        # In a terminal Ctrl-C reaches all processes of a pool. Only the driver decides what follows.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return run_sync(_run_shard(job, shard, share))
+    finally:
+        if parent is not None and not parent.is_alive():
+            os._exit(1)  # a pool's worker would wait for ever for its dead parent
+
+
+async def _run_shard(job: Job, shard: Shard, share: ShardLimits) -> Report:
+    began = time.monotonic()
+    async with contextlib.AsyncExitStack() as stack:
+        folder, block, options = open_folder(job.address), shard.block, job.options
+        stack.enter_context(shards.lock_shard(folder, block))
+        # First register, then look for the driver. A new driver first takes the lock, then waits for shards.
+        shards.write_counters(folder, block, {})
+        stack.callback(shards.remove_counters, folder, block)
+        if shards.read_order(folder, job.holder) is not None:
+            return Report(reason=StopReason.STOPPED.value)
+        manifest = read_manifest(folder)
+        backend = await _make_backend(job)
+        backend.is_budgeted, backend.folder = share.millicredits is not None, folder.work
+        if options.max_answer_mb is not None:
+            backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
+        opened = await backend.open()
+        stack.push_async_callback(backend.close)
+        _check_service(job, manifest, backend, opened)
+        header = {**job.header, "host": socket.gethostname()}
+        numbers, segment_rows = shards.claim_numbers(folder, block)
+        shards.recover_shard(folder, backend.columns, header, block, numbers)
+        plan, ended, spent = _plan_shard(folder, manifest, shard, opened, job)
+        total = int(plan.todo.sum())
+        progress = Progress(backend.unit, total, options, "", lambda _: "")
+        progress.credits_millis = spent
+        notes: list[str] = []
+        backend.tell = notes.append
+        for outcome in ended:
+            progress.total += 1
+            progress.add(outcome)
+        journal = Journal(folder, parts.find_next_number(folder, numbers), header, segment_rows)
+        stack.callback(journal.close)
+        most = compute_max_calls(len(opened.lanes))
+        lanes = [
+            Lane(spec, (share.calls or {}).get(spec.name), make_shared_folder(), most=most)
+            for spec in opened.lanes
+            if share.calls is None or spec.name in share.calls
+        ]
+        for lane in lanes:
+            stack.callback(lane.close)
+        budget = None if share.millicredits is None else Budget(share.millicredits, spent)
+        at_once = {work: each.calls_at_once * len(lanes) for work, each in opened.throughputs.items()}
+        queue = Queue(plan, backend, budget, at_once)
+        if isinstance(folder, RemoteFolder) and not opened.repeats_free_s:
+            width = sum((share.calls or {}).get(lane.name) or DEFAULT_WIDTH for lane in lanes)
+            queue = IntentQueue(
+                plan, backend, budget, at_once, folder=folder, numbers=numbers, header=header, width=width
+            )
+            queue.may_send = _Lease(folder, job, numbers, block).is_valid
+        engine = Engine(
+            backend,
+            opened,
+            queue,
+            lanes,
+            budget,
+            folder=folder,
+            journal=journal,
+            run_id=manifest.run_id,
+            cache=None if manifest.cache is None else open_cache(manifest.cache),
+            progress=progress,
+            options=options,
+            ledger=None,
+            update_budget=None,
+        )
+        watching = asyncio.create_task(_watch(folder, job, shard, engine, progress, total))
+        try:
+            await _run_to_end(engine)
+        finally:
+            watching.cancel()
+        await asyncio.to_thread(shards.remove_intents, folder, block)
+        error = queue.stopped_by
+        missing = error.needed_credits if isinstance(error, BudgetExceeded) else 0.0
+        return Report(
+            read_progress(progress, total),
+            progress.read_outcomes_since(0)[0],
+            progress.credits_millis,
+            round(missing * MILLICREDITS_PER_CREDIT),
+            folder.list_numbers(parts.ATTEMPTS_FOLDER, block),
+            None if queue.stopped is None else queue.stopped.value,
+            error,
+            time.monotonic() - began,
+            progress.ended - len(ended),
+            progress.balance,
+            notes,
+            {lane.name: lane.limit_here for lane in lanes if lane.has_refused},
+        )
+
+
+async def _run_to_end(engine: Engine) -> None:
+    """Run the engine. After a cancellation, such as SIGTERM, end as an ordinary run does."""
+    task = asyncio.create_task(engine.run())
+    drain = True
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            engine.stop(drain=drain, reason=StopReason.STOPPED)
+            drain = False
+    task.result()
+
+
+async def _make_backend(job: Job) -> Backend:
+    """Return the backend of a run, with the settings of this worker."""
+    if isinstance(job.backend, Backend):
+        return job.backend
+    settings: Settings | None = None
+    if issubclass(job.backend, ServiceBackend):
+        settings = resolve_settings(**(job.settings or {}))
+        if job.settings is None:
+            settings = (await asyncio.to_thread(get_shared_service, settings.service)).settings
+    constants = read_run(job.address, {}).constants
+    made: Backend = job.backend.from_constants(settings, constants)  # type: ignore[attr-defined]
+    return made
+
+
+def _check_service(job: Job, manifest: Manifest, backend: Backend, opened: Opened) -> None:
+    """Raise an error if this worker uses another service or another key than the run."""
+    if backend.service != manifest.service:
+        raise RunMismatch(
+            f"a worker uses the service {backend.service}, the run uses {manifest.service}: install the same "
+            "engines and voices there"
+        )
+    if job.settings is not None and opened.key_fingerprint != job.key_fingerprint:
+        raise SettingsError("a worker has another API key than the run: set SPEECHFRAME_API_KEY there")
+
+
+def _plan_shard(
+    folder: Folder, manifest: Manifest, shard: Shard, opened: Opened, job: Job
+) -> tuple[Plan, list[Outcome], int]:
+    """Return the calls without an outcome, the outcomes so far, and the spending so far.
+
+    Earlier makers of the shard may have died.
+    """
+    keys, todo, records = make_key_array(shard.keys), shard.todo.copy(), dict(shard.failed_records)
+    waits, in_packs = dict(shard.waits), shard.in_packs
+    prepared = Prepared(folder, manifest, folder, manifest.table, bytearray(shard.keys), shard.prices)
+    none = np.zeros(len(todo), dtype=bool)
+    statuses: dict[str, str] = {}
+    spent = 0
+    if folder.list_numbers(parts.ATTEMPTS_FOLDER, shard.block):
+        ended = find_ended(folder, keys, opened, job.options, shard.block)
+        often = parts.count_interruptions(folder, shard.block)
+        given_up = [key for key, count in often.items() if count >= MAX_INTERRUPTIONS]
+        is_kept = ended.is_kept | mark_known_keys(keys, bytes.fromhex("".join(given_up)))
+        is_kept &= ~ended.is_done
+        records |= ended.failed_records
+        waits |= find_wait_ends(ended.failures)
+        again = [key for key, row in ended.failed_records.items() if row[PACK] is not None]
+        in_packs = in_packs | mark_known_keys(keys, bytes.fromhex("".join(again)))
+        index = ended.snapshot.index
+        for row in np.flatnonzero(todo & (ended.is_done | is_kept)).tolist():
+            key = keys[row].as_py().hex()
+            known = index.get_statuses(index.find([key]))[0].as_py()
+            statuses[key] = CHARGED_UNKNOWN if is_kept[row] else known
+        attempts = read_ledger(read_snapshot(folder, within=shard.block), ["time", *AMOUNT_COLUMNS])
+        spent = sum_millicredits(attempts)
+    is_ended = todo & mark_known_keys(keys, bytes.fromhex("".join(statuses)))
+    todo &= ~is_ended
+    free = todo & mark_known_keys(keys, bytes.fromhex("".join(records)))
+    plan = Plan(
+        prepared, keys, todo, free, none, records, in_packs, waits, groups=shard.groups, sharers=shard.sharers
+    )
+    outcomes = [
+        Outcome(request.row_id, request.key, statuses[request.key], 0)
+        for request in plan.read_requests(is_ended)
+    ]
+    return plan, outcomes, spent
+
+
+class _Lease:
+    """The right of a worker at an address to send the calls of its shard."""
+
+    def __init__(self, folder: Folder, job: Job, numbers: range, block: range) -> None:
+        self._folder, self._job, self._numbers, self._block = folder, job, numbers, block
+        self._checked_s = time.monotonic()
+
+    async def is_valid(self) -> bool:
+        """Return whether the driver lives and no other worker has begun the shard.
+
+        Look only after a long pause. This process may have been stopped meanwhile, and taken for dead.
+        """
+        now = time.monotonic()
+        if now - self._checked_s < 2 * REMOTE_TICK_S:
+            self._checked_s = now
+            return True
+        if await asyncio.to_thread(shards.read_order, self._folder, self._job.holder) is not None:
+            return False
+        self._checked_s = now
+        claims = await asyncio.to_thread(self._folder.list_names, shards.CLAIMS_FOLDER, "")
+        return max(int(name) for name in claims if int(name) in self._block) == self._numbers.start
+
+
+async def _watch(
+    folder: Folder, job: Job, shard: Shard, engine: Engine, progress: Progress, total: int
+) -> None:
+    """Write the counters of the shard for the driver. End the shard if the driver is dead or orders so."""
+    tick_s = REMOTE_TICK_S if isinstance(folder, RemoteFolder) else TICK_S
+    while True:
+        await asyncio.sleep(tick_s)
+        order = None
+        with contextlib.suppress(OSError, StoreError):  # the next look follows soon
+            order = await asyncio.to_thread(shards.read_order, folder, job.holder)
+        if order is not None:
+            engine.stop(drain=order == shards.DRAIN, reason=StopReason.STOPPED)
+        counters = read_progress(progress, total)
+        await asyncio.to_thread(shards.write_counters, folder, shard.block, counters)

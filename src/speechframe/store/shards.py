@@ -1,0 +1,272 @@
+"""Shards of a run in its folder. A shard is a set of rows that one worker makes, perhaps on another machine.
+
+The driver is the process that plans the run and holds its lock. Each shard has a block of segment numbers for
+itself, so no two workers write the same file. While a worker makes a shard, it holds a lock on the shard and
+writes its counters to ``shards/``. The driver writes an order there to stop all workers.
+
+For a run at an address, the journal and the locks of a worker lie on the worker's machine, and other machines
+do not see them. So a worker claims numbers at the address. Before it sends calls whose repeats are not free,
+it also writes intents there: copies of the ``sent`` lines of its journal. If a machine is lost for ever, its
+rows become ``charged_unknown`` by these intents.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
+
+import pyarrow as pa
+
+from speechframe.errors import RunLocked, StoreError
+from speechframe.processes.slots import SLOT_BYTES_RANGE, Slots
+from speechframe.store import parts
+from speechframe.store.folder import Folder, convert_os_errors
+from speechframe.store.journal import (
+    LOG_FOLDER,
+    MAX_SEGMENT_ROWS,
+    Journal,
+    dump_json,
+    list_segments,
+    load_json,
+)
+from speechframe.store.ledger import Ledger
+from speechframe.store.records import read_snapshot
+from speechframe.store.remote import RemoteFolder
+from speechframe.store.schema import Row
+
+BLOCK_NUMBERS, CLAIMED_NUMBERS = 1000, 100
+"""Number of segment numbers of a shard, and of those that one worker claims at an address."""
+MAX_REMOTE_SEGMENT_ROWS = 256
+"""Largest number of records of a segment of a worker at an address. They are lost with the machine."""
+SHARDS_FOLDER, CLAIMS_FOLDER, INTENTS_FOLDER = "shards", "claims", "intents"
+"""Folders of the counters of shards, of claimed numbers, and of intents. They are empty after a run."""
+DRAIN, NOW = b"drain", b"now"
+"""Orders to all workers: end after the calls under way, or cancel these calls."""
+LONGEST_WAIT_S, SILENT_S = 60.0, 20.0
+"""Longest wait in seconds for shards of an earlier driver. A worker at an address counts as dead if its
+counters stay the same for `SILENT_S` seconds."""
+
+_LOCKS_FILE, _ORDER_FILE = f"{LOG_FOLDER}/shards.lock", f"{SHARDS_FOLDER}/order"
+
+
+def get_block(number: int) -> range:
+    """Return the segment numbers of the shard that has this segment number."""
+    start = number // BLOCK_NUMBERS * BLOCK_NUMBERS
+    return range(start, start + BLOCK_NUMBERS)
+
+
+@contextmanager
+def lock_shard(folder: Folder, block: range) -> Iterator[None]:
+    """Lock a shard against all processes that see its journal. The lock ends with this process.
+
+    RunLocked is raised if another process makes the shard.
+    """
+    with convert_os_errors(folder, "locking a shard"):
+        folder.find_path(LOG_FOLDER).mkdir(parents=True, exist_ok=True)
+    locks = Slots(folder.find_path(_LOCKS_FILE))
+    try:
+        if not locks.take_this_slot(block.start // BLOCK_NUMBERS):
+            raise RunLocked(f"{folder}: another process makes rows of the shard {block.start}")
+        yield
+    finally:
+        locks.close()
+
+
+def wait_for_shards(folder: Folder) -> None:
+    """Wait until no worker makes a shard for an earlier driver.
+
+    The workers of a dead driver end by themselves. RunLocked is raised if one still works after
+    `LONGEST_WAIT_S`.
+    """
+    locks = Slots(folder.find_path(_LOCKS_FILE)) if folder.find_path(_LOCKS_FILE).exists() else None
+    last_news: dict[str, tuple[bytes, float]] = {}
+    until = time.monotonic() + LONGEST_WAIT_S
+    try:
+        while True:
+            busy = 0 if locks is None else locks.count_others(SLOT_BYTES_RANGE)
+            busy = max(busy, _count_busy_elsewhere(folder, last_news))
+            if not busy:
+                return
+            if time.monotonic() > until:
+                raise RunLocked(
+                    f"{folder.path}: {busy} shards of an earlier call are still being made: wait for the end "
+                    "of their workers, or end these workers"
+                )
+            time.sleep(0.1 if folder.work == folder.path else 1.0)
+    finally:
+        if locks is not None:
+            locks.close()
+
+
+def _count_busy_elsewhere(folder: Folder, last_news: dict[str, tuple[bytes, float]]) -> int:
+    """Return the number of workers whose counters at an address still change. `last_news` is a memory."""
+    if not isinstance(folder, RemoteFolder):
+        return 0
+    busy = 0
+    for name in folder.list_names(SHARDS_FOLDER, ".json"):
+        with suppress(FileNotFoundError):
+            news, now = folder.read(f"{SHARDS_FOLDER}/{name}"), time.monotonic()
+            if last_news.get(name, (b"", 0.0))[0] != news:
+                last_news[name] = news, now
+            if now - last_news[name][1] > SILENT_S:
+                folder.remove(f"{SHARDS_FOLDER}/{name}")
+            else:
+                busy += 1
+    return busy
+
+
+def has_traces(folder: Folder) -> bool:
+    """Return whether workers wrote to the run, so that its ledger may lack attempts."""
+    return folder.exists(SHARDS_FOLDER) or folder.exists(CLAIMS_FOLDER)
+
+
+# -- messages between the driver and the workers --------------------------------------------
+
+
+def write_order(folder: Folder, order: bytes | None) -> None:
+    """Write an order to all workers. None removes the order."""
+    if order is None:
+        folder.remove(_ORDER_FILE)
+    else:
+        folder.write(_ORDER_FILE, order)
+
+
+def read_order(folder: Folder, holder: str) -> bytes | None:
+    """Return the order to a worker, or None. `holder` is the lock of its driver.
+
+    The order is `DRAIN` if another process holds the lock, because the driver is dead then.
+    """
+    if folder.describe_lock() != holder:
+        return DRAIN
+    with suppress(FileNotFoundError):
+        return folder.read(_ORDER_FILE)
+    return None
+
+
+def write_counters(folder: Folder, block: range, counters: Mapping[str, Any]) -> None:
+    """Write the counters of a shard for the driver. Errors are ignored, because the next counters follow."""
+    # The time makes each content different, so that a driver sees that the worker lives.
+    content = json.dumps({**counters, "time": time.time()}).encode()
+    name = f"{SHARDS_FOLDER}/{block.start:06d}.json"
+    with suppress(OSError, StoreError):
+        if isinstance(folder, RemoteFolder):
+            folder.put(name, content)
+        else:
+            temporary = folder.make_temporary_path(name)
+            temporary.write_bytes(content)
+            temporary.replace(folder.find_path(name))
+
+
+def read_counters(folder: Folder) -> dict[int, dict[str, Any]]:
+    """Return the counters of the shards that are being made, by the first number of their block."""
+    found = {}
+    for name in folder.list_names(SHARDS_FOLDER, ".json"):
+        with suppress(OSError, ValueError):
+            found[int(name.partition(".")[0])] = json.loads(folder.read(f"{SHARDS_FOLDER}/{name}"))
+    return found
+
+
+def remove_counters(folder: Folder, block: range) -> None:
+    """Remove the counters of a shard that has ended."""
+    with suppress(OSError, StoreError):
+        folder.remove(f"{SHARDS_FOLDER}/{block.start:06d}.json")
+
+
+# -- the journal of a worker -----------------------------------------------------------------
+
+
+def claim_numbers(folder: Folder, block: range) -> tuple[range, int]:
+    """Return the segment numbers that this process may write, and the largest number of records of a segment.
+
+    StoreError is raised if a shard was begun too often.
+    """
+    if not isinstance(folder, RemoteFolder):
+        return block, MAX_SEGMENT_ROWS
+    for start in range(block.start, block.stop, CLAIMED_NUMBERS):
+        with convert_os_errors(folder, "claiming numbers"):
+            if folder.claim(f"{CLAIMS_FOLDER}/{start:06d}"):
+                return range(start, start + CLAIMED_NUMBERS), MAX_REMOTE_SEGMENT_ROWS
+    raise StoreError(f"{folder.path}: {block} was begun too often: find out why its workers end, and resume")
+
+
+def count_claims(folder: Folder, block: range) -> int:
+    """Return how many processes have claimed numbers of a shard."""
+    return sum(int(name) in block for name in folder.list_names(CLAIMS_FOLDER, ""))
+
+
+def recover_shard(folder: Folder, columns: pa.Schema, header: Row, block: range, numbers: range) -> None:
+    """Convert the segments that earlier makers of a shard left. The caller holds the lock of the shard.
+
+    For a run at an address, convert the segments of all dead workers of this machine, because no other
+    machine can, and then the intents of the shard. `numbers` are the numbers of this process.
+    """
+    if not isinstance(folder, RemoteFolder):
+        parts.recover_journal(folder, columns, header, time.time(), within=block)
+        return
+    for start in sorted({number // CLAIMED_NUMBERS * CLAIMED_NUMBERS for number in list_segments(folder)}):
+        own = start in block
+        with suppress(RunLocked), nullcontext() if own else lock_shard(folder, get_block(start)):
+            # Keep the numbers of the dead process, because later records of its rows have higher numbers.
+            claimed = range(start, start + CLAIMED_NUMBERS)
+            parts.recover_journal(folder, columns, header, time.time(), within=claimed)
+    recover_intents(folder, columns, header, None, block, numbers)
+
+
+def write_intent(folder: RemoteFolder, name: str, sent: Sequence[Row]) -> None:
+    """Write the ``sent`` lines of calls that are about to be sent."""
+    with convert_os_errors(folder, "writing an intent"):
+        folder.put(f"{INTENTS_FOLDER}/{name}.jsonl", b"\n".join(map(dump_json, sent)))
+
+
+def recover_intents(
+    folder: Folder,
+    columns: pa.Schema,
+    header: Row,
+    ledger: Ledger | None,
+    block: range | None = None,
+    numbers: range | None = None,
+) -> None:
+    """Write ``charged_unknown`` for each row with an intent but without a record, and remove the intents.
+
+    By default for all shards. With `block`, only for one shard, in segments with these `numbers`.
+    """
+    names = _list_intents(folder, block)
+    if not isinstance(folder, RemoteFolder) or not names:
+        return
+    sent = [
+        load_json(line) for name in names for line in folder.read(f"{INTENTS_FOLDER}/{name}").splitlines()
+    ]
+    index = read_snapshot(folder, within=block).index
+    keys = [entry["request_key"] for each in sent for entry in each["entries"]]
+    known = dict(zip(keys, (index.find(keys) >= 0).tolist(), strict=True))
+    lost = [each for each in sent if not any(known[entry["request_key"]] for entry in each["entries"])]
+    if lost:
+        log = Journal(folder, parts.find_next_number(folder, numbers), header)
+        parts.write_unknown_ends(log, ((each, None) for each in lost), time.time())
+        parts.convert_segment(folder, log.close(), columns, ledger)
+    folder.remove_all([f"{INTENTS_FOLDER}/{name}" for name in names])
+
+
+def remove_intents(folder: Folder, block: range) -> None:
+    """Remove the intents of a shard whose records are all written."""
+    if isinstance(folder, RemoteFolder):
+        folder.remove_all([f"{INTENTS_FOLDER}/{name}" for name in _list_intents(folder, block)])
+
+
+def _list_intents(folder: Folder, block: range | None) -> list[str]:
+    if not isinstance(folder, RemoteFolder):
+        return []
+    names = folder.list_names(INTENTS_FOLDER, ".jsonl")
+    return names if block is None else [name for name in names if int(name.partition("-")[0]) in block]
+
+
+def clear_messages(folder: Folder) -> None:
+    """Remove the files of :data:`SHARDS_FOLDER` and the claims, once no worker makes a shard."""
+    names = [f"{SHARDS_FOLDER}/{name}" for name in folder.list_names(SHARDS_FOLDER, "")]
+    claims = [f"{CLAIMS_FOLDER}/{name}" for name in folder.list_names(CLAIMS_FOLDER, "")]
+    if isinstance(folder, RemoteFolder):
+        folder.remove_all([*names, *claims])
+    else:
+        for name in names:
+            folder.remove(name)
