@@ -59,6 +59,11 @@ _ROWS_AT_ONCE = 4096
 """Number of rows of the table in memory at a time."""
 _SHORTEST_SHOWN_S = 60
 """Shortest duration in seconds that the plan's line contains."""
+_CPU_UNKNOWN = "CPU of a call unknown"
+DRIVER_CALL_S = 55e-6
+"""Seconds of work of this process for each call of the workers of an executor, as measured."""
+BOUND_BY_CPU, BOUND_BY_CALLS, BOUND_BY_DRIVER = "CPU of the workers", "calls in flight", "this process"
+"""What bounds the speed of a run with the workers of an executor."""
 
 
 @dataclass(slots=True)
@@ -97,6 +102,19 @@ class Sums:
 Breakdown = Callable[[Sequence[str]], dict[tuple[Any, ...], Sums]]
 """Function that groups the calls to make by the values of some columns, and returns the sums of each
 group."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The workers of an executor.
+
+    `cores` is the number of cores of their machines, or None if unknown. `is_service_own` tells whether each
+    worker has a service of its own, with engines of its own.
+    """
+
+    count: int
+    cores: int | None
+    is_service_own: bool
 
 
 @dataclass(frozen=True)
@@ -146,6 +164,11 @@ class Estimate:
     seconds, lanes
         Duration of the calls in seconds at the concurrency cap, and a text for each lane (one address that
         takes calls). The duration is None if the speed of a voice is unknown.
+    workers, bound
+        Number of workers of the option ``executor``, and what bounds their speed: ``calls in flight``,
+        ``CPU of the workers`` or ``this process``. None without an executor, or if the speed is unknown.
+    call_cpu_s
+        Seconds of CPU of a call at the workers. None if unknown, as it is for a hosted service.
     price, breakdown
         Data for :meth:`by`.
     """
@@ -174,6 +197,9 @@ class Estimate:
     ends_at: str | None = None
     seconds: float | None = None
     lanes: tuple[str, ...] = ()
+    workers: int | None = None
+    bound: str | None = None
+    call_cpu_s: float | None = None
     possible_credits: float = 0.0
     price: DatedPrice | None = field(default=None, repr=False)
     breakdown: Breakdown = field(default=lambda _: {}, repr=False, compare=False)
@@ -265,15 +291,24 @@ class Estimate:
             (passes_budget, f"more than the {left:,.10g} that its budget leaves"),
             (passes_budget and self.ends_at, f"with row {self.ends_at} as the first beyond it"),
             (self.concurrency and self.calls, at_once),
+            (self.workers, f"by {format_count(self.workers or 0, 'worker')}"),
             (
                 self.seconds and self.seconds >= _SHORTEST_SHOWN_S,
                 f"about {describe_duration(self.seconds or 0.0)} at that",
             ),
+            (self.bound, f"bound by {self.bound}"),
+            (self.workers and self.call_cpu_s is None, _CPU_UNKNOWN),
             (self.identical_retakes, identical),
         )
         remark = f"; {self.remark}" if self.remark else ""
         line = ", ".join(phrase for is_said, phrase in phrases if is_said) + remark
-        least = [(f", {at_once}", ""), (f", {unique}", ""), (of_balance, in_short), (in_short, "")]
+        least = [
+            (f", {_CPU_UNKNOWN}", ""),
+            (f", {at_once}", ""),
+            (f", {unique}", ""),
+            (of_balance, in_short),
+            (in_short, ""),
+        ]
         if self.calls == self.rows:
             least.append((f", {calls}", ""))
         for phrase, shorter in least:
@@ -292,6 +327,9 @@ class Estimate:
             ["credits", f"{self.credits:,.10g}{of_balance}"],
             ["money", describe_money(self.money, self.currency) if self.money else ""],
             ["duration", "" if self.seconds is None else f"about {describe_duration(self.seconds)}"],
+            ["workers", "" if self.workers is None else f"{self.workers:,}"],
+            ["bound by", self.bound or ""],
+            ["CPU of a call", self._describe_cpu()],
             *(
                 [name.replace("_", " "), f"{number:,}"]
                 for name in (
@@ -310,6 +348,11 @@ class Estimate:
             ["remark", self.remark or ""],
         ]
         return format_table(["estimate", "value"], [row for row in rows if row[1]])
+
+    def _describe_cpu(self) -> str:
+        if self.workers is None:
+            return ""
+        return "unknown" if self.call_cpu_s is None else f"{self.call_cpu_s:,.2g} s"
 
 
 def make_breakdown(prepared: Prepared, todo: Mask, free: Mask) -> Breakdown:
@@ -366,22 +409,29 @@ def estimate_time(
     breakdown: Breakdown,
     manifest: Manifest,
     ledger: Folder | None,
+    workers: Workers | None = None,
 ) -> dict[str, Any]:
     """Return the fields of the estimate about concurrency and duration.
 
     Only lanes with a published cap count. `most` is the largest number of calls that the run has in flight in
     each lane. The speed of a voice comes from the ledger (earlier attempts), or else from the throughput that
     the service publishes. The duration is unknown if both lack the speed of a voice.
+
+    With `workers`, the duration is the largest of three: the time of the calls in flight, the CPU of the
+    engines on the cores of the workers, and the time of this process. An engine needs the CPU of one core
+    for the whole time of a call.
     """
+    services = workers.count if workers is not None and workers.is_service_own else 1
+    facts: dict[str, Any] = {} if workers is None else {"workers": workers.count}
     published = {
         lane.name: lane.published for lane in opened.lanes if lane.published and not lane.is_fallback
     }
-    caps = {name: min(cap, most) for name, cap in published.items()}
+    caps = {name: min(cap * services, most) for name, cap in published.items()}
     if not calls or not caps:
-        return {"concurrency": sum(caps.values()) or None}
+        return {"concurrency": sum(caps.values()) or None, **facts}
     learned = {} if ledger is None else measure_seconds_by_voice(ledger, manifest.service, manifest.operation)
     if not (learned or opened.throughputs):
-        return {"concurrency": sum(caps.values()), **_describe_lanes(caps, calls, None)}
+        return {"concurrency": sum(caps.values()), **_describe_lanes(caps, calls, None), **facts}
     characters_of = {
         voice: sums.characters + sums.calls for (voice,), sums in breakdown(("voice_id",)).items()
     }
@@ -389,19 +439,30 @@ def estimate_time(
     paces = {work: pace for work in works.values() if (pace := opened.throughputs.get(work)) is not None}
     if len(paces) == len(set(works.values())):
         at_once = sum(pace.calls_at_once for pace in paces.values())
-        caps = {name: min(cap, at_once) for name, cap in caps.items()}
+        caps = {name: min(cap, at_once * services) for name, cap in caps.items()}
     total_cap = sum(caps.values())
     seconds: float | None = 0.0
+    engine_s = 0.0  # sum of the times of all calls
     for voice, characters in characters_of.items():
         pace, each_s = paces.get(works[voice]), learned.get(voice)
         if seconds is None or (pace is None and each_s is None):
             seconds = None
         elif each_s is not None:
-            here = total_cap if pace is None else min(total_cap, len(caps) * pace.calls_at_once)
+            here = total_cap if pace is None else min(total_cap, len(caps) * services * pace.calls_at_once)
             seconds += characters * each_s / here
+            engine_s += characters * each_s
         elif pace is not None:
-            seconds += characters / pace.characters_per_second / len(caps)
-    return {"concurrency": total_cap, "seconds": seconds, **_describe_lanes(caps, calls, seconds)}
+            seconds += characters / pace.characters_per_second / len(caps) / services
+            engine_s += characters / pace.characters_per_second * pace.calls_at_once
+    if workers is not None and seconds is not None:
+        times = {BOUND_BY_CALLS: seconds, BOUND_BY_DRIVER: calls * DRIVER_CALL_S}
+        if workers.is_service_own:
+            facts["call_cpu_s"] = engine_s / calls
+            # If all cores are busy, they are the bound, also with as many engines as cores.
+            times = {BOUND_BY_CPU: engine_s / workers.cores if workers.cores else 0.0, **times}
+        facts["bound"] = max(times, key=lambda name: times[name])
+        seconds = times[facts["bound"]]
+    return {"concurrency": total_cap, "seconds": seconds, **_describe_lanes(caps, calls, seconds), **facts}
 
 
 def _describe_lanes(caps: Mapping[str, int], calls: int, seconds: float | None) -> dict[str, Any]:
@@ -452,11 +513,13 @@ def plan_calls(
     cache: Cache | None = None,
     limit: int | None = None,
     ledger: Folder | None = None,
+    workers: Workers | None = None,
 ) -> tuple[Plan, Estimate]:
     """Return the plan of the calls to make, and its estimate.
 
     `cache` contains answers of other runs. `limit` is the run's limit in thousandths of a credit. `ledger`
-    contains the durations of earlier calls. Each of them may be None.
+    contains the durations of earlier calls. `workers` make the calls of a run with an executor. Each of them
+    may be None.
     """
     folder, keys = prepared.folder, make_key_array(prepared.keys)
     ended = find_ended(folder, keys, opened, options)
@@ -483,7 +546,7 @@ def plan_calls(
     price = int(prepared.prices[charged].sum())
     left = None if limit is None else max(0, limit - read_spending(folder))
     breakdown = make_breakdown(prepared, todo, free)
-    most = compute_max_calls(len(opened.lanes))
+    most = compute_max_calls(len(opened.lanes)) * (1 if workers is None else workers.count)
     most = min(most, options.max_concurrency or most)
     sums = Sums(millicredits=price, charged_calls=int(charged.sum()))
     estimate = Estimate(
@@ -507,7 +570,7 @@ def plan_calls(
         ends_at=None if left is None else find_first_row_beyond(prepared, charged, left),
         breakdown=breakdown,
         possible_credits=backend.possible_millicredits / MILLICREDITS_PER_CREDIT,
-        **estimate_time(backend, opened, most, calls, breakdown, prepared.manifest, ledger),
+        **estimate_time(backend, opened, most, calls, breakdown, prepared.manifest, ledger, workers),
         **compute_money_fields(prepared.manifest, sums, breakdown, options.service),
     )
     in_packs = mark_known_keys(

@@ -22,7 +22,7 @@ from speechframe.batch.lanes import MAX_CALLS_PER_LANE, Lane, compute_max_calls
 from speechframe.batch.live import Run
 from speechframe.batch.notebook import find_dashboard, is_notebook
 from speechframe.batch.options import Options
-from speechframe.batch.plan import Estimate, plan_calls
+from speechframe.batch.plan import Estimate, Workers, plan_calls
 from speechframe.batch.prepare import Prepared, prepare_run, reopen_run
 from speechframe.batch.progress import Live, Outcome, Progress, print_line
 from speechframe.batch.queue import Plan, Queue
@@ -68,6 +68,11 @@ class Scale(Protocol):
     @property
     def workers(self) -> int:
         """Number of workers."""
+        ...
+
+    @property
+    def cores(self) -> int | None:
+        """Number of cores of their machines, or None if unknown."""
         ...
 
     def make_engine(self, *args: Any, **parts: Any) -> CallMaker:
@@ -258,7 +263,11 @@ async def _carry_out(
     """
     async with contextlib.AsyncExitStack() as stack:
         opened, rules, limit = await open_backend(backend, options, stack)
-        begin = partial(_plan_run, prepare, backend, opened, options, rules, limit, stack)
+        workers: Workers | None = None
+        if scale is not None:
+            is_own = opened.is_local or not isinstance(options.service, Settings)
+            workers = Workers(scale.workers, scale.cores, is_own)
+        begin = partial(_plan_run, prepare, backend, opened, options, rules, limit, workers, stack)
         begun = await run_in_thread(begin)
         prepared, planned, folder = begun.prepared, begun.estimate, begun.prepared.folder
         # The engines of a local service have long names with versions. `run.service` contains them.
@@ -329,6 +338,7 @@ def _plan_run(
     options: Options,
     rules: SpendingRules,
     limit: int | None,
+    workers: Workers | None,
     stack: contextlib.AsyncExitStack,
     is_stopped: Callable[[], bool],
 ) -> _PlannedRun:
@@ -348,7 +358,7 @@ def _plan_run(
     kept |= {name: {"column": tag.name} for name, tag in options.tags.items() if isinstance(tag, Column)}
     past = open_folder(rules.ledger)
     if options.dry_run:
-        found, estimate = plan_calls(prepared, backend, opened, options, cache, limit, past)
+        found, estimate = plan_calls(prepared, backend, opened, options, cache, limit, past, workers)
         if manifest.state == PLANNED_STATE and (manifest.max_credits, manifest.tags) != (
             options.max_credits,
             kept,
@@ -375,7 +385,7 @@ def _plan_run(
         parts.copy_to_ledger(folder, ledger)
     journal = Journal(folder, parts.find_next_number(folder), header)
     stack.callback(journal.close)
-    found, estimate = plan_calls(prepared, backend, opened, options, cache, limit, past)
+    found, estimate = plan_calls(prepared, backend, opened, options, cache, limit, past, workers)
     budget: Budget | None = None
     update_budget: Callable[[], None] | None = None
     over_runs = rules.find_shared_budgets(manifest.service, opened.key_fingerprint)

@@ -33,6 +33,9 @@ _OWN_HELP: Mapping[str, str] = MappingProxyType(
     {
         "cache": "Folder of answers that runs share. A call whose answer is in it is free. Default: the "
         "folder for every run, if SPEECHFRAME_CACHE or cache in speechframe.toml names one.",
+        "executor": "Address of a Dask scheduler whose workers make the calls, such as tcp://scheduler:8786. "
+        "By default this machine makes them.",
+        "executor_workers": "Number of workers of the executor. Default: all workers of the scheduler.",
         "progress": "Show a progress bar (default). Without a terminal, print a line now and then.",
         "tags": "Label of every attempt in the ledger, such as team=ads.",
     }
@@ -41,6 +44,9 @@ _OWN_HELP: Mapping[str, str] = MappingProxyType(
 
 _PAIRS_OPTION = "tags"
 """The run option whose value is ``NAME=VALUE``. Users may repeat this option."""
+
+_ADDRESS_OPTION = "executor"
+"""The run option whose value is the address of a scheduler."""
 
 _DEST_PREFIX = "value"
 """Prefix of the attributes in which argparse stores derived options, such as ``value.voice.column``."""
@@ -237,6 +243,8 @@ def _make_argument_settings(parameter: Parameter) -> dict[str, Any]:
         return {"action": "append", "metavar": parameter.name.removesuffix("s").upper()}
     if parameter.name == _PAIRS_OPTION:
         return {"action": "append", "type": _parse_pair, "metavar": "NAME=VALUE"}
+    if parameter.name == _ADDRESS_OPTION:
+        return {"type": _parse_scheduler_address, "metavar": "ADDRESS"}
     if parameter.kind is dict:
         return {"type": parse_json_object, "metavar": "JSON|@FILE"}
     if parameter.choices:
@@ -252,6 +260,14 @@ def _parse_pair(text: str) -> tuple[str, str]:
     if not name or not separator:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
     return name, value
+
+
+def _parse_scheduler_address(text: str) -> str:
+    if not text.startswith(("tcp://", "tls://")):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not the address of a Dask scheduler, such as tcp://scheduler:8786"
+        )
+    return text
 
 
 def parse_json_object(text: str) -> dict[str, Any]:

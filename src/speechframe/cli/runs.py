@@ -49,7 +49,9 @@ def prepare_run_options(parser: Parser, given: dict[str, Any]) -> None:
         # The only line of the progress display would repeat the report.
         given.setdefault("progress", False)
     try:
-        chosen: Any = {name: value for name, value in given.items() if name in OPTION_NAMES}
+        # The address of a scheduler becomes an executor later.
+        names = OPTION_NAMES - {"executor"}
+        chosen: Any = {name: value for name, value in given.items() if name in names}
         Options.from_given(**chosen)
     except SettingsError as error:
         parser.error(replace_arguments(str(error), parser.list_options()))
@@ -166,9 +168,12 @@ def make_resume_command(run: "Run", options: argparse.Namespace) -> str:
 
 
 def _join_resume_command(run: "Run", extra_options: str, options: argparse.Namespace) -> str:
-    return (
-        f"speechframe resume {shlex.quote(run.short_path)}{extra_options}{selection.repeat_options(options)}"
-    )
+    from speechframe.cli import declared
+
+    executor = declared.collect_values(options).get("executor")
+    at = "" if executor is None else f" --executor {shlex.quote(executor)}"
+    repeated = f"{at}{selection.repeat_options(options)}"
+    return f"speechframe resume {shlex.quote(run.short_path)}{extra_options}{repeated}"
 
 
 def _make_hint(run: "Run", options: argparse.Namespace, counts: Mapping[str, int]) -> str:

@@ -13,16 +13,20 @@ from speechframe.batch.live import Run
 from speechframe.batch.options import Options
 from speechframe.batch.run import EarlierRun
 from speechframe.errors import SettingsError
-from speechframe.processes.executors import open_executor
+from speechframe.processes.executors import count_cores, open_executor
 from speechframe.scale.driver import Driver
 
 
 @dataclass(frozen=True)
 class ExecutorWorkers:
-    """The workers of a run's executor, and the backend that they make."""
+    """The workers of a run's executor, and the backend that they make.
+
+    `cores` is the number of cores of their machines, or None if unknown.
+    """
 
     executor: Executor
     workers: int
+    cores: int | None
     maker: type[Backend] | Backend
 
     def make_engine(self, *args: Any, **parts: Any) -> Driver:
@@ -54,8 +58,9 @@ async def _find_workers(backend: Backend, options: Options) -> ExecutorWorkers |
     if options.executor is None:
         return None
     executor, count = await asyncio.to_thread(open_executor, options.executor, options.executor_workers)
+    cores = await asyncio.to_thread(count_cores, options.executor)
     if hasattr(type(backend), "from_constants"):
-        return ExecutorWorkers(executor, count, type(backend))
+        return ExecutorWorkers(executor, count, cores, type(backend))
     try:
         pickle.dumps(backend)
     except Exception as error:  # the user's class can raise any error here
@@ -63,4 +68,4 @@ async def _find_workers(backend: Backend, options: Options) -> ExecutorWorkers |
             f"executor= needs a backend that can be pickled, and {type(backend).__name__} cannot "
             f"({type(error).__name__}: {error}): open files and connections in open()"
         ) from error
-    return ExecutorWorkers(executor, count, backend)
+    return ExecutorWorkers(executor, count, cores, backend)

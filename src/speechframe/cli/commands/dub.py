@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speechframe.cli import exits, runs, show
+from speechframe.cli import declared, exits, runs, show
 from speechframe.cli.commands import verb
 from speechframe.writing.files import make_safe_stem, write_new
 
@@ -45,6 +45,8 @@ def run(options: argparse.Namespace) -> int:
     from speechframe.store.folder import convert_os_errors
 
     if options.no_wait:
+        if "executor" in declared.collect_values(options):
+            options.parser.error("--no-wait and --executor cannot be combined; leave --no-wait out")
         return _stop_once_jobs_exist(verb.call_verb(options, wait=False), options)
     made = verb.call_verb(options)
     code = runs.report(made, options)
