@@ -3,6 +3,7 @@
 All data is read from the run's own files, so a resume needs no data from the caller.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -418,8 +419,8 @@ def estimate_time(
     the service publishes. The duration is unknown if both lack the speed of a voice.
 
     With `workers`, the duration is the largest of three: the time of the calls in flight, the CPU of the
-    engines on the cores of the workers, and the time of this process. An engine needs the CPU of one core
-    for the whole time of a call.
+    engines on the cores of the workers, and the time of this process. The CPU is that of a local service on a
+    machine such as this one, which uses a core for each call in flight, as far as there are cores.
     """
     services = workers.count if workers is not None and workers.is_service_own else 1
     facts: dict[str, Any] = {} if workers is None else {"workers": workers.count}
@@ -442,24 +443,25 @@ def estimate_time(
         caps = {name: min(cap, at_once * services) for name, cap in caps.items()}
     total_cap = sum(caps.values())
     seconds: float | None = 0.0
-    engine_s = 0.0  # sum of the times of all calls
+    cpu_s = 0.0  # of the engines of local services
     for voice, characters in characters_of.items():
         pace, each_s = paces.get(works[voice]), learned.get(voice)
+        at_once = total_cap if pace is None else min(total_cap, len(caps) * services * pace.calls_at_once)
         if seconds is None or (pace is None and each_s is None):
             seconds = None
-        elif each_s is not None:
-            here = total_cap if pace is None else min(total_cap, len(caps) * services * pace.calls_at_once)
-            seconds += characters * each_s / here
-            engine_s += characters * each_s
+            continue
+        if each_s is not None:
+            more_s = characters * each_s / at_once
         elif pace is not None:
-            seconds += characters / pace.characters_per_second / len(caps) / services
-            engine_s += characters / pace.characters_per_second * pace.calls_at_once
+            more_s = characters / pace.characters_per_second / len(caps) / services
+        seconds += more_s
+        cpu_s += more_s * services * min(at_once / services, os.cpu_count() or 1)
     if workers is not None and seconds is not None:
         times = {BOUND_BY_CALLS: seconds, BOUND_BY_DRIVER: calls * DRIVER_CALL_S}
         if workers.is_service_own:
-            facts["call_cpu_s"] = engine_s / calls
-            # If all cores are busy, they are the bound, also with as many engines as cores.
-            times = {BOUND_BY_CPU: engine_s / workers.cores if workers.cores else 0.0, **times}
+            facts["call_cpu_s"] = cpu_s / calls
+            # The CPU comes first, because busy cores are the bound even with as many engines as cores.
+            times = {BOUND_BY_CPU: cpu_s / workers.cores if workers.cores else 0.0, **times}
         facts["bound"] = max(times, key=lambda name: times[name])
         seconds = times[facts["bound"]]
     return {"concurrency": total_cap, "seconds": seconds, **_describe_lanes(caps, calls, seconds), **facts}
