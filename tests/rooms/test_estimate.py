@@ -1,6 +1,7 @@
 """What a run would cost: by any column, in money, until where a budget lasts, and how long it takes."""
 
 import json
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import replace
 
 import pandas as pd
@@ -128,3 +129,51 @@ def test_rows_that_share_a_call_share_its_time_and_a_smaller_cap_takes_longer(tm
     assert planned(tmp_path, backend=Packing(lane)).lanes == ("here: 3 rows at cap 4 = 1.5 s",)
     slow = planned(tmp_path, backend=Packing(lane), max_concurrency=1)
     assert (slow.concurrency, slow.seconds) == (1, 6.0)
+
+
+class Elsewhere(Executor):
+    """An executor whose workers run on unknown machines."""
+
+
+@pytest.mark.parametrize(
+    ("executor", "workers", "seconds", "bound"),
+    [
+        (
+            ProcessPoolExecutor(3),
+            None,
+            1.5,
+            "CPU of the workers",
+        ),  # on this machine, whose cores are busy already
+        (Elsewhere(), 3, 0.5, "calls in flight"),
+        (Elsewhere(), 10**6, 75e-6, "this process"),
+    ],
+)
+def test_with_an_executor_it_names_what_bounds_the_time(
+    tmp_path, monkeypatch, executor, workers, seconds, bound
+):
+    monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path / "ledger"))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    lane = spf.LaneSpec("here", "packing", published=4)
+    make(tmp_path / "before", list("wxyz"), backend=Packing(lane))
+    found = planned(tmp_path, backend=Packing(lane), executor=executor, executor_workers=workers)
+    assert (found.bound, found.seconds) == (bound, pytest.approx(seconds))
+    # One call takes 2 s of the lane, which has 4 calls in flight on 2 cores.
+    assert (found.workers, found.call_cpu_s) == (workers or 3, pytest.approx(1.0))
+    assert f", by {found.workers:,} workers, bound by {bound}" in found.line()
+    assert bound in found._repr_html_()
+
+
+def test_the_cpu_of_a_call_is_unknown_for_a_hosted_service(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path / "ledger"))
+    with FaultyService(latency=0.05, cap=4, publish_cap=True) as service:
+        given = {"voice": "nora", "service": service.settings, "progress": False}
+        spf.generate([f"Line {number}." for number in range(4)], run_dir=tmp_path / "before", **given)
+        lines = [f"Row {number}." for number in range(100, 500)]
+        found = spf.generate(
+            lines, run_dir=tmp_path / "a", dry_run=True, executor=ProcessPoolExecutor(3), **given
+        )
+        alone = spf.generate(lines, run_dir=tmp_path / "b", dry_run=True, **given).estimate
+    assert (found.estimate.bound, found.estimate.call_cpu_s) == ("calls in flight", None)
+    assert found.estimate.seconds == alone.seconds > 400 * 0.05 / 4
+    assert "3 workers, bound by calls in flight, CPU of a call unknown" in found.estimate.line()
+    assert (alone.bound, alone.workers) == (None, None)

@@ -61,7 +61,7 @@ _ROWS_AT_ONCE = 4096
 _SHORTEST_SHOWN_S = 60
 """Shortest duration in seconds that the plan's line contains."""
 _CPU_UNKNOWN = "CPU of a call unknown"
-DRIVER_CALL_S = 55e-6
+DRIVER_CALL_S = 25e-6
 """Seconds of work of this process for each call of the workers of an executor, as measured."""
 BOUND_BY_CPU, BOUND_BY_CALLS, BOUND_BY_DRIVER = "CPU of the workers", "calls in flight", "this process"
 """What bounds the speed of a run with the workers of an executor."""
