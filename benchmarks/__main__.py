@@ -17,6 +17,7 @@ from benchmarks import (
     pace,
     quality,
     reading,
+    scaling,
     sound,
     spending,
     streaming,
@@ -37,6 +38,7 @@ ROWS = {
     **spending.ROWS,
     **quality.ROWS,
     **exporting.ROWS,
+    **scaling.ROWS,
 }
 ROW_ORDER = (
     "U15",
@@ -65,6 +67,8 @@ ROW_ORDER = (
     "QF",
     "X1",
     "X2",
+    "N1",
+    "N2",
 )
 
 
