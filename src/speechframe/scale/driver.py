@@ -84,7 +84,7 @@ class Driver:
         *,
         executor: Executor,
         workers: int,
-        maker: type[Backend] | Backend,
+        maker: type[Backend] | bytes,
         folder: Folder,
         journal: Journal,
         run_id: str,
@@ -198,12 +198,17 @@ class Driver:
         self, waiting: deque[_HeldShard], under_way: "dict[asyncio.Future[Report], _HeldShard]"
     ) -> None:
         """Send shards to the executor, as long as a share of the limits and a part of the budget is free."""
-        while self._queue.stopped is None and self._shares.free and (waiting or len(self._rest)):
+        while self._queue.stopped is None and self._shares.free:
+            if not len(self._rest) and (self._is_used_up or not waiting):
+                return
             slot = self._shares.free[0]
             if (calls := self._shares.get_calls(slot)) == {}:
                 self._shares.free.popleft()  # fewer calls are allowed than there are workers
                 continue
-            task = waiting.popleft() if waiting else self._take_rows(calls, under_way.values())
+            if waiting and not self._is_used_up:
+                task = waiting.popleft()
+            else:
+                task = self._take_rows(calls, under_way.values())
             if task.shard is None:
                 task.shard = await asyncio.to_thread(
                     cut_shard, self._plan, self._number, task.places, self._group_starts
@@ -256,7 +261,7 @@ class Driver:
         """
         if self._budget is None:
             return True
-        request = self._make_reservation(task, task.price)
+        request = self._make_reservation(task, min(task.price, self._budget.left or task.price))
         while not self._budget.reserve(request, request.price):
             if not is_alone:
                 return False  # wait for the tasks under way, because they may cost less than reserved

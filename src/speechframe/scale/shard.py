@@ -36,7 +36,7 @@ class Job:
     holder
         Text that identifies the driver's lock of the run.
     backend
-        The backend's class if it has ``from_constants``, or else the backend before it was opened.
+        The backend's class if it has ``from_constants``, or else the pickled backend before it was opened.
     settings
         Settings of the service by name. None if each worker starts a local service of its own.
     options
@@ -49,7 +49,7 @@ class Job:
 
     address: str
     holder: str
-    backend: type[Backend] | Backend
+    backend: type[Backend] | bytes
     settings: Mapping[str, Any] | None
     options: Options
     header: Row
