@@ -270,7 +270,7 @@ async def _carry_out(
             shown = bool(options.progress) and not is_notebook()
             print_line(f"{name}: {planned.line()} (dry run: nothing was sent)", shown=shown)
             for note in prepared.notes:
-                print_line(note, shown=bool(options.progress))
+                print_line(note, shown=shown)
             return Run(folder, estimate=planned, problems=prepared.problems, notes=prepared.notes)
         learned = make_shared_folder()
         most = compute_max_calls(len(opened.lanes))
