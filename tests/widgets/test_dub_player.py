@@ -120,7 +120,9 @@ def test_a_dub_is_seen_beside_its_original_and_corrected(show, accessible, pictu
     until_seen_at(page, 3, 0, 100)
     expect(page.get_by_role("group", name="a, pt-BR").get_by_role("status")).to_have_count(1)
     page.get_by_role("button", name="Play utterance 1").click()
-    page.wait_for_function("() => { const one = document.querySelector('video'); return !one.paused && one.currentTime < 2; }")
+    page.wait_for_function(
+        "() => { const one = document.querySelector('video'); return !one.paused && one.currentTime < 2; }"
+    )
     assert asked == [("a.pt-BR", [{"utterance_id": 2, "text": words}]) for words in ("Tudo bem?", "fail")]
     assert bridge.widget.dubs[0]["utterances"][1]["text"] == "Tudo bem?"
 

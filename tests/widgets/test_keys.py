@@ -77,7 +77,7 @@ def documented_keys():
     section = (ROOT / "docs/widgets.md").read_text(encoding="utf-8").split("## Keys")[1].split("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
     keys = {name: re.findall("`(.+?)`", text) for name, text in rows if name != "widget"}
-    return {name: [NAMES.get(key, key) for key in those] for name, those in keys.items()}
+    return {name.split(" (")[0]: [NAMES.get(key, key) for key in those] for name, those in keys.items()}
 
 
 STATE = """() => {
