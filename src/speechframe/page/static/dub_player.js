@@ -164,15 +164,18 @@ function dubView(shell, dub) {
 }
 
 /**
- * Keep the position of the video, texts that were typed while a correction was made, the status line and the focus, when a
- * view replaces an old one.
+ * Keep the position of the video and of the list, texts that were typed while a correction was made, the status line and the
+ * focus, when a view replaces an old one.
  */
 function keepState(old, view, { status }) {
   const { side, seconds, place } = old.medium;
   if (place.firstChild) view.medium.show(side, { at: seconds });
   if (old.node.contains(status)) view.node.append(status);
   const script = view.node.querySelector("details");
-  if (script) script.open = old.node.querySelector("details")?.open;
+  if (script) {
+    script.open = old.node.querySelector("details")?.open;
+    script.querySelector(".spf-scroll").scrollTop = old.scrolled;
+  }
   for (const typed of old.node.querySelectorAll("textarea")) {
     const field = view.node.querySelector(`textarea[aria-label="${CSS.escape(typed.ariaLabel)}"]`);
     if (!field) continue;
@@ -202,6 +205,7 @@ export default makeWidget("Dubs", (shell) => {
     const gone = [...old].filter(([id, view]) => views.get(id) !== view);
     for (const [, view] of gone) {
       view.focused = document.activeElement;
+      view.scrolled = view.node.querySelector(".spf-scroll")?.scrollTop;
       view.dispose();
     }
     list.replaceChildren(...[...views.values()].map((view) => view.node));
