@@ -24,6 +24,16 @@ ADDRESS = "http://widget.test/"
 LIGHT_AND_LONG_DARK = [True, pytest.param(False, marks=pytest.mark.slow)]
 """Themes: of what takes long the dark one is looked at in the long form; all widgets share its colours."""
 
+KEEP_AUDIO = """() => {
+  window.__audio = [];
+  const act = HTMLMediaElement.prototype.play;
+  HTMLMediaElement.prototype.play = function () {
+    if (!window.__audio.includes(this)) window.__audio.push(this);
+    return act.call(this);
+  };
+}"""
+"""Keeps each sound that a page plays."""
+
 
 @cache
 def lab_css():
