@@ -19,7 +19,7 @@ JUDGED = (
 MOVES = ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown"]
 LISTENING = [" ", "Enter", *"12345", *"abxABX", *MOVES]
 WIDGETS = {
-    "play": ("spf.play(runs[0])", ".spf-clip", [" ", *MOVES, *"12345"]),
+    "play": ("spf.play(runs[0])", ".spf-clip", [" ", *MOVES, *"12345", *"lL"]),
     "gallery": ("spf.gallery(service=service)", ".spf-card button", [" ", "Enter"]),
     "compare": (
         "spf.compare_voices(['en-US-nora', 'en-US-miles'], ['Good morning.'], run_dir='v', service=service).generate()",
@@ -30,7 +30,7 @@ WIDGETS = {
     "browse": (
         "spf.browse(runs[0])",
         "tbody tr",
-        [" ", "Enter", *MOVES, "PageDown", "PageUp", "Shift+ArrowDown", "Escape", *"kruKRU", "c", "x", "Escape", "t", "y",
+        [" ", "Enter", *MOVES, "PageDown", "PageUp", "Shift+ArrowDown", "Escape", *"kruKRU", *"lL", "c", "x", "Escape", "t", "y",
          "Control+Enter"],
     ),
     "stream": ("spf.play(spf.stream('Good morning.', voice='ivy', service=service))", ".spf-clip", [" ", *MOVES]),
