@@ -34,6 +34,7 @@ export function makeDeck(shell, list, { texts, turn } = {}) {
   let views = [];
   let chosen = null;
   let isPlayingAll = false;
+  let isTurning = false; // whether "Play all" went to another row whose clip was not shown yet
   let turnedAt = -Infinity;
   const t = (name, values) => fillIn({ ...DECK_TEXTS, ...texts }[name], values);
 
@@ -102,9 +103,10 @@ export function makeDeck(shell, list, { texts, turn } = {}) {
     return true;
   };
   const start = (by) => {
-    if (by) turnedAt = performance.now();
-    isPlayingAll = true; // another row may only begin if this is known
+    isPlayingAll = true; // `turn` shows the next row, and a row that is shown may end "Play all"
+    isTurning = by > 0;
     isPlayingAll = (turn ?? turnInList)(by);
+    isTurning &&= isPlayingAll;
     refresh();
   };
   const stop = () => {
@@ -136,6 +138,8 @@ export function makeDeck(shell, list, { texts, turn } = {}) {
       const kept = views.find(({ clip }) => clip.id === chosen?.clip.id) ?? views[0];
       views.forEach((view) => view.reach(false));
       chosen = null;
+      if (isTurning) turnedAt = performance.now();
+      isTurning &&= !views.length;
       isPlayingAll &&= Boolean(turn);
       all.hidden = !turn && views.length < 2;
       isEqual.hidden = views.every(({ clip }) => clip.gain == null);
