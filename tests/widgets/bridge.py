@@ -34,6 +34,15 @@ KEEP_AUDIO = """() => {
 }"""
 """Keeps each sound that a page plays."""
 
+PRESS_AT_ONCE = """([text, key]) => new Promise((done) => {
+  const look = () => {
+    if (document.querySelector(".spf-panel strong")?.textContent !== text) requestAnimationFrame(look);
+    else done(document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true })));
+  };
+  look();
+})"""
+"""Presses a key in the frame in which the panel shows a row. A busy machine would press it too late."""
+
 
 @cache
 def lab_css():

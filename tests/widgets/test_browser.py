@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from bridge import KEEP_AUDIO, LIGHT_AND_LONG_DARK, cut_off, until_lit, until_seen
+from bridge import KEEP_AUDIO, LIGHT_AND_LONG_DARK, PRESS_AT_ONCE, cut_off, until_lit, until_seen
 from clips_lab import spoken
 from playwright.sync_api import expect
 from run_lab import key_of, run_of
@@ -239,8 +239,7 @@ def test_the_controls_of_the_players_play_one_row_after_the_other(run, browsing)
     # A key soon after a row began by itself may be meant for the row before.
     row(bridge, 11).click()
     page.get_by_role("button", name="Play all").click()
-    page.wait_for_function("document.querySelector('.spf-panel .spf-clip strong')?.textContent === 'row 12'")
-    key("k")
+    page.evaluate(PRESS_AT_ONCE, ["row 12", "k"])
     page.get_by_text("The next row has just begun. Press again for this row.").wait_for()
     page.wait_for_timeout(800)
     key("k")

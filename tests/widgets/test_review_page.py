@@ -4,7 +4,7 @@ import hashlib
 import json
 
 import pytest
-from bridge import ADDRESS, KEEP_AUDIO, cut_off, until_lit, until_seen
+from bridge import ADDRESS, KEEP_AUDIO, PRESS_AT_ONCE, cut_off, until_lit, until_seen
 from clips_lab import spoken
 from playwright.sync_api import expect
 from run_lab import run_of
@@ -195,8 +195,7 @@ def test_the_controls_of_the_players_play_one_row_after_the_other(run, page, ope
     page.get_by_label("Tempo").select_option("1.25")
     page.get_by_role("button", name="Alle abspielen").click()
     # The failed row is passed.
-    page.wait_for_function("document.querySelector('.spf-panel strong').textContent === 'cue6'")
-    page.keyboard.press("k")
+    page.evaluate(PRESS_AT_ONCE, ["cue6", "k"])
     expect(page.locator("section.spf")).to_contain_text("Drücken Sie noch einmal")
     assert page.evaluate("window.__audio.map((one) => one.playbackRate)") == [1.25, 1.25]
     # Somebody who writes is not taken to another row.

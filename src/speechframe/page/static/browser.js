@@ -377,6 +377,8 @@ export default makeWidget("Rows", (shell) => {
   /** Show the verdict and the notes of the chosen row, or the number of chosen rows. */
   const shown = () => {
     const [count, row] = [picked.size, rowAt(at)];
+    // While the page turns, no row is chosen, and the panel is hidden. Keys must still reach the widget.
+    if (!row && panel.contains(document.activeElement)) focus();
     panel.hidden = !row;
     judges.forEach((node) => {
       const many = count ? ` ${counted(count, "row")}` : "";
