@@ -151,6 +151,7 @@ export function clipView(shell, clip, outline, { name = clip.label, hint = "", k
     },
   };
   const setRange = (range) => {
+    if (!("loop" in player)) return; // a stream has no part that repeats
     state.range = range;
     player.loop = range?.[1] != null ? range : null;
     redraw();
