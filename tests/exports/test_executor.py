@@ -5,6 +5,7 @@ import os
 import pickle
 import re
 import signal
+import threading
 import time
 from concurrent.futures import Future, ProcessPoolExecutor
 
@@ -31,11 +32,14 @@ class Watched:
 
     def __init__(self, pool, *, kills_at=None):
         self.pool, self.kills_at, self.calls, self.sizes, self.most = pool, kills_at, [], [], 0
+        self.is_full = threading.Event()
 
     def submit(self, *call):
         self.calls.append(self.pool.submit(*call) if self.pool else Future())
         self.sizes.append(len(pickle.dumps(call)))
         self.most = max(self.most, sum(not call.done() for call in self.calls))
+        if len(self.calls) == 6:
+            self.is_full.set()
         if len(self.calls) == self.kills_at:
             os.kill(next(iter(self.pool._processes)), signal.SIGKILL)
         return self.calls[-1]
@@ -96,8 +100,7 @@ def test_few_portions_are_in_flight_and_a_stopped_export_ends_soon(corpus, tmp_p
     async def stop():
         options = {"progress": False, "executor": stuck, "executor_workers": 3}
         task = asyncio.create_task(spf.aio.export(corpus, tmp_path / "out", **options))
-        while len(stuck.calls) < 6:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(stuck.is_full.wait, 20)
         await asyncio.sleep(0.1)
         task.cancel()
         since = time.monotonic()
@@ -141,7 +144,7 @@ def test_runs_that_workers_cannot_read_are_refused_by_name(corpus, service, tmp_
 
 def test_the_commands_take_the_address_of_a_dask_cluster(corpus, tmp_path, capsys):
     with LocalCluster(
-        n_workers=2, processes=False, protocol="tcp://", dashboard_address=None, threads_per_worker=1
+        n_workers=2, processes=False, protocol="tcp://", dashboard_address="127.0.0.1:0", threads_per_worker=1
     ) as cluster:
         folder, address = str(corpus[1].path), cluster.scheduler_address
         assert main(["quality", folder, "--csv", str(tmp_path / "a.csv"), "--executor", address]) in {0, 1}

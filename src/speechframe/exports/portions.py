@@ -130,7 +130,7 @@ def _explain_loss() -> Iterator[None]:
         is_of_dask = type(error).__module__.partition(".")[0] == "distributed"
         if is_of_dask or isinstance(error, (BrokenExecutor, CancelledError)):
             raise ExportError(
-                f"the workers of executor= are lost ({type(error).__name__}: {error}); no result was kept. Call "
-                "again with a new executor, or with fewer workers if memory ran out"
+                f"the workers of executor= are lost ({type(error).__name__}: {error}); no result was kept. "
+                "Call again with a new executor, or with fewer workers if memory ran out"
             ) from error
         raise
