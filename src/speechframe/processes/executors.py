@@ -1,6 +1,8 @@
 """Accept what runs functions in other processes: an executor, or a client of Dask."""
 
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from typing import Any
 
 from speechframe.errors import SettingsError
@@ -41,3 +43,26 @@ def open_executor(given: Any, workers: int | None = None) -> tuple[Executor, int
         fault = "has no workers yet" if count == 0 else "does not show its number of workers"
         raise SettingsError(f"{type(given).__name__} {fault}: start workers, or set executor_workers=")
     return executor, count
+
+
+def connect_executor(address: str | None) -> AbstractContextManager[Any]:
+    """Return a client of the Dask scheduler at an address such as ``tcp://scheduler:8786``.
+
+    The client closes at the end of its context. Without an address, return a context of None.
+
+    Raises
+    ------
+    SettingsError
+        If Dask is not installed, or if no scheduler answers at the address.
+    """
+    if address is None:
+        return nullcontext()
+    try:
+        client: AbstractContextManager[Any] = import_module("distributed").Client(address)
+    except ModuleNotFoundError:
+        raise SettingsError(f"the executor {address} needs Dask: pip install 'speechframe[dask]'") from None
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"no Dask scheduler answers at {address} ({error}): give an address such as tcp://scheduler:8786"
+        ) from error
+    return client
