@@ -46,6 +46,7 @@ def speak(tmp_path):
         }
         return spf.generate(lines, **fixed | {"run_dir": run_dir or tmp_path / "run"} | options)
 
+    run.folder = tmp_path
     return run
 
 

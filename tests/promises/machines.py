@@ -1,5 +1,6 @@
 """An executor over processes that share no state folder, as machines do. A machine can be lost for ever."""
 
+import itertools
 import os
 import shutil
 import signal
@@ -9,19 +10,35 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 
 
-def begin(state):
-    os.environ["XDG_STATE_HOME"] = state
-    os.environ["TMPDIR"] = state
+def begin(environment, state, broken_after):
+    os.environ |= environment | {"XDG_STATE_HOME": state}
+    if broken_after is not None:
+        from speechframe.store.remote import RemoteFolder
+
+        real, count = RemoteFolder._call_filesystem, itertools.count()
+
+        def break_down(folder, method, name, *args, **options):
+            if method == "pipe_file" and next(count) >= broken_after:
+                raise OSError("the store is full")
+            return real(folder, method, name, *args, **options)
+
+        RemoteFolder._call_filesystem = break_down
 
 
 class Machine:
     """One process with a state folder of its own."""
 
-    def __init__(self, state):
+    def __init__(self, state, broken_after):
         state.mkdir()
-        self.state = state
+        self.state, self._broken_after = state, broken_after
+        self.start()
+
+    def start(self):
         self.pool = ProcessPoolExecutor(
-            1, mp_context=get_context("forkserver"), initializer=begin, initargs=(str(state),)
+            1,
+            mp_context=get_context("forkserver"),
+            initializer=begin,
+            initargs=(dict(os.environ), str(self.state), self._broken_after),
         )
         self.pid = self.pool.submit(os.getpid).result()
 
@@ -37,10 +54,14 @@ class Machine:
 
 
 class Machines(Executor):
-    """Hands functions out to machines that live; the function of a lost one fails."""
+    """Hands functions out to machines that live; the function of a lost one fails.
 
-    def __init__(self, folder, count):
-        self.machines = [Machine(folder / f"machine-{number}") for number in range(count)]
+    A machine whose process died is `renewed` if wanted: it is another process on the same disk.
+    """
+
+    def __init__(self, folder, count, *, renewed=False, broken_after=None):
+        self._renewed, self._given_up = renewed, {}
+        self.machines = [Machine(folder / f"machine-{number}", broken_after) for number in range(count)]
         self.num_workers = count
         self._free, self._changed = list(self.machines), threading.Condition()
 
@@ -53,16 +74,27 @@ class Machines(Executor):
         with self._changed:
             self._changed.wait_for(lambda: self._free)
             machine = self._free.pop(0)
+        self._given_up[machine] = outcome
         try:
-            outcome.set_result(machine.pool.submit(function, *args).result())
+            result = machine.pool.submit(function, *args).result()
+            if not outcome.done():
+                outcome.set_result(result)
         except BrokenProcessPool:
-            outcome.set_exception(OSError("the machine is lost"))
-            return
+            if not outcome.done():
+                outcome.set_exception(OSError("the machine is lost"))
+            if not self._renewed:
+                return
+            machine.start()
         except BaseException as error:  # noqa: BLE001 - the driver gets it
-            outcome.set_exception(error)
+            if not outcome.done():
+                outcome.set_exception(error)
         with self._changed:
             self._free.append(machine)
             self._changed.notify()
+
+    def give_up(self, machine):
+        """Take a machine for dead, although its function may go on."""
+        self._given_up[machine].set_exception(OSError("the machine does not answer"))
 
     def shutdown(self, wait=True, *, cancel_futures=False):
         for machine in self.machines:

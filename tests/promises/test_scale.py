@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 from accounts import billed, check_audio, price, statuses, times_billed
 from machines import Machines
-from poison import PoisonTones
 
 import speechframe as spf
 from forked import Program
@@ -169,15 +168,3 @@ def test_a_machine_that_is_lost_with_its_disk_leaves_no_silent_bill(
     assert billed(service, texts) <= run.ledger["credits"].sum() <= billed(service, texts) + unknown
     files = fsspec.filesystem("s3").find(address)
     assert not [name for name in files if "/intents/" in name or "/claims/" in name or "/shards/" in name]
-
-
-def test_a_poison_row_costs_one_row(client, tmp_path):
-    bills = tmp_path / "bills"
-    bills.touch()
-    texts = [f"line {number}" for number in range(40)]
-    texts[20] = "poison"
-    run = spf.run(PoisonTones(bills), texts, run_dir=tmp_path / "run", executor=client, progress=False)
-    found = statuses(run)
-    assert found[20] == "charged_unknown"
-    assert found.count("done") >= len(texts) - 4
-    assert "the process that sent this call ended" in run.failed["error_message"].iloc[0]

@@ -340,7 +340,7 @@ class Driver:
         elif isinstance(error, SpeechframeError | BrokenExecutor) or task.tries >= MAX_TRIES:
             raise error
         else:
-            self._progress.note(f"a worker died ({type(error).__name__}): another worker goes on")
+            self._progress.note(f"a worker failed ({type(error).__name__}: {error}): another worker goes on")
         return task
 
     def _settle(self, task: _HeldShard, shard: Shard) -> None:

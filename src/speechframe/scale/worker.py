@@ -169,10 +169,14 @@ async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: Sh
             watching.cancel()
         await asyncio.to_thread(shards.remove_intents, folder, block)
         error = queue.stopped_by
+        outcomes = progress.read_outcomes_since(0)[0]
+        for sent in filter(None, [error, *(outcome.error for outcome in outcomes)]):
+            # Some executors pickle the context of an error, too. The driver needs only the error itself.
+            sent.__cause__ = sent.__context__ = sent.__traceback__ = None
         missing = error.needed_credits if isinstance(error, BudgetExceeded) else 0.0
         return Report(
             read_progress(progress, total),
-            progress.read_outcomes_since(0)[0],
+            outcomes,
             progress.credits_millis,
             round(missing * MILLICREDITS_PER_CREDIT),
             folder.list_numbers(parts.ATTEMPTS_FOLDER, block),
