@@ -1,7 +1,8 @@
 """Tables in partitions: each row once, in their order, with an id of its own, and never all of them in memory."""
 
 import gc
-import os
+import tempfile
+import time
 
 import dask.dataframe as dd
 import distributed
@@ -145,28 +146,26 @@ def test_the_client_of_dask_computes_the_partitions():
 
 
 @pytest.mark.slow
-def test_a_ray_dataset_is_read_in_the_order_of_its_blocks(tmp_path):
+def test_a_ray_dataset_is_read_in_the_order_of_its_blocks():
     ray = pytest.importorskip("ray")
-    ray.init(
-        num_cpus=2, include_dashboard=False, _temp_dir=f"/tmp/ray-{os.getpid()}"
-    )  # a socket's path is short
-    try:
-        numbers = ray.data.range(1000, override_num_blocks=10)
 
-        def make(batch):
-            import time
+    def make(batch):
+        time.sleep(0.5 if batch["id"][0] == 0 else 0)
+        return {"text": [f"line {number}" for number in batch["id"]]}
 
-            time.sleep(0.5 if batch["id"][0] == 0 else 0)
-            return {"text": [f"line {number}" for number in batch["id"]]}
+    def fail(batch):
+        raise ZeroDivisionError(f"at {batch['id'][0]}")
 
-        def fail(batch):
-            raise ZeroDivisionError(f"at {batch['id'][0]}")
-
-        made = numbers.map_batches(make)
-        for source in (made, made.materialize()):
-            assert read(source) == read([f"line {number}" for number in range(1000)])
-        assert not made.context.execution_options.preserve_order
-        with pytest.raises(InvalidRows, match=r"block at row 0 .*ZeroDivisionError.*materialize"):
-            read(numbers.map_batches(fail))
-    finally:
-        ray.shutdown()
+    with tempfile.TemporaryDirectory(
+        prefix="ray", dir="/tmp"
+    ) as folder:  # the path of a socket must be short
+        ray.init(num_cpus=2, include_dashboard=False, object_store_memory=200_000_000, _temp_dir=folder)
+        try:
+            numbers = ray.data.range(1000, override_num_blocks=10)
+            made = numbers.map_batches(make)
+            assert read(made) == read([f"line {number}" for number in range(1000)])
+            assert not made.context.execution_options.preserve_order
+            with pytest.raises(InvalidRows, match=r"block at row 0 .*ZeroDivisionError: at .*materialize"):
+                read(numbers.map_batches(fail))
+        finally:
+            ray.shutdown()

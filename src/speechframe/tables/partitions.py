@@ -28,9 +28,10 @@ def convert_partition_errors(where: str, allowed: str) -> Iterator[None]:
     except SpeechframeError:
         raise
     except Exception as error:  # workers, filesystems and functions of users raise any type of error
-        # The message of Ray is a traceback. The cause is the error of the user's function.
-        cause = getattr(error, "cause", None) or error
-        fault = f"{where} cannot be read: {type(cause).__name__}: {get_first_line(cause)}"
+        words = f"{type(error).__name__}: {get_first_line(error)}"
+        if hasattr(error, "cause"):  # the message of Ray is the traceback of the user's function, and others
+            words = str(error).partition("\n\n")[0].splitlines()[-1]
+        fault = f"{where} cannot be read: {words}"
         raise InvalidRows([make_problem("table", fault, allowed=allowed)]) from error
 
 
