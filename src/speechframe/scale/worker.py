@@ -208,8 +208,8 @@ async def _make_backend(job: Job) -> Backend:
     maker: Any = job.backend
     settings: Settings | None = None
     if issubclass(maker, ServiceBackend):
-        settings = resolve_settings(**(job.settings or {}))
-        if job.settings is None:
+        settings = resolve_settings(**job.settings)
+        if job.is_local:
             settings = (await asyncio.to_thread(get_shared_service, settings.service)).settings
     constants = read_run(job.address, {}).constants
     made: Backend = maker.from_constants(settings, constants)
@@ -223,7 +223,7 @@ def _check_service(job: Job, manifest: Manifest, backend: Backend, opened: Opene
             f"a worker uses the service {backend.service}, the run uses {manifest.service}: install the same "
             "engines and voices there"
         )
-    if job.settings is not None and opened.key_fingerprint != job.key_fingerprint:
+    if not job.is_local and opened.key_fingerprint != job.key_fingerprint:
         raise SettingsError("a worker has another API key than the run: set SPEECHFRAME_API_KEY there")
 
 
