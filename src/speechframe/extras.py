@@ -1,5 +1,6 @@
 """Import libraries of the extra ``listening``, each at its first use, because an extra may be missing."""
 
+import sys
 import warnings
 from functools import partial
 from importlib import import_module
@@ -43,6 +44,8 @@ def import_library(module: str) -> Any:
 def provide_axes(ax: "Axes | None", width_inches: float, height_inches: float) -> "Axes":
     """Return `ax`, or the axes of a new figure. pyplot does not keep the new figure. Notebooks show it."""
     if ax is not None:
+        shown: Any = get_figure(ax)
+        shown._ipython_display_ = partial(_take_from_pyplot, shown)
         return ax
     figure = import_library("matplotlib.figure").Figure(
         figsize=(width_inches, height_inches), layout="constrained"
@@ -51,6 +54,14 @@ def provide_axes(ax: "Axes | None", width_inches: float, height_inches: float) -
     figure._repr_png_ = partial(_render_png, figure)
     made: Axes = figure.subplots()
     return made
+
+
+def _take_from_pyplot(figure: Any) -> None:
+    """Remove a figure that is about to be shown from pyplot, which would show it again after the cell."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None and "inline" in pyplot.get_backend():
+        pyplot.close(figure)
+    raise NotImplementedError  # IPython then shows the figure as usual
 
 
 def _render_png(figure: Any) -> bytes:

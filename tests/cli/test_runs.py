@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from speechframe import open_run
@@ -322,3 +324,13 @@ def test_it_runs_as_a_module_and_as_a_script(environment):
     ]
     assert ends[0].stdout == ends[1].stdout
     assert ends[0].stdout.startswith("speechframe ")
+
+
+def test_a_folder_of_parquet_and_an_address_are_tables(here, tmp_path):
+    for number in range(2):
+        (tmp_path / "lines").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"text": ["Good morning."]}), tmp_path / f"lines/{number}.parquet")
+    for run, table in (("one", "lines"), ("two", f"file://{tmp_path}/lines")):
+        said = here("generate", table, "--text", "text", "--voice", "nora", "--run-dir", run, "--dry-run")
+        assert (said.code, "2 rows" in said.out) == (0, True), said
+        assert here("resume", run, "--table", table, "--dry-run").code == 0

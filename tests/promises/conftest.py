@@ -1,10 +1,13 @@
 """What the tests of promises share: services that fail as told, and runs through public names alone."""
 
 import socket
+import subprocess
 import sys
+import uuid
 import zlib
 from pathlib import Path
 
+import fsspec
 import pytest
 
 import speechframe as spf
@@ -13,6 +16,7 @@ from speechframe.testing import FaultyService
 sys.path.insert(0, str(Path(__file__).parent))
 
 RATE_HZ = 8000
+S3_SERVER = Path(__file__).with_name("s3_server.py")
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +46,7 @@ def speak(tmp_path):
         }
         return spf.generate(lines, **fixed | {"run_dir": run_dir or tmp_path / "run"} | options)
 
+    run.folder = tmp_path
     return run
 
 
@@ -61,3 +66,28 @@ def lines(request):
         return [f"{number}: {name or 'a line'} of {of_this_test} goes on." for number in range(count)]
 
     return make
+
+
+@pytest.fixture(scope="module")
+def port():
+    process = subprocess.Popen([sys.executable, str(S3_SERVER), "0"], stdout=subprocess.PIPE, text=True)
+    yield int(process.stdout.readline())
+    process.kill()
+    process.wait(60)
+    process.stdout.close()
+
+
+@pytest.fixture
+def address(port, monkeypatch, tmp_path):
+    """Return the address of a run that is not there yet, on a local S3 server."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "AKLOCALTEST", "AWS_SECRET_ACCESS_KEY": "made-up-secret",
+        "AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_MAX_ATTEMPTS": "1", "AWS_EC2_METADATA_DISABLED": "true", "XDG_STATE_HOME": str(tmp_path / "state"),
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    fsspec.filesystem("s3").clear_instance_cache()
+    files = fsspec.filesystem("s3")
+    if not files.exists("runs"):
+        files.mkdir("runs")
+    return f"s3://runs/{uuid.uuid4().hex}"

@@ -8,7 +8,6 @@ import time
 import uuid
 from pathlib import Path
 
-import fsspec
 import pytest
 from accounts import billed, check_audio, price, statuses
 from fsspec.implementations.memory import MemoryFileSystem
@@ -25,31 +24,6 @@ service = spf.Settings(base_url=order["url"], api_key=order["key"], profile=orde
 spf.generate(order["lines"], voice="en-US-nora", sample_rate=8000, run_dir=order["folder"], progress=False,
              max_concurrency=4, service=service)
 """)
-
-
-@pytest.fixture(scope="module")
-def port():
-    process = subprocess.Popen([sys.executable, str(SERVER), "0"], stdout=subprocess.PIPE, text=True)
-    yield int(process.stdout.readline())
-    process.kill()
-    process.wait(60)
-    process.stdout.close()
-
-
-@pytest.fixture
-def address(port, monkeypatch, tmp_path):
-    """Return the address of a run that is not there yet, on a local S3 server."""
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "AKLOCALTEST", "AWS_SECRET_ACCESS_KEY": "made-up-secret",
-        "AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_MAX_ATTEMPTS": "1", "AWS_EC2_METADATA_DISABLED": "true", "XDG_STATE_HOME": str(tmp_path / "state"),
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    fsspec.filesystem("s3").clear_instance_cache()
-    files = fsspec.filesystem("s3")
-    if not files.exists("runs"):
-        files.mkdir("runs")
-    return f"s3://runs/{uuid.uuid4().hex}"
 
 
 @pytest.fixture(scope="module")

@@ -131,6 +131,13 @@ def test_rows_that_share_a_call_share_its_time_and_a_smaller_cap_takes_longer(tm
     assert (slow.concurrency, slow.seconds) == (1, 6.0)
 
 
+class Own(Packing):
+    """A backend with a service of its own on each machine."""
+
+    async def open(self):
+        return spf.Opened(self.lanes, is_local=True)
+
+
 class Elsewhere(Executor):
     """An executor whose workers run on unknown machines."""
 
@@ -155,7 +162,7 @@ def test_with_an_executor_it_names_what_bounds_the_time(
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     lane = spf.LaneSpec("here", "packing", published=4)
     make(tmp_path / "before", list("wxyz"), backend=Packing(lane))
-    found = planned(tmp_path, backend=Packing(lane), executor=executor, executor_workers=workers)
+    found = planned(tmp_path, backend=Own(lane), executor=executor, executor_workers=workers)
     assert (found.bound, found.seconds) == (bound, pytest.approx(seconds))
     # One call takes 2 s of the lane, which has 4 calls in flight on 2 cores.
     assert (found.workers, found.call_cpu_s) == (workers or 3, pytest.approx(1.0))

@@ -8,9 +8,10 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from tests.rooms.scripted import begun
+from tests.rooms.scripted import begun, make
 
 from forked import Program
 
@@ -97,6 +98,25 @@ def test_on_a_narrow_terminal_the_plan_and_the_bar_are_a_line_each(tmp_path):
     assert "4 credits]" in bars[-1]
 
 
+def test_a_notebook_shows_a_warning_once_in_lines_that_fit(tmp_path, monkeypatch, capsys):
+    shell = SimpleNamespace(kernel=object(), execution_count=3, config={})
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    run = make(
+        tmp_path / "run",
+        [*(f"warned {number}" for number in range(61, 65)), "last"],
+        max_credits=3,
+        progress=True,
+    )
+    printed, html = capsys.readouterr().out, run._repr_html_()
+    told = " ".join((printed + html).split())
+    assert (told.count("pause of 61 s was clamped"), told.count("6 warnings: ")) == (1, 1)
+    lines = [line for line in re.split(r"[\r\n]+", printed) if "%|" not in line]
+    assert max(map(len, lines)) <= 58, lines
+    assert "word-break: normal" in html, "JupyterLab breaks words elsewhere"
+    shell.execution_count = 4
+    assert "pause of 61 s was clamped" in run._repr_html_(), "another cell shows it again"
+
+
 @pytest.mark.slow
 def test_in_a_notebook_the_plan_is_the_label_of_the_bar_and_nothing_is_red(tmp_path):
     import nbformat  # takes seconds
@@ -111,4 +131,4 @@ def test_in_a_notebook_the_plan_is_the_label_of_the_bar_and_nothing_is_red(tmp_p
     assert any("4 credits" in value for value in shown), shown
     outputs = notebook.cells[0].outputs
     assert not [output for output in outputs if output.get("name") == "stderr"]
-    assert "warning: slow" in str(outputs)
+    assert "run.warnings shows them" in str(outputs)

@@ -24,6 +24,25 @@ ADDRESS = "http://widget.test/"
 LIGHT_AND_LONG_DARK = [True, pytest.param(False, marks=pytest.mark.slow)]
 """Themes: of what takes long the dark one is looked at in the long form; all widgets share its colours."""
 
+KEEP_AUDIO = """() => {
+  window.__audio = [];
+  const act = HTMLMediaElement.prototype.play;
+  HTMLMediaElement.prototype.play = function () {
+    if (!window.__audio.includes(this)) window.__audio.push(this);
+    return act.call(this);
+  };
+}"""
+"""Keeps each sound that a page plays."""
+
+PRESS_AT_ONCE = """([text, key]) => new Promise((done) => {
+  const look = () => {
+    if (document.querySelector(".spf-panel strong")?.textContent !== text) requestAnimationFrame(look);
+    else done(document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true })));
+  };
+  look();
+})"""
+"""Presses a key in the frame in which the panel shows a row. A busy machine would press it too late."""
+
 
 @cache
 def lab_css():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from bridge import LIGHT_AND_LONG_DARK, cut_off, until_lit
+from bridge import KEEP_AUDIO, LIGHT_AND_LONG_DARK, PRESS_AT_ONCE, cut_off, until_lit, until_seen
 from clips_lab import spoken
 from playwright.sync_api import expect
 from run_lab import key_of, run_of
@@ -213,6 +213,47 @@ def test_each_verdict_is_on_the_disk_before_the_next_clip_plays(run, browsing, m
     bridge.until(lambda: len(reviewed(run, "row_id")) == 12)
     newest = run.reviews.set_index("row_id")["verdict"].to_dict()
     assert newest == {"0": None, "1": "keep", "2": "reject", "3": None, "4": None}
+
+
+@pytest.mark.slow
+def test_the_controls_of_the_players_play_one_row_after_the_other(run, browsing):
+    bridge = browsing(run, page_rows=6)
+    page, key = bridge.page, bridge.page.keyboard.press
+    page.evaluate(KEEP_AUDIO)
+    row(bridge, 4).click()
+    page.locator(".spf-word", has_text="number 4").wait_for()
+    page.get_by_label("Speed").select_option("2")
+    page.get_by_role("button", name="Play all").click()
+    # A text is written while other rows play. It belongs to its row, and no letter of it is a verdict.
+    page.get_by_role("button", name="Comment (C)").click()
+    page.keyboard.type("k, r")
+    # The failed row is passed, and so is the end of the page.
+    expect(heading(bridge)).to_have_text("row 6")
+    until_seen(page, ".spf-clip[data-state='playing']")
+    assert page.evaluate("window.__audio.map((one) => one.playbackRate)") == [2, 2]
+    assert page.get_by_label("Comment for row 4").input_value() == "k, r"
+    key("Escape")
+    page.get_by_role("button", name="Stop").click()
+    until_seen(page, ".spf-clip[data-state='still']")
+    assert reviewed(run, "row_id") == []
+    # A key soon after a row began by itself may be meant for the row before.
+    row(bridge, 11).click()
+    page.get_by_role("button", name="Play all").click()
+    page.evaluate(PRESS_AT_ONCE, ["row 12", "k"])
+    page.get_by_text("The next row has just begun. Press again for this row.").wait_for()
+    page.wait_for_timeout(800)
+    key("k")
+    bridge.until(lambda: reviewed(run, "row_id") == [("12",)])
+    # The keys of a clip also work in the list. Up and down go to another row from everywhere.
+    expect(heading(bridge)).to_have_text("row 13")
+    until_seen(page, ".spf-clip[data-state='playing']")
+    row(bridge, 13).focus()
+    key("l")
+    expect(page.get_by_role("button", name="Loop to here (L)")).to_be_visible()
+    page.locator(".spf-clip").focus()
+    key("ArrowDown")
+    expect(heading(bridge)).to_have_text("row 14")
+    expect(page.get_by_role("button", name="Play all")).to_be_visible()
 
 
 @pytest.mark.slow

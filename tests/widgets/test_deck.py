@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bridge import until_seen
+from bridge import KEEP_AUDIO, until_seen
 from clips_lab import spoken
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,15 +15,6 @@ from speechframe.audio.codec import encode
 from speechframe.page.word_times import place_words
 from speechframe.spec.speech import Format
 from speechframe.widgets.player import play
-
-KEEP_AUDIO = """() => {
-  window.__audio = [];
-  const act = HTMLMediaElement.prototype.play;
-  HTMLMediaElement.prototype.play = function () {
-    if (!window.__audio.includes(this)) window.__audio.push(this);
-    return act.call(this);
-  };
-}"""
 
 
 def timed(*words):

@@ -116,6 +116,13 @@ def test_a_dub_is_seen_beside_its_original_and_corrected(show, accessible, pictu
         page.get_by_role("button", name="Send 1 correction").click()
         page.get_by_text("corrected" if words != "fail" else "no such text here").wait_for()
     accessible(page.locator(".spf"))
+    # The player stays at its place, and the answer is written beside the lines.
+    until_seen_at(page, 3, 0, 100)
+    expect(page.get_by_role("group", name="a, pt-BR").get_by_role("status")).to_have_count(1)
+    page.get_by_role("button", name="Play utterance 1").click()
+    page.wait_for_function(
+        "() => { const one = document.querySelector('video'); return !one.paused && one.currentTime < 2; }"
+    )
     assert asked == [("a.pt-BR", [{"utterance_id": 2, "text": words}]) for words in ("Tudo bem?", "fail")]
     assert bridge.widget.dubs[0]["utterances"][1]["text"] == "Tudo bem?"
 

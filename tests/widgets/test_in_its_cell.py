@@ -123,6 +123,29 @@ def test_other_words_are_refused(value):
         spf.configure(progress=value)
 
 
+FIGURE = """
+import matplotlib.pyplot as plt
+from speechframe.statistics.listening import analyse
+from speechframe.statistics.plots import plot_spread
+rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": 3 + (w + i) % 2}
+        for w in range(3) for i in range(4) for c in "xy"]
+figure, ax = plt.subplots()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "last", ["plot_spread(analyse(rows, method='mos'), ax=ax)", "made = {}", "made = {}; made"]
+)
+def test_a_plot_in_own_axes_is_shown_once(kernel, last):
+    call = "plot_spread(analyse(rows, method='mos'), ax=ax)"
+    outputs, _ = run_cell(kernel, FIGURE + last.format(call))
+    pictures = [content for _, _, content in outputs if "image/png" in content.get("data", {})]
+    assert len(pictures) == 1
+    outputs, _ = run_cell(kernel, "figure")
+    assert "image/png" in outputs[0][2]["data"], "another cell can show it again"
+
+
 CELLS = {
     "run": "run = spf.generate(['One two.', 'Three four.'], voice='nora', run_dir='one')",
     "again": "spf.resume(run)",

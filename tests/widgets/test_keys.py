@@ -1,9 +1,12 @@
 """No key of a widget changes the notebook, in JupyterLab and in Notebook 7, whatever it means there."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
+from test_dub_player import CUES, SAID, film
 from test_lab import START, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -13,31 +16,44 @@ lines = pd.DataFrame({"line": ["Good morning, it is late.", "Mind the gap, pleas
 runs = [spf.generate(lines, text="line", voice=voice, service=service, run_dir=voice, progress=False)
         for voice in ["en-US-nora", "en-US-miles"]]
 """
-JUDGED = (
-    "spf.listening_test(runs, {method!r}, item='line', trials_per_listener=2, training=0, folder={method!r})"
-)
-MOVES = ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown"]
-LISTENING = [" ", "Enter", *"12345", *"abxABX", *MOVES]
+DUB = """
+from pathlib import Path
+from speechframe.widgets.dub_player import DubPlayer, DubView
+film = Path("film.webm")
+dub = DubView("a.pt-BR", "a", "pt-BR", "done", film, film, {cues}, utterances={utterances})
+DubPlayer([dub], lambda dub, changes: dub)
+"""
+JUDGED = "spf.listening_test(runs, {method!r}, item='line', trials_per_listener=2, training=0, folder={method!r}{more})"
+REFERENCE = ", reference='en-US-nora'"
 WIDGETS = {
-    "play": ("spf.play(runs[0])", ".spf-clip", [" ", *MOVES, *"12345"]),
-    "gallery": ("spf.gallery(service=service)", ".spf-card button", [" ", "Enter"]),
+    "play": ("clips", "spf.play(runs[0])", ".spf-clip"),
+    "gallery": (None, "spf.gallery(service=service)", ".spf-card button"),
     "compare": (
+        "comparison",
         "spf.compare_voices(['en-US-nora', 'en-US-miles'], ['Good morning.'], run_dir='v', service=service).generate()",
         ".spf-clip",
-        [" ", *MOVES, "s", "S"],
     ),
-    "watch": ("spf.watch(runs[0])", ".spf-clip", [" ", *MOVES, "Enter"]),
-    "browse": (
-        "spf.browse(runs[0])",
-        "tbody tr",
-        [" ", "Enter", *MOVES, "PageDown", "PageUp", "Shift+ArrowDown", "Escape", *"kruKRU", "c", "x", "Escape", "t", "y",
-         "Control+Enter"],
-    ),
-    "stream": ("spf.play(spf.stream('Good morning.', voice='ivy', service=service))", ".spf-clip", [" ", *MOVES]),
-    "ab": (JUDGED.format(method="ab"), "button", LISTENING),
-    "abx": (JUDGED.format(method="abx"), "button", LISTENING),
-    "mos": (JUDGED.format(method="mos"), "button", LISTENING),
+    "watch": ("run", "spf.watch(runs[0])", ".spf-clip"),
+    "browse": ("rows", "spf.browse(runs[0])", "tbody tr"),
+    "stream": ("stream", "spf.play(spf.stream('Good morning.', voice='ivy', service=service))", ".spf-clip"),
+    "dub": ("dubs", DUB.format(cues=CUES, utterances=SAID), ".spf-clip"),
+    "correct": ("dubs", DUB.format(cues=CUES, utterances=SAID), "summary"),
+    **{
+        method: ("listening test", JUDGED.format(method=method, more=more), "button")
+        for method, more in [("ab", ""), ("abx", ""), ("mos", ""), ("multi", ""), ("mushra", REFERENCE)]
+    },
 }  # fmt: skip
+"""Name to a row of the table of keys in docs/widgets.md, a cell, and the element that gets the focus."""
+
+ALWAYS = [" ", "Enter", "Escape"]
+"""Keys that are tried in every widget."""
+
+NAMES = {
+    "Space": " ", "←": "ArrowLeft", "→": "ArrowRight", "↑": "ArrowUp", "↓": "ArrowDown", "Page Up": "PageUp",
+    "Page Down": "PageDown", "Shift ↑": "Shift+ArrowUp", "Shift ↓": "Shift+ArrowDown", "Ctrl Enter": "Control+Enter",
+}  # fmt: skip
+"""Names of keys in the documentation, to those in the browser."""
+
 COMMANDS = [
     *"abcdfhijklmoprsvxyzABCDFHIJKLMOPRSVXYZ",
     "d",
@@ -53,6 +69,17 @@ COMMANDS = [
 ]
 """Keys that are commands of a notebook. They act on the cell if the focus is not in the widget."""
 
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def documented_keys():
+    """Return the keys of each row of the table in docs/widgets.md."""
+    section = (ROOT / "docs/widgets.md").read_text(encoding="utf-8").split("## Keys")[1].split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    keys = {name: re.findall("`(.+?)`", text) for name, text in rows if name != "widget"}
+    return {name.split(" (")[0]: [NAMES.get(key, key) for key in those] for name, those in keys.items()}
+
+
 STATE = """() => {
   const { content } = jupyterapp.shell.currentWidget;
   return JSON.stringify(content.widgets.map(({ model }) => [model.id, model.type, model.sharedModel.source, model.executionCount]));
@@ -61,8 +88,11 @@ STATE = """() => {
 
 @pytest.mark.parametrize("program", ["jupyterlab", "notebook"])
 def test_no_key_of_any_widget_changes_the_notebook(program, tmp_path, page):
+    documented = documented_keys()
+    assert documented.keys() == {row for row, _, _ in WIDGETS.values() if row}
     with started(tmp_path, program) as lab:
-        lab.notebook("keys.ipynb", [START, RUN, *(code for code, _, _ in WIDGETS.values())])
+        film(lab.folder / "film.webm")
+        lab.notebook("keys.ipynb", [START, RUN, *(code for _, code, _ in WIDGETS.values())])
         lab.open(page, "keys.ipynb")
         lab.run_all(page, "keys.ipynb")
         page.evaluate("async () => { await jupyterapp.commands.execute('docmanager:save'); }")
@@ -70,13 +100,16 @@ def test_no_key_of_any_widget_changes_the_notebook(program, tmp_path, page):
         outputs = [output for cell in cells for output in cell["outputs"]]
         assert [output["traceback"][-1] for output in outputs if output["output_type"] == "error"] == []
         before = page.evaluate(STATE)
-        for number, (name, (_, place, keys)) in enumerate(WIDGETS.items()):
+        for number, (name, (row, _, place)) in enumerate(WIDGETS.items()):
+            keys = [*documented.get(row, []), *ALWAYS]
+            # Letters act in both cases.
+            keys += [key.lower() for key in keys if len(key) == 1 and key.isalpha()]
             page.evaluate(
                 "(k) => { jupyterapp.shell.currentWidget.content.activeCellIndex = k; }", number + 2
             )
             page.evaluate("(k) => jupyterapp.shell.currentWidget.content.scrollToItem(k)", number + 2)
             box = page.locator(".jp-Cell").nth(number + 2).locator(".spf")
-            if name in {"ab", "abx", "mos"}:
+            if row == "listening test":
                 box.get_by_role("button", name="Begin").click()
                 box.locator(".spf-lt-trial").wait_for()
             target = box.locator(place).first

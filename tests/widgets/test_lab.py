@@ -137,6 +137,49 @@ def test_two_hundred_clips_make_a_notebook_little_longer(lab, page):
 
 
 @pytest.mark.slow
+def test_a_saved_notebook_shows_what_the_docs_say(lab, page):
+    def shown(name):
+        lab.open(page, name)
+        output = page.locator(".jp-CodeCell").last.locator(".jp-OutputArea-output")
+        output.last.wait_for()
+        until(page, lambda: "Loading widget" not in output.last.inner_text())
+        return output.last
+
+    save_state = "@jupyter-widgets/jupyterlab-manager:saveWidgetState"
+    for name, with_state in (("plain", False), ("state", True)):
+        lab.notebook(
+            f"{name}.ipynb",
+            [
+                "import speechframe as spf",
+                f"spf.play(spf.generate(['One.'], voice='nora', run_dir='{name}'))",
+            ],
+        )
+        lab.open(page, f"{name}.ipynb")
+        if with_state:
+            page.evaluate("(name) => jupyterapp.commands.execute(name).then(() => 0)", save_state)
+        lab.run_all(page, f"{name}.ipynb")
+        page.locator(".spf").first.wait_for(timeout=90_000)
+        page.evaluate("async () => { await jupyterapp.commands.execute('docmanager:save'); }")
+        path = lab.folder / f"{name}.ipynb"
+        until(
+            page,
+            lambda path=path, wanted=with_state: (
+                b"ClipPlayer" in path.read_bytes() and wanted == (b"widget-state" in path.read_bytes())
+            ),
+        )
+        page.evaluate("async () => { await jupyterapp.commands.execute('kernelmenu:shutdown'); }")
+        if with_state:
+            shown(path.name).locator(".spf").get_by_text("One.").first.wait_for()
+        else:
+            shown(path.name).get_by_text("Error displaying widget").wait_for()
+    # Another text has another signature, as the notebook of another person.
+    text = path.read_text().replace("import speechframe", "import  speechframe")
+    (lab.folder / "copy.ipynb").write_text(text)
+    shown("copy.ipynb").locator("table").get_by_text("One.").wait_for()
+    page.evaluate("(name) => jupyterapp.commands.execute(name).then(() => 0)", save_state)
+
+
+@pytest.mark.slow
 def test_notebook_7_shows_a_run_that_is_watched_and_stopped_and_plays_a_clip_of_it(tmp_path, page, picture):
     with started(tmp_path, "notebook") as notebook:
         notebook.notebook("watch.ipynb", [START.replace("workers=2", "workers=1"), A_RUN])

@@ -4,7 +4,7 @@ import hashlib
 import json
 
 import pytest
-from bridge import ADDRESS, cut_off, until_lit
+from bridge import ADDRESS, KEEP_AUDIO, PRESS_AT_ONCE, cut_off, until_lit, until_seen
 from clips_lab import spoken
 from playwright.sync_api import expect
 from run_lab import run_of
@@ -25,7 +25,9 @@ STORED = "() => Object.keys(localStorage).filter((k) => k.startsWith('speechfram
 def make_run(path, rows=8):
     records = {}
     for k in range(rows):
-        clip = spoken(["The", "line", f"number{k}"], word_s=3.0 if k == 1 else 0.2, pitch_hz=200 + 10 * k)
+        clip = spoken(
+            ["The", "line", f"number{k}"], word_s={1: 3.0, 6: 1.2}.get(k, 0.2), pitch_hz=200 + 10 * k
+        )
         has_audio = k != FAILED
         records[k] = (
             {
@@ -139,6 +141,102 @@ def test_a_clip_takes_one_key_and_what_was_said_outlives_the_page_and_comes_back
     other.get_by_label("Filter").select_option("rejected")
     expect(other.locator("ol li")).to_have_count(1)
     other.context.close()
+
+
+def test_rows_are_found_by_any_column_and_several_get_one_verdict(run, page, opened, tmp_path):
+    opened(browse(run).to_html(tmp_path / "review.html", editable=True))
+    search, rows = page.get_by_label("Search"), page.locator("ol strong")
+    page.keyboard.type("Ann")
+    # No letter of a search is a verdict.
+    search.press_sequentially("cuer")
+    expect(page.locator("section.spf")).to_contain_text("No rows match.")
+    expect(search).to_be_focused()
+    for column, sought, expected in (
+        ("audio_seconds", ">2", ["cue1", "cue6"]),
+        ("audio_seconds", "<= 2", ["cue0", "cue2", "cue3", "cue4", "cue7"]),
+        ("error_message", "VOICE", ["cue5"]),
+        ("locale", "he-", ["cue1", "cue3", "cue5", "cue7"]),
+    ):
+        page.get_by_label("Column").select_option(column)
+        search.fill(sought)
+        expect(rows).to_have_text(expected)
+    item(page, "cue1").click()
+    page.keyboard.press("Shift+ArrowDown")
+    item(page, "cue5").click(modifiers=["Shift"])
+    page.get_by_role("button", name="Reject (R) · 3 rows").wait_for()
+    page.keyboard.press("r")
+    expect(page.locator("section.spf")).to_contain_text("3 of 8 reviewed")
+    search.fill("")
+    item(page, "cue0").click()
+    page.keyboard.press("k")
+    page.keyboard.press("u")
+    page.keyboard.press("u")
+    expect(page.locator("section.spf")).to_contain_text("0 of 8 reviewed")
+    assert [(r["row_id"], r["verdict"]) for r in sorted(page.evaluate(STORED), key=lambda r: r["reviewed_at"])] == [
+        ("cue1", "reject"), ("cue3", "reject"), ("cue5", "reject"), ("cue0", "keep"),
+        ("cue0", ""), ("cue1", ""), ("cue3", ""), ("cue5", ""),
+    ]  # fmt: skip
+    # A row without the others.
+    page.keyboard.press("Shift+ArrowDown")
+    page.keyboard.press("Escape")
+    page.keyboard.press("k")
+    expect(page.locator("section.spf")).to_contain_text("1 of 8 reviewed")
+
+
+@pytest.mark.slow
+def test_the_controls_of_the_players_play_one_row_after_the_other(run, page, opened, tmp_path):
+    opened(browse(run).to_html(tmp_path / "review.html", editable=True, locale="de"))
+    page.evaluate(KEEP_AUDIO)
+    heading = page.locator(".spf-panel strong")
+    item(page, "cue4").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Herunterladen").click()
+    assert download.value.suggested_filename == "cue4.wav"
+    page.get_by_label("Tempo").select_option("1.25")
+    page.get_by_role("button", name="Alle abspielen").click()
+    # The failed row is passed.
+    page.evaluate(PRESS_AT_ONCE, ["cue6", "k"])
+    expect(page.locator("section.spf")).to_contain_text("Drücken Sie noch einmal")
+    assert page.evaluate("window.__audio.map((one) => one.playbackRate)") == [1.25, 1.25]
+    # Somebody who writes is not taken to another row.
+    page.keyboard.press("c")
+    page.keyboard.type("to")
+    until_seen(page, ".spf-clip[data-state='still']")
+    page.keyboard.type("o slow")
+    expect(heading).to_have_text("cue6")
+    assert [(r["row_id"], r["comment"]) for r in page.evaluate(STORED)] == [("cue6", "too slow")]
+    page.keyboard.press("Escape")
+    page.keyboard.press("l")
+    page.get_by_role("button", name="Bis hier wiederholen (L)").wait_for()
+
+
+@pytest.mark.slow
+def test_two_hundred_clips_take_one_key_each_and_outlive_the_browser(tmp_path, page, opened):
+    run = make_run(tmp_path / "run", 200)
+    path = browse(run).to_html(tmp_path / "review.html", editable=True)
+    opened(path)
+    page.keyboard.type("Ann")
+    page.keyboard.press("Tab")
+    item(page, "cue0").focus()
+    presses = 0
+    for k in range(200):
+        if k in {50, 51, 120}:  # the page is closed at any moment
+            again = page.context.new_page()
+            page.close()
+            page = opened(path, again)
+            expect(page.locator("section.spf")).to_contain_text(f"{k} of 200 reviewed")
+            item(page, f"cue{k}").focus()
+            page.keyboard.press("Enter")
+            presses += 1
+        expect(page.locator(".spf-panel strong")).to_have_text(f"cue{k}")
+        page.keyboard.press("kr"[k % 2])
+        presses += 1
+        expect(page.locator("section.spf")).to_contain_text(f"{k + 1} of 200 reviewed")
+    assert presses <= 3 * 200
+    conflicts = run.read_reviews(saved(page, tmp_path / "back"))
+    assert (len(conflicts), conflicts.attrs["new"]) == (0, 200)
+    verdicts = run.reviews.set_index("row_id")["verdict"]
+    assert [verdicts[f"cue{k}"] for k in range(200)] == ["keep", "reject"] * 100
 
 
 @pytest.mark.slow

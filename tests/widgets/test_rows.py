@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 from run_lab import run_of
 
-from speechframe.widgets.rows import SORT_KEYS, Arrangement, RowReader
+from speechframe.page.clips import make_shelf, read_entry
+from speechframe.store.arranged import SORT_KEYS, Arrangement, RowReader
 
 TEXTS = (
     "Straße nach Łódź",
@@ -94,6 +95,22 @@ def test_rows_are_found_and_sorted_as_pandas_does_it(run, rows, by, descending):
             found = list(reader.find_places(arranged))
             assert found == plainly(rows, arranged)
             assert {type(place) for place in found} <= {int}
+
+
+def test_a_row_is_read_alike_alone_and_with_others(run):
+    entries = make_shelf(run, limit=None).entries
+    for position in (0, 1, 3, 119):
+        entry, other = read_entry(run, position, RowReader(run).text_columns), entries[position]
+        ours = ("row_id", "words", "audio_seconds", "voice_id", "locale", "status", "problem", "fields")
+        assert [getattr(entry, name) for name in ours] == [getattr(other, name) for name in ours]
+        assert (entry.text, entry.label) == (TEXTS[position % len(TEXTS)], f"r{position}")
+
+
+def test_numbers_are_texts_too(tmp_path):
+    run = run_of(tmp_path / "run", {"line": [3, 20, 100, None]}, {}, name="abcd".__getitem__)
+    reader = RowReader(run)
+    assert [row["text"] for row in reader.read_page([3, 1])] == ["", "20"]
+    assert list(reader.find_places(Arrangement(search="0", by="text"))) == [2, 1]
 
 
 def test_what_is_kept_of_a_row_is_its_text_and_little_more(tmp_path):

@@ -227,7 +227,7 @@ class JobBackend(ServiceBackend):
                 step = detail.step or detail.status or status.status
                 if detail.locale and steps.get(detail.locale) != step:
                     steps[detail.locale] = step
-                    self.tell(f"{name}, {detail.locale}: {step}")
+                    self.tell(f"{name}, {locales.normalise(detail.locale)}: {step}")
 
         status = await dubbing.wait(job_id, on_status=report_steps)
         is_unpaid = status.failure_code in _CREDIT_FAILURES and not read_amount(status.credits_used)

@@ -9,6 +9,7 @@ from typing import Any
 from speechframe.client.upload import Upload
 from speechframe.errors import InvalidRows
 from speechframe.store.folder import RUN_FILE, Folder, convert_os_errors
+from speechframe.tables.parquet_folder import PARQUET_SUFFIXES
 from speechframe.tables.table import make_problem
 
 # Longest extension of a stored clip, in characters. File names have a limited length, and the name also
@@ -24,8 +25,8 @@ def find_files(
     Parameters
     ----------
     table
-        The argument of the user. The path of a folder stands for the media files in the folder. The path of a
-        media file stands for this file.
+        The argument of the user. The path of a folder stands for the media files in the folder, unless it has
+        only Parquet files, which are a table. The path of a media file stands for this file.
     suffixes, files_word
         The extensions of media files in lower case, and the word for such files in an error.
     has_subfolders
@@ -42,6 +43,8 @@ def find_files(
     if path.is_dir() and not (path / RUN_FILE).exists():
         files = _walk(path) if has_subfolders else path.iterdir()
         found = sorted(p for p in files if p.suffix.lower() in suffixes and p.is_file())
+        if not found and any(p.suffix.lower() in PARQUET_SUFFIXES for p in path.rglob("*")):
+            return table, path.absolute()
         if not found:
             allowed = f"a folder with files that end in {', '.join(sorted(suffixes))}"
             raise InvalidRows(

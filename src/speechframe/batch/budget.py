@@ -121,6 +121,11 @@ class Budget:
         self._alerted: set[tuple[str, object, float]] = set()
 
     @property
+    def left(self) -> int | None:
+        """What the run's own limit leaves, in thousandths of a credit, or None without a limit."""
+        return None if self._limit is None else max(0, self._limit - self.spent - self.reserved)
+
+    @property
     def counts_tags(self) -> bool:
         """True if a shared budget counts rows by their tags."""
         return any(allowance.rule.match for allowance in self._allowances)

@@ -1,11 +1,11 @@
 """The run object that users get. It follows a run that this process makes, or reads the folder of a run."""
 
-import html
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
+from speechframe.batch.notebook import find_cell
 from speechframe.batch.plan import Estimate
 from speechframe.batch.progress import (
     Live,
@@ -21,7 +21,7 @@ from speechframe.settings.spending import OPERATIONS
 from speechframe.store.folder import Folder
 from speechframe.store.reader import StoredRun, find_warning_kind
 from speechframe.store.schema import CHARGED_UNKNOWN, FAILED, PENDING, STATUSES, SUSPECT, StopReason
-from speechframe.writing.notebook import Problems
+from speechframe.writing.notebook import Problems, format_lines
 from speechframe.writing.words import format_count, replace_unprintable, shorten_service
 
 RUNNING, STOPPED = "running", "stopped"
@@ -235,8 +235,12 @@ class Run(StoredRun):
         return f"resume({', '.join(('run', *arguments, *own))})"
 
     def summary(self) -> str:
-        """Return a summary of the run for people, as a text of a few lines."""
-        stats = self.stats
+        """Return a summary of the run for people, as a text of a few lines.
+
+        It leaves out the notes and warnings that the same cell of a notebook already shows.
+        """
+        stats, p = self.stats, self.progress
+        is_told = p is not None and p.cell is not None and p.cell == find_cell()
         states = ", ".join(
             f"{stats[name]:,} {name.replace('_', ' ')}" for name in STATUSES if stats.get(name)
         )
@@ -248,16 +252,15 @@ class Run(StoredRun):
             "; ".join(filter(None, made)),
             f"{spent} in {format_count(stats['attempts'], 'attempt')} on {shorten_service(self.service)}",
             self.manifest.remark or "",
-            *self.notes,
+            *(() if is_told else self.notes),
         ]
         lines.append(self._describe_plan())
-        if (p := self.progress) is not None and p.total:
+        if p is not None and p.total:
             lines.append(f"{p.describe_answers()} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
             if p.balance is not None:
                 lines.append(describe_balance(p.balance))
-        return replace_unprintable(
-            "\n".join(filter(None, [*lines, self._describe_warnings(), *self._give_advice(stats)]))
-        )
+        lines.append("" if is_told else self._describe_warnings())
+        return replace_unprintable("\n".join(filter(None, [*lines, *self._give_advice(stats)])))
 
     def _describe_plan(self) -> str:
         """Return the plan of a dry run as text. Empty without a plan, or if this process made the run."""
@@ -306,7 +309,7 @@ class Run(StoredRun):
         return replace_unprintable(f"<Run {self.short_path!r}: {'; '.join(filter(None, texts))}>")
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.summary())}</pre>"
+        return format_lines(self.summary())
 
 
 def open_run(path: str | PathLike[str]) -> Run:

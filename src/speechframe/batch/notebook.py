@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable
+from typing import Any
 
 log = logging.getLogger(__name__)
 
@@ -32,5 +33,10 @@ def find_dashboard(progress: bool | str) -> ShowDashboard | None:  # noqa: FBT00
 
 def is_notebook() -> bool:
     """Return whether this process is the kernel of a notebook."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return getattr(shell, "kernel", None) is not None
+    return find_cell() is not None
+
+
+def find_cell() -> int | None:
+    """Return the number of the running cell of a notebook, or None if this is not a notebook."""
+    shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return None if getattr(shell, "kernel", None) is None else int(shell.execution_count)

@@ -407,7 +407,10 @@ class _Checker:
                 row_id, count = shared["values"], shared["counts"]
                 often = "twice" if count == 2 else f"{count:,} times"  # noqa: PLR2004
                 fault = f"stands {often} in {table.id_column or 'the index'}"
-                self._add_problem("id", fault, value=row_id, allowed="one id a row", row_id=row_id)
+                allowed = "one id a row"
+                if table.id_column is None:
+                    allowed = f"{allowed}; table.reset_index() numbers the rows"
+                self._add_problem("id", fault, value=row_id, allowed=allowed, row_id=row_id)
         is_hopeless = self._invalid >= self._rows or any(one["field"] == "id" for one in self.problems)
         if self._problem_count and (is_hopeless or not leaves_out):
             raise InvalidRows(self.problems, total=self._problem_count, rows=self._invalid or None)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from shutil import get_terminal_size
+from textwrap import fill
 from typing import Any, TextIO
 
-from speechframe.batch.notebook import find_dashboard, is_notebook
+from speechframe.batch.notebook import find_cell, find_dashboard, is_notebook
 from speechframe.batch.options import Options
 from speechframe.errors import SpeechframeError
 from speechframe.processes.ending import (
@@ -39,7 +40,7 @@ _LINE_S = 15.0
 """Shortest time in seconds between two lines in a log file or a pipe."""
 _BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 """Format of the bar of a run. With the rate, the line would be too long for a narrow notebook."""
-_PAGE_COLUMNS, _LABEL_CHARACTERS = 64, 30
+_PAGE_COLUMNS, _LABEL_CHARACTERS = 58, 30
 """Number of characters that a line, and the label of a bar, may have in a notebook 600 pixels wide."""
 _MINUTE_S = 60
 _KINDS_SHOWN = 5
@@ -108,6 +109,8 @@ class Progress:
         self._shown = bool(show)
         self._draws = self._shown and find_dashboard(show) is None
         self._name = name
+        # The cell that shows the notes and warnings, which the summary of the run in this cell leaves out.
+        self.cell = find_cell() if self._shown else None
         self._bar: Any = None
         on_page, on_terminal = is_notebook(), sys.stderr is not None and sys.stderr.isatty()
         has_bar, label = self._draws and bool(total) and (on_page or on_terminal), name.partition(" ")[0]
@@ -172,12 +175,15 @@ class Progress:
         self.retried_by[code] += 1
 
     def warn(self, kind: str, message: str) -> None:
-        """Count a warning about an answer. Show the first warning of each of the first few kinds."""
+        """Count a warning about an answer. Show the first warning of each of the first few kinds.
+
+        A notebook shows all kinds at the end of the run instead.
+        """
         kind, message = replace_unprintable(kind), replace_unprintable(message)
         self.warned[kind] += 1
         if kind not in self.examples:
             self.examples[kind] = message
-            if len(self.examples) <= _KINDS_SHOWN:
+            if len(self.examples) <= _KINDS_SHOWN and self.cell is None:
                 self.note(f"warning: {message}" if kind == message else f"warning ({kind}): {message}")
 
     @property
@@ -268,7 +274,7 @@ class Progress:
         print_line(line, shown=self._shown)
 
     def close(self, end_line: str = "") -> None:
-        """Show the last state of the bar, and then `end_line`. If `end_line` is empty, show the warnings."""
+        """Show the last state of the bar, then the number of warnings of each kind, and then `end_line`."""
         self.finished = time.monotonic()
         if self._bar is not None:
             self._draw()
@@ -276,7 +282,7 @@ class Progress:
             if self.ended < self.total and hasattr(self._bar, "disp"):
                 # The bar of a notebook is red then, although the run may go on later.
                 self._bar.disp(bar_style="warning", check_delay=False)
-        if line := end_line or describe_warnings(self.warned, self.examples):
+        for line in filter(None, (describe_warnings(self.warned, self.examples), end_line)):
             self.note(line)
 
     def _draw(self) -> None:
@@ -467,6 +473,10 @@ def print_line(line: str, *, shown: bool) -> None:
     """
     if shown:
         line = replace_unprintable(line)
+        if is_notebook():
+            # JupyterLab would break long lines within words.
+            parts = (fill(part, _PAGE_COLUMNS, break_long_words=False) for part in line.splitlines())
+            line = "\n".join(parts)
         # The program at the other end of a pipe may have ended (`2>&1 | head`). The run goes on without it.
         with contextlib.suppress(BrokenPipeError):
             _import_tqdm().write(line, file=_choose_output())

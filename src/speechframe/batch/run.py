@@ -265,8 +265,7 @@ async def _carry_out(
         opened, rules, limit = await open_backend(backend, options, stack)
         workers: Workers | None = None
         if scale is not None:
-            is_own = opened.is_local or not isinstance(options.service, Settings)
-            workers = Workers(scale.workers, scale.cores, is_own)
+            workers = Workers(scale.workers, scale.cores, opened.is_local)
         begin = partial(_plan_run, prepare, backend, opened, options, rules, limit, workers, stack)
         begun = await run_in_thread(begin)
         prepared, planned, folder = begun.prepared, begun.estimate, begun.prepared.folder
@@ -279,7 +278,7 @@ async def _carry_out(
             shown = bool(options.progress) and not is_notebook()
             print_line(f"{name}: {planned.line()} (dry run: nothing was sent)", shown=shown)
             for note in prepared.notes:
-                print_line(note, shown=bool(options.progress))
+                print_line(note, shown=shown)
             return Run(folder, estimate=planned, problems=prepared.problems, notes=prepared.notes)
         learned = make_shared_folder()
         most = compute_max_calls(len(opened.lanes))

@@ -69,6 +69,12 @@ def parse_existing_path(text: str) -> Path:
     return path
 
 
+def parse_table(text: str) -> Path | str:
+    """Return the path of an existing file or folder, or an address such as ``s3://bucket/lines``."""
+    is_remote = "://" in text and not text.startswith(("http://", "https://"))
+    return text if is_remote else parse_existing_path(text)
+
+
 @contextlib.contextmanager
 def explain_interrupts() -> Iterator[None]:
     """Print a line at the first Ctrl-C, because a run may then take seconds to stop properly."""

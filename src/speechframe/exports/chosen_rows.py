@@ -29,7 +29,7 @@ _FACTS = (ROW_ID_COLUMN, "status", "error_message", "audio_seconds", "sha256")
 class ChosenRows:
     """Rows of one run for an export, in the run's order. All lists but `left_out` have one entry a row."""
 
-    run: StoredRun
+    run: Any  # a StoredRun, or None while an executor sends the rows to a worker
     places: list[int] = field(default_factory=list)  # in the run's table
     splits: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)  # below the folder of clips, without a suffix; set later

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow as pa
 from speechframe.audio import codec
 from speechframe.errors import ExportError
 from speechframe.exports.chosen_rows import ChosenRows, list_published_columns
+from speechframe.exports.portions import Workers, map_on_workers
 from speechframe.spec.speech import Format
 from speechframe.spec.texts import strip_pauses
 from speechframe.store.rows import ROW_ID_COLUMN, Selection
@@ -122,12 +124,22 @@ def read_clips(
     folder: str,
     columns: Collection[str],
     write: Callable[[str, bytes, str], None] | None,
+    workers: Workers | None,
+    is_cancelled: Callable[[], bool],
 ) -> Generator[ExportedClip]:
-    """Yield the rows with their clips in the requested format, in order. All cores convert clips.
+    """Yield the rows with their clips in the requested format, in order. All cores or `workers` convert them.
 
-    Paths begin with `folder`, and rows have only the given `columns`. The thread that converted a clip calls
-    `write` with its path, audio and SHA-256. A row that lost its audio raises ExportError.
+    Paths begin with `folder`, and rows have only the given `columns`. `write` is called with the path, audio
+    and SHA-256 of each clip, by the thread that converted it or got it from a worker. A row that lost its
+    audio raises ExportError.
     """
+    if workers is not None:
+        portion = partial(_convert_rows, shape=shape, folder=folder, columns=columns)
+        for clip in map_on_workers(portion, chosen, workers, is_cancelled):
+            if write is not None:
+                write(clip.path, clip.audio, clip.sha256)
+            yield clip
+        return
     sources = (source for rows in chosen for source in _read_sources(rows, shape, folder, columns))
 
     def convert(source: _Source) -> ExportedClip:
@@ -136,7 +148,14 @@ def read_clips(
             write(clip.path, clip.audio, clip.sha256)
         return clip
 
-    return map_on_all_cores(convert, sources)
+    yield from map_on_all_cores(convert, sources)
+
+
+def _convert_rows(
+    rows: ChosenRows, shape: AudioShape, folder: str, columns: Collection[str]
+) -> Iterator[ExportedClip]:
+    """Yield the rows with their clips, in a worker of an executor."""
+    return (_convert(source, shape) for source in _read_sources(rows, shape, folder, columns))
 
 
 def _read_sources(

@@ -24,6 +24,7 @@ from speechframe.exports.clips import AudioShape, ExportedClip, read_clips
 from speechframe.exports.formats import load_format
 from speechframe.exports.formats.base import ExportFormat
 from speechframe.exports.names import name_clips
+from speechframe.exports.portions import Workers
 from speechframe.exports.quality import describe_quality
 from speechframe.exports.report import ExportReport
 from speechframe.exports.tree import EXPORT_FILE, ExportTree, write_tree
@@ -53,12 +54,13 @@ def export_runs(
     remarks: Sequence[str],
     progress: Callable[[int], Any],
     is_cancelled: Callable[[], bool],
+    workers: Workers | None = None,
 ) -> ExportReport:
     """Write the tree of an export and return its report.
 
     Only rows in `splits`, and with the grade ``good`` in `grades`, are exported. None takes all. The order of
     `splits` is that of the report. `quality` is the frame of :func:`quality` for the card, and `remarks` are
-    sentences for the report.
+    sentences for the report. `workers` convert the clips, or all cores of this machine if it is None.
     """
     kinds = _check_formats(formats, shape.format)
     chosen = choose_rows(runs, splits=splits, grades=grades)
@@ -77,7 +79,8 @@ def export_runs(
         bar = progress(total)
         try:
             write_clip = tree.write_clip if needs_files else None
-            clips = read_clips(chosen, shape, _FOLDERS[shape.format], schema.names, write_clip)
+            place = _FOLDERS[shape.format]
+            clips = read_clips(chosen, shape, place, schema.names, write_clip, workers, is_cancelled)
             with closing(clips):  # no thread writes a clip after this block
                 for clip in clips:
                     if needs_files:

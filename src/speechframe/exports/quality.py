@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from itertools import compress, islice, repeat
+from itertools import chain, compress, islice, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from speechframe.audio.clip_measures import BANDS_HZ, ClipMeasures, measure_clip
 from speechframe.batch.progress import open_bar
 from speechframe.errors import AudioError, ExportError
 from speechframe.exports.chosen_rows import (
+    ChosenRows,
     Grades,
     index_rows,
     open_rows,
@@ -35,6 +36,7 @@ from speechframe.exports.grades import (
     compare_with_voices,
     grade_rows,
 )
+from speechframe.exports.portions import Workers, find_workers, map_on_workers
 from speechframe.recognition.clarity import find_error_rates
 from speechframe.spec.speech import Format, GenerateRequest
 from speechframe.spec.texts import Pause, split_pauses, strip_pauses
@@ -60,14 +62,23 @@ _PROSODY = tuple(
 """Fields of a request that change how a voice sounds. Clips compare only if these are equal."""
 _WORD_ERRORS = ("wer", "cer", "word_error", "word_error_remark")
 _ROWS_AT_ONCE = 4096
+_Measured = tuple[str, ClipMeasures | AudioError]
+"""SHA-256 of a clip, and its measures or the reason why it cannot be decoded."""
 _FIRST = ("voice_id", "locale", "grade", "reasons", "advice")
 
 
-def quality(runs: Any, *, transcripts: Any = None, progress: bool = True) -> "pd.DataFrame":
+def quality(
+    runs: Any,
+    *,
+    transcripts: Any = None,
+    progress: bool = True,
+    executor: Any = None,
+    executor_workers: int | None = None,
+) -> "pd.DataFrame":
     """Return measures, a grade and its reasons for each row of runs.
 
     A clip is compared with the other clips of its voice in these runs. Give all runs of a dataset at once.
-    All cores work.
+    All cores work, or the workers of `executor`.
 
     Parameters
     ----------
@@ -79,6 +90,9 @@ def quality(runs: Any, *, transcripts: Any = None, progress: bool = True) -> "pd
         clip did not change since.
     progress
         False shows no progress bar.
+    executor, executor_workers
+        A ``concurrent.futures.Executor`` or a client of Dask, and the number of its workers (default: read
+        from it). The workers need the same version of speechframe, and must be able to read the runs.
 
     Returns
     -------
@@ -113,7 +127,10 @@ def quality(runs: Any, *, transcripts: Any = None, progress: bool = True) -> "pd
     Raises
     ------
     ExportError
-        A value is not a run with audio, or `transcripts` are not transcripts of these runs.
+        A value is not a run with audio, `transcripts` are not transcripts of these runs, or a worker of
+        `executor` died.
+    SettingsError
+        The executor cannot be used, or its workers cannot read a run.
 
     Examples
     --------
@@ -121,7 +138,9 @@ def quality(runs: Any, *, transcripts: Any = None, progress: bool = True) -> "pd
     >>> found = spf.quality(run)  # doctest: +SKIP
     >>> spf.resume(run, redo=list(found.index[found["grade"] == "bad"]))  # doctest: +SKIP
     """
-    frame = measure_runs(open_runs(runs), transcripts=transcripts, progress=progress)
+    opened = open_runs(runs)
+    workers = find_workers(executor, executor_workers, opened)
+    frame = measure_runs(opened, transcripts=transcripts, progress=progress, workers=workers)
     return index_rows(runs, frame.reset_index())
 
 
@@ -131,6 +150,7 @@ def measure_runs(
     transcripts: Any = None,
     progress: bool = True,
     is_cancelled: Callable[[], bool] = lambda: False,
+    workers: Workers | None = None,
 ) -> "pd.DataFrame":
     """Return the frame of :func:`quality` by run id and row id. Raise ExportError once it is cancelled."""
     import pandas as pd
@@ -143,7 +163,7 @@ def measure_runs(
     frame = pd.concat(pieces, ignore_index=True)
     if transcripts is not None:
         frame = _add_word_errors(frame, transcripts, runs)
-    return grade_clips(frame, *_measure_clips(runs, frame, is_cancelled, is_shown=progress))
+    return grade_clips(frame, *_measure_clips(runs, frame, is_cancelled, workers, is_shown=progress))
 
 
 def grade_clips(
@@ -229,7 +249,12 @@ def measure_text(text: str) -> dict[str, float]:
 
 
 def _measure_clips(
-    runs: Sequence[Selection], frame: "pd.DataFrame", is_cancelled: Callable[[], bool], *, is_shown: bool
+    runs: Sequence[Selection],
+    frame: "pd.DataFrame",
+    is_cancelled: Callable[[], bool],
+    workers: Workers | None,
+    *,
+    is_shown: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float16], NDArray[np.intp]]:
     """Return the measures and the spectrum of each different clip, and the place of each row's clip in them.
 
@@ -243,9 +268,17 @@ def _measure_clips(
     numbers = np.full((len(hashes) + 1, len(NUMBERS)), np.nan)
     spectra_db = np.full((len(hashes) + 1, len(BANDS_HZ)), np.nan, np.float16)
     problems = np.full(len(hashes) + 1, "its audio changed while the run was measured: measure again", object)
+    wanted = [
+        ChosenRows(rows.run, [*compress(rows.positions, is_wanted[frame["run_id"] == rows.run.run_id])])
+        for rows in runs
+    ]
+    if workers is None:
+        measured = map_on_all_cores(_measure, chain.from_iterable(map(_read_clips, wanted)))
+    else:
+        measured = map_on_workers(_measure_rows, wanted, workers, is_cancelled)
     bar = open_bar(len(position_of), "quality", "clip", is_shown=is_shown)
     try:
-        for sha256, measures in map_on_all_cores(_measure, _read_clips(runs, frame, is_wanted)):
+        for sha256, measures in measured:
             if is_cancelled():
                 raise ExportError("the measurement of quality was stopped")
             if (position := position_of.get(sha256)) is None:
@@ -256,24 +289,26 @@ def _measure_clips(
                 spectra_db[position], problems[position] = measures.spectrum_db, ""
             bar.update()
     finally:
+        measured.close()
         bar.close()
     frame["problem"] = np.where(places < 0, frame["problem"], problems[places])
     return numbers, spectra_db, places
 
 
-def _read_clips(
-    runs: Sequence[Selection], frame: "pd.DataFrame", is_wanted: "pd.Series"
-) -> Iterator[dict[str, Any]]:
-    for rows in runs:
-        run = rows.run
-        names = {name: run.name_of(name) for name in _AUDIO_FACTS if name in run.record_schema.names}
-        places = list(compress(rows.positions, is_wanted[frame["run_id"] == run.run_id]))
-        for batch in Selection(run, places).batches(list(names.values())):
-            for number in range(batch.num_rows):
-                yield {ours: batch.column(name)[number].as_py() for ours, name in names.items()}
+def _measure_rows(rows: ChosenRows) -> Iterator[_Measured]:
+    """Yield the measures of each clip, in a worker of an executor."""
+    return map(_measure, _read_clips(rows))
 
 
-def _measure(clip: Mapping[str, Any]) -> tuple[str, ClipMeasures | AudioError]:
+def _read_clips(rows: ChosenRows) -> Iterator[dict[str, Any]]:
+    run = rows.run
+    names = {name: run.name_of(name) for name in _AUDIO_FACTS if name in run.record_schema.names}
+    for batch in Selection(run, rows.places).batches(list(names.values())):
+        for number in range(batch.num_rows):
+            yield {ours: batch.column(name)[number].as_py() for ours, name in names.items()}
+
+
+def _measure(clip: Mapping[str, Any]) -> _Measured:
     """Return the measures of a clip, or the reason why it cannot be decoded, by its SHA-256."""
     try:
         audio = codec.decode(

@@ -1,12 +1,12 @@
 """The report of an export. It lists the written, changed and omitted rows."""
 
-import html
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from speechframe.writing.notebook import format_lines
 from speechframe.writing.words import format_count, replace_unprintable
 
 if TYPE_CHECKING:
@@ -75,4 +75,4 @@ class ExportReport:
         return self.summary()
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.summary())}</pre>"
+        return format_lines(self.summary())

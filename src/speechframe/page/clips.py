@@ -19,7 +19,7 @@ from speechframe.store.rows import Selection
 from speechframe.store.schema import AUDIO_COLUMN, CALL_COLUMNS, FINISHED_STATUSES
 from speechframe.tables.column import Column
 
-__all__ = ["ClipShelf", "Entry", "make_shelf"]
+__all__ = ["ClipShelf", "Entry", "make_call_shelf", "make_shelf", "read_entry"]
 
 _DATA_COLUMNS = (
     "text",
@@ -229,6 +229,20 @@ def make_shelf(
             loaders.append(loader)
         total += _count_rows(part)
     return ClipShelf(entries, loaders, total, audible=audible)
+
+
+def make_call_shelf(run: Run, entries: Sequence[Entry]) -> ClipShelf:
+    """Return the clips of some rows of a run. The id of a clip is the request key of its call."""
+    return ClipShelf(entries, [partial(run.clip_of_call, entry.clip_id) for entry in entries], len(entries))
+
+
+def read_entry(run: Run, position: int, text_columns: Sequence[str]) -> Entry:
+    """Return the data of the row at a position of a run. The first text of `text_columns` is its text."""
+    ((data, _),) = _read_run(Selection(run, [position]), needs_audio=_has_audio(run))
+    fields, row_id = data["fields"], data["row_id"]
+    text = next((str(fields[name]) for name in text_columns if fields.get(name)), "")
+    clip_id = fields[run.name_of("request_key")] or f"row {position}"
+    return Entry(clip_id, label=row_id, **{**data, "text": text})
 
 
 def _read_part(

@@ -71,6 +71,9 @@ def make_review_page(
         for entry, row in zip(shelf.entries, rows, strict=True):
             row["id"] = entry.fields.get(name_of("request_key")) or entry.clip_id
     run_id = None if run is None else run.run_id
+    columns = _list_searched_columns(shelf)
+    for entry, row in zip(shelf.entries, rows, strict=True):
+        row["cells"] = [_convert_cell(entry.fields.get(name)) for name in columns]
     identity = json.dumps([title, *((row["row_id"], row["sha256"], row["seconds"]) for row in rows)])
     state = {
         "title": check_text("title", title),
@@ -78,6 +81,7 @@ def make_review_page(
         # Reviews of pages of the same run are kept together, so that a later page goes on with them.
         "page_id": run_id or hashlib.sha256(identity.encode()).hexdigest()[:16],
         "rows": rows if order is None else [rows[position] for position in order],
+        "columns": columns,
         "total": shelf.total,
         "audible": shelf.audible,
         "verdicts": verdicts,
@@ -121,6 +125,25 @@ def _make_row(entry: Entry, review: Mapping[str, Any], name_of: Callable[[str], 
         "before": {name: value for name, value in current.items() if isinstance(value, (str, int))},
         "earlier": review["verdict"] if review and not current["verdict"] else None,
     }
+
+
+def _list_searched_columns(shelf: ClipShelf) -> list[str]:
+    """Return the names of the columns with a value in any row, without the times of the words."""
+    names = dict.fromkeys(
+        name for entry in shelf.entries for name, value in entry.fields.items() if value is not None
+    )
+    words = {
+        "word_durations" if entry.run is None else entry.run.name_of("word_durations")
+        for entry in shelf.entries
+    }
+    return [name for name in names if name not in words]
+
+
+def _convert_cell(value: Any) -> str | float | None:
+    """Return a value of a table as a number, if it is one, or as text."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return value
+    return None if value is None or value != value else str(value)  # noqa: PLR0124 - NaN differs from itself
 
 
 def _get_number(value: Any) -> float | None:

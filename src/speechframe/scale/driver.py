@@ -84,7 +84,7 @@ class Driver:
         *,
         executor: Executor,
         workers: int,
-        maker: type[Backend] | Backend,
+        maker: type[Backend] | bytes,
         folder: Folder,
         journal: Journal,
         run_id: str,
@@ -100,13 +100,13 @@ class Driver:
         self._executor, self._update_budget = executor, update_budget
         self._tick_s = REMOTE_TICK_S if isinstance(folder, RemoteFolder) else TICK_S
         _refuse_files_at_address(folder, backend)
-        settings = None if opened.is_local or not isinstance(options.service, Settings) else options.service
+        settings = options.service if isinstance(options.service, Settings) and not opened.is_local else None
         shared = {name: getattr(settings, name) for name in _SHARED_SETTINGS} if settings else {}
         job = Job(
             str(folder.path),
             folder.describe_lock(),
             maker,
-            {name: _make_plain(value) for name, value in shared.items() if value} or None,
+            {name: _make_plain(value) for name, value in shared.items() if value},
             replace(
                 options,
                 service=None,
@@ -118,11 +118,11 @@ class Driver:
             ),
             journal.header,
             opened.key_fingerprint,
+            opened.is_local,
         )
         self._job = pickle.dumps(job)
         self._total, self._spent_before = progress.total, progress.credits_millis
-        self._limits = {lane.name: lane.published for lane in opened.lanes}
-        self._shares = _Shares(opened.lanes, workers, options.max_concurrency, is_local=settings is None)
+        self._shares = _Shares(opened.lanes, workers, options.max_concurrency, is_local=opened.is_local)
         self._counters: dict[int, Mapping[str, Any]] = {}  # counters by shard
         self._rows_per_s = 0.0
         self._rest: npt.NDArray[np.int64] = np.empty(0, np.int64)  # rows that are in no shard yet
@@ -156,7 +156,7 @@ class Driver:
                 self._show_counters()
                 for future in [future for future in under_way if future.done()]:
                     task = under_way.pop(future)
-                    self._shares.free.append(task.slot)
+                    self._shares.give_back(task.slot)
                     if (again := await self._note_end(future, task)) is not None:
                         waiting.append(again)
         except BaseException as error:
@@ -198,12 +198,14 @@ class Driver:
         self, waiting: deque[_HeldShard], under_way: "dict[asyncio.Future[Report], _HeldShard]"
     ) -> None:
         """Send shards to the executor, as long as a share of the limits and a part of the budget is free."""
-        while self._queue.stopped is None and self._shares.free and (waiting or len(self._rest)):
-            slot = self._shares.free[0]
-            if (calls := self._shares.get_calls(slot)) == {}:
-                self._shares.free.popleft()  # fewer calls are allowed than there are workers
-                continue
-            task = waiting.popleft() if waiting else self._take_rows(calls, under_way.values())
+        while self._queue.stopped is None and (slot := self._shares.find_free()) is not None:
+            if not len(self._rest) and (self._is_used_up or not waiting):
+                return
+            calls = self._shares.get_calls(slot)
+            if waiting and not self._is_used_up:
+                task = waiting.popleft()
+            else:
+                task = self._take_rows(calls, under_way.values())
             if task.shard is None:
                 task.shard = await asyncio.to_thread(
                     cut_shard, self._plan, self._number, task.places, self._group_starts
@@ -213,7 +215,8 @@ class Driver:
             if not self._reserve(task, is_alone=not under_way):
                 waiting.appendleft(task)
                 return
-            task.slot, task.tries = self._shares.free.popleft(), task.tries + 1
+            task.slot, task.tries = slot, task.tries + 1
+            self._shares.take(slot)
             limit = None if self._budget is None else task.spent + task.request.price
             # In a thread, because a pool may fork a worker here.
             future = await asyncio.to_thread(
@@ -256,7 +259,7 @@ class Driver:
         """
         if self._budget is None:
             return True
-        request = self._make_reservation(task, task.price)
+        request = self._make_reservation(task, min(task.price, self._budget.left or task.price))
         while not self._budget.reserve(request, request.price):
             if not is_alone:
                 return False  # wait for the tasks under way, because they may cost less than reserved
@@ -335,7 +338,7 @@ class Driver:
         elif isinstance(error, SpeechframeError | BrokenExecutor) or task.tries >= MAX_TRIES:
             raise error
         else:
-            self._progress.note(f"a worker died ({type(error).__name__}): another worker goes on")
+            self._progress.note(f"a worker failed ({type(error).__name__}: {error}): another worker goes on")
         return task
 
     def _settle(self, task: _HeldShard, shard: Shard) -> None:
@@ -371,15 +374,27 @@ class Driver:
 
 
 class _Shares:
-    """The shares of the workers in the limits on calls in flight. `free` are the numbers of unused shares."""
+    """The shares of the workers in the limits on calls in flight. Each share has a number."""
 
     def __init__(self, lanes: Sequence[LaneSpec], workers: int, most: int | None, *, is_local: bool) -> None:
-        self.count, self.free = workers, deque(range(workers))
+        self.count, self._free = workers, set(range(workers))
         known = {lane.name: [each for each in (lane.published, most) if each] for lane in lanes}
         self._caps: dict[str, int | None] = {name: min(caps, default=None) for name, caps in known.items()}
         # Each worker has a local service of its own, with limits of its own.
         self._is_unlimited = is_local and most is None
         self._lowered: dict[tuple[int, str], int] = {}
+
+    def find_free(self) -> int | None:
+        """Return the number of a free share with calls, or None. Fewer calls than workers may be allowed."""
+        return next((share for share in sorted(self._free) if self.get_calls(share) != {}), None)
+
+    def take(self, share: int) -> None:
+        """Note that a shard uses this share."""
+        self._free.remove(share)
+
+    def give_back(self, share: int) -> None:
+        """Note that no shard uses this share any more."""
+        self._free.add(share)
 
     def get_calls(self, share: int) -> dict[str, int | None] | None:
         """Return the largest number of calls in flight by lane for a share. See :class:`ShardLimits`."""
@@ -400,7 +415,6 @@ class _Shares:
         for lane, limit in learned.items():
             if self._caps[lane] is None:
                 self._caps[lane] = limit
-                self.free = deque(range(self.count))
             else:
                 self._lowered[share, lane] = max(1, limit)
 

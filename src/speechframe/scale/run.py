@@ -27,7 +27,7 @@ class ExecutorWorkers:
     executor: Executor
     workers: int
     cores: int | None
-    maker: type[Backend] | Backend
+    maker: type[Backend] | bytes  # the class, or the pickled backend before it is opened
 
     def make_engine(self, *args: Any, **parts: Any) -> Driver:
         """Return the driver of a run, for the arguments of an engine."""
@@ -62,10 +62,9 @@ async def _find_workers(backend: Backend, options: Options) -> ExecutorWorkers |
     if hasattr(type(backend), "from_constants"):
         return ExecutorWorkers(executor, count, cores, type(backend))
     try:
-        pickle.dumps(backend)
+        return ExecutorWorkers(executor, count, cores, pickle.dumps(backend))
     except Exception as error:  # the user's class can raise any error here
         raise SettingsError(
             f"executor= needs a backend that can be pickled, and {type(backend).__name__} cannot "
             f"({type(error).__name__}: {error}): open files and connections in open()"
         ) from error
-    return ExecutorWorkers(executor, count, cores, backend)

@@ -36,24 +36,27 @@ class Job:
     holder
         Text that identifies the driver's lock of the run.
     backend
-        The backend's class if it has ``from_constants``, or else the backend before it was opened.
+        The backend's class if it has ``from_constants``, or else the pickled backend before it was opened.
     settings
-        Settings of the service by name. None if each worker starts a local service of its own.
+        Settings of the service by name.
     options
         The run options that workers need.
     header
         Ledger columns with the same value for all attempts of the run.
     key_fingerprint
         Short hash that distinguishes the API key from other keys.
+    is_local
+        True if each worker starts a local service of its own.
     """
 
     address: str
     holder: str
-    backend: type[Backend] | Backend
-    settings: Mapping[str, Any] | None
+    backend: type[Backend] | bytes
+    settings: Mapping[str, Any]
     options: Options
     header: Row
     key_fingerprint: str
+    is_local: bool
 
 
 @dataclass(frozen=True)

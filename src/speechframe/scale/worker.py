@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from multiprocessing import parent_process
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,7 @@ MAX_INTERRUPTIONS = 2
 """A call during which this number of workers died is not sent again in this run."""
 
 
-def run_shard(version: str, pickled_job: bytes, shard: Shard, share: ShardLimits) -> Report:
+def run_shard(version: str, pickled_job: bytes, shard: Shard, limits: ShardLimits) -> Report:
     """Make the calls of a shard that have no outcome yet, and return a report.
 
     Parameters
@@ -60,7 +61,7 @@ def run_shard(version: str, pickled_job: bytes, shard: Shard, share: ShardLimits
         Version of speechframe of the driver.
     pickled_job
         The pickled :class:`~speechframe.scale.shard.Job`.
-    shard, share
+    shard, limits
         The rows, and the limits on their calls.
 
     Raises
@@ -78,6 +79,9 @@ def run_shard(version: str, pickled_job: bytes, shard: Shard, share: ShardLimits
         )
     try:
         job: Job = pickle.loads(pickled_job)  # noqa: S301 - from the driver, through its executor
+        backend: Backend | None = None
+        if isinstance(job.backend, bytes):
+            backend = pickle.loads(job.backend)  # noqa: S301 - same
     except Exception as error:  # the import of a user's module can raise any error
         raise SettingsError(
             f"a worker cannot import the backend ({type(error).__name__}: {error}): put the backend into a "
@@ -88,13 +92,13 @@ def run_shard(version: str, pickled_job: bytes, shard: Shard, share: ShardLimits
         # In a terminal Ctrl-C reaches all processes of a pool. Only the driver decides what follows.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        return run_sync(_run_shard(job, shard, share))
+        return run_sync(_run_shard(job, backend, shard, limits))
     finally:
         if parent is not None and not parent.is_alive():
             os._exit(1)  # a pool's worker would wait for ever for its dead parent
 
 
-async def _run_shard(job: Job, shard: Shard, share: ShardLimits) -> Report:
+async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: ShardLimits) -> Report:
     began = time.monotonic()
     async with contextlib.AsyncExitStack() as stack:
         folder, block, options = open_folder(job.address), shard.block, job.options
@@ -105,8 +109,8 @@ async def _run_shard(job: Job, shard: Shard, share: ShardLimits) -> Report:
         if shards.read_order(folder, job.holder) is not None:
             return Report(reason=StopReason.STOPPED.value)
         manifest = read_manifest(folder)
-        backend = await _make_backend(job)
-        backend.is_budgeted, backend.folder = share.millicredits is not None, folder.work
+        backend = backend or await _make_backend(job)
+        backend.is_budgeted, backend.folder = limits.millicredits is not None, folder.work
         if options.max_answer_mb is not None:
             backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
         opened = await backend.open()
@@ -128,17 +132,17 @@ async def _run_shard(job: Job, shard: Shard, share: ShardLimits) -> Report:
         stack.callback(journal.close)
         most = compute_max_calls(len(opened.lanes))
         lanes = [
-            Lane(spec, (share.calls or {}).get(spec.name), make_shared_folder(), most=most)
+            Lane(spec, (limits.calls or {}).get(spec.name), make_shared_folder(), most=most)
             for spec in opened.lanes
-            if share.calls is None or spec.name in share.calls
+            if limits.calls is None or spec.name in limits.calls
         ]
         for lane in lanes:
             stack.callback(lane.close)
-        budget = None if share.millicredits is None else Budget(share.millicredits, spent)
+        budget = None if limits.millicredits is None else Budget(limits.millicredits, spent)
         at_once = {work: each.calls_at_once * len(lanes) for work, each in opened.throughputs.items()}
         queue = Queue(plan, backend, budget, at_once)
         if isinstance(folder, RemoteFolder) and not opened.repeats_free_s:
-            width = sum((share.calls or {}).get(lane.name) or DEFAULT_WIDTH for lane in lanes)
+            width = sum((limits.calls or {}).get(lane.name) or DEFAULT_WIDTH for lane in lanes)
             queue = IntentQueue(
                 plan, backend, budget, at_once, folder=folder, numbers=numbers, header=header, width=width
             )
@@ -165,10 +169,14 @@ async def _run_shard(job: Job, shard: Shard, share: ShardLimits) -> Report:
             watching.cancel()
         await asyncio.to_thread(shards.remove_intents, folder, block)
         error = queue.stopped_by
+        outcomes = progress.read_outcomes_since(0)[0]
+        for sent in filter(None, [error, *(outcome.error for outcome in outcomes)]):
+            # Some executors pickle the context of an error, too. The driver needs only the error itself.
+            sent.__cause__ = sent.__context__ = sent.__traceback__ = None
         missing = error.needed_credits if isinstance(error, BudgetExceeded) else 0.0
         return Report(
             read_progress(progress, total),
-            progress.read_outcomes_since(0)[0],
+            outcomes,
             progress.credits_millis,
             round(missing * MILLICREDITS_PER_CREDIT),
             folder.list_numbers(parts.ATTEMPTS_FOLDER, block),
@@ -197,15 +205,14 @@ async def _run_to_end(engine: Engine) -> None:
 
 async def _make_backend(job: Job) -> Backend:
     """Return the backend of a run, with the settings of this worker."""
-    if isinstance(job.backend, Backend):
-        return job.backend
+    maker: Any = job.backend
     settings: Settings | None = None
-    if issubclass(job.backend, ServiceBackend):
-        settings = resolve_settings(**(job.settings or {}))
-        if job.settings is None:
+    if issubclass(maker, ServiceBackend):
+        settings = resolve_settings(**job.settings)
+        if job.is_local:
             settings = (await asyncio.to_thread(get_shared_service, settings.service)).settings
     constants = read_run(job.address, {}).constants
-    made: Backend = job.backend.from_constants(settings, constants)  # type: ignore[attr-defined]
+    made: Backend = maker.from_constants(settings, constants)
     return made
 
 
@@ -216,7 +223,7 @@ def _check_service(job: Job, manifest: Manifest, backend: Backend, opened: Opene
             f"a worker uses the service {backend.service}, the run uses {manifest.service}: install the same "
             "engines and voices there"
         )
-    if job.settings is not None and opened.key_fingerprint != job.key_fingerprint:
+    if not job.is_local and opened.key_fingerprint != job.key_fingerprint:
         raise SettingsError("a worker has another API key than the run: set SPEECHFRAME_API_KEY there")
 
 

@@ -59,7 +59,11 @@ def _hide_keys_in_init(kind: type[_T]) -> type[_T]:
         try:
             original_init(self, **hide_keys(values))
         except ValidationError as error:
-            raise _make_settings_error(error) from None
+            refusal = _make_settings_error(error)
+        else:
+            return
+        # Raised out here without a context, because Dask pickles the context, which contains the key.
+        raise refusal
 
     # If __init__ fails, error reports show the repr of the incomplete object. The repr needs this field.
     kind.region_urls = MappingProxyType({})  # type: ignore[attr-defined]
@@ -386,7 +390,8 @@ def _merge_places(
     try:
         return TypeAdapter(Settings).validate_python(values), set_in
     except ValidationError as error:
-        raise _make_settings_error(error, set_in) from None
+        refusal = _make_settings_error(error, set_in)
+    raise refusal
 
 
 def _describe_unknown_profile(profile: str, profiles: Mapping[Any, Any], path: Path) -> str:

@@ -190,11 +190,6 @@ def claim_numbers(folder: Folder, block: range) -> tuple[range, int]:
     raise StoreError(f"{folder.path}: {block} was begun too often: find out why its workers end, and resume")
 
 
-def count_claims(folder: Folder, block: range) -> int:
-    """Return how many processes have claimed numbers of a shard."""
-    return sum(int(name) in block for name in folder.list_names(CLAIMS_FOLDER, ""))
-
-
 def recover_shard(folder: Folder, columns: pa.Schema, header: Row, block: range, numbers: range) -> None:
     """Convert the segments that earlier makers of a shard left. The caller holds the lock of the shard.
 

@@ -29,6 +29,7 @@ CLIPS_FOLDER, DUBS_FOLDER = "clips", "dubs"
 _TABLE_FOLDERS = ("input", parts.PARTS_FOLDER, parts.FAILED_FOLDER, parts.ATTEMPTS_FOLDER, WORDS_FOLDER)
 _RUN_FILES_PATTERN = re.compile(
     rf"({'|'.join(_TABLE_FOLDERS)})/\d+\.parquet|{journal.LOG_FOLDER}/\d+\.(jsonl|bytes)"
+    rf"|{journal.LOG_FOLDER}/shards\.lock|shards/(order|\d+\.json)|claims/\d+|intents/[\d-]+\.jsonl"
     rf"|{CLIPS_FOLDER}/[0-9a-f]{{64}}(\.\w+)?|{DUBS_FOLDER}/[^/]+|reviews\.(parquet|lock)|([\w/]+/)?\.[^/]+\.tmp"
 )
 RESTORE_ADVICE = "restore it from a copy of the folder"

@@ -30,15 +30,15 @@ def find_table_file(path: str | PathLike[str]) -> Path:
     """
     if Path(path).suffix.lower() not in TABLE_SUFFIXES:
         message = f"{str(path)[:60]!r} is not a table file"
-        allowed = f"a file that ends in {', '.join(TABLE_SUFFIXES)}; for one line: ['a line'], say()"
+        allowed = f"a file that ends in {', '.join(TABLE_SUFFIXES)}, or a folder of Parquet files"
+        allowed = f"{allowed}; for one line: ['a line'], say()"
         raise InvalidRows([make_problem("table", message, allowed=allowed)])
     try:
         found = expand_home(path)
         mode = found.stat().st_mode
         if stat.S_ISREG(mode):
             return found
-        what = "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
-        message = f"{path} is {what}, not a regular file"
+        message = f"{path} is a device, pipe or socket, not a regular file"
     except FileNotFoundError:
         message = f"{path} does not exist"
     except (OSError, ValueError) as error:

@@ -2,10 +2,12 @@
 
 - pandas and polars frames and Series
 - objects with an Arrow stream, such as pyarrow tables and readers, and DuckDB relations
+- Dask frames, Ray datasets and pyarrow datasets, which are read by partition
 - Hugging Face datasets
 - lists and generators of texts, dicts, frames or Arrow batches
 - dicts of columns
 - paths of CSV, TSV, JSONL, Parquet, XLSX, text, PO, XLIFF, SRT and WebVTT files
+- paths and addresses of folders of Parquet files
 - runs, and lists of runs
 
 Values from CSV and XLSX files stay texts, so that the id ``0007`` does not become 7. A generator is read only
@@ -28,6 +30,8 @@ import pyarrow as pa
 from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.spec.check import shorten_value
 from speechframe.tables.files import JSON_SUFFIXES, find_table_file, read_contents
+from speechframe.tables.parquet_folder import is_parquet_folder, open_parquet_folder
+from speechframe.tables.partitions import compute_partitions, is_dask_frame, open_dataset
 from speechframe.tables.table import (
     ARROW_TYPE_ERRORS,
     BATCH_ROWS,
@@ -104,8 +108,11 @@ def open_table(
     named = {*named, *carry}
     if not isinstance(source, (str, PathLike)):
         return _open_object(source, partial(Table, id_column=id, carry=carry), plain, carry, named)
-    path = find_table_file(source)
     notes: list[str] = []
+    if is_parquet_folder(source):
+        columns, batches = open_parquet_folder(source, notes)
+        return Table(batches, columns, id_column=id, carry=carry, notes=notes, name=str(source))
+    path = find_table_file(source)
     make_table, schema = partial(Table, id_column=id, carry=carry, notes=notes, name=path.name), None
     try:
         if path.suffix.lower() in JSON_SUFFIXES:
@@ -134,9 +141,10 @@ def _open_object(
         return _open_runs(runs, make_table, carry, named)
     if (library, kind) == ("pandas", "DataFrame"):
         return _open_pandas(source, make_table, carry)
-    if library == "datasets" and kind in {"Dataset", "IterableDataset"}:
-        schema = None if source.features is None else source.features.arrow_schema
-        return make_table(source.with_format("arrow").iter(CARRIED_ROWS if carry else BATCH_ROWS), schema)
+    if is_dask_frame(source):
+        return _open_frames(compute_partitions(source), make_table, plain, carry, named)
+    if (dataset := open_dataset(source, has_clips=bool(carry))) is not None:
+        return make_table(dataset[1], dataset[0])
     if hasattr(source, "__arrow_c_stream__"):
         is_polars = (library, kind) == ("polars", "DataFrame")
         return _open_arrow(_convert_polars(source) if is_polars else source, make_table)
@@ -159,7 +167,7 @@ def _open_object(
 
 def _convert_series(source: Any, plain: str, named: set[str]) -> Any:
     """Convert a Series or Arrow array to a table of one column. Return other sources unchanged."""
-    if _get_type_name(source) in {("pandas", "Series"), ("polars", "Series")}:
+    if _get_type_name(source) in {("pandas", "Series"), ("polars", "Series"), ("dask", "Series")}:
         return source.to_frame(source.name if source.name in named else plain)
     if isinstance(source, (pa.Array, pa.ChunkedArray)):
         return pa.Table.from_arrays([source], [plain])
@@ -167,11 +175,20 @@ def _convert_series(source: Any, plain: str, named: set[str]) -> Any:
 
 
 def _drop_row_numbers(frame: Any) -> Any:
-    """Return a frame. If it is a pandas frame with a nameless index of integers, leave the index out."""
+    """Return a frame. If it is a pandas frame, leave a nameless index of integers out.
+
+    Any other index becomes one that Arrow stores as a column.
+    """
     if _get_type_name(frame) != ("pandas", "DataFrame"):
         return frame
-    is_plain = frame.index.name is None and frame.index.dtype.kind in "iu"
-    return frame.reset_index(drop=True) if is_plain else frame
+    if frame.index.name is None and frame.index.dtype.kind in "iu":
+        return frame.reset_index(drop=True)
+    import pandas as pd
+
+    if isinstance(frame.index, pd.RangeIndex):
+        # Arrow would store a range in the metadata, so only frames with another index would have its column.
+        return frame.set_axis(pd.Index(frame.index.to_numpy(), name=frame.index.name))
+    return frame
 
 
 def _read_first(values: Iterator[Any], is_enough: Callable[[Any], bool]) -> list[Any]:
@@ -252,6 +269,7 @@ def _open_frames(
                     [make_problem("table", "has frames with and without an index", allowed=allowed)]
                 )
             batches = []
+            ids.clear()  # the ids of the frames before are used, or a column gives the ids
             for batch, names in part.batches():
                 batches.append(batch)
                 if not part.is_numbered:

@@ -16,6 +16,7 @@ from speechframe.exports.card import UNKNOWN, Card
 from speechframe.exports.chosen_rows import open_runs
 from speechframe.exports.clips import AudioShape
 from speechframe.exports.export import export_runs
+from speechframe.exports.portions import find_workers
 from speechframe.exports.quality import grade_runs
 from speechframe.exports.report import ExportReport
 from speechframe.exports.split import as_splits
@@ -44,6 +45,8 @@ async def export(
     quality: "pd.DataFrame | None" = None,
     progress: bool = True,
     service: Any = None,
+    executor: Any = None,
+    executor_workers: int | None = None,
 ) -> ExportReport:
     """Write rows of runs as a dataset for other tools, and return an :class:`ExportReport`.
 
@@ -81,12 +84,16 @@ async def export(
         False shows no progress bar.
     service
         Service whose catalogue describes the voices on the card. See :class:`Settings`.
+    executor, executor_workers
+        Workers that read and convert the clips, as for :func:`quality`. This process writes all files.
 
     Raises
     ------
     ExportError
-        An argument is unusable, two rows would have the same path, no row is left, the disk is full, or the
-        written files do not contain all rows. Nothing that looks finished is left.
+        An argument is unusable, two rows would have the same path, no row is left, the disk is full, a worker
+        of `executor` died, or the written files do not contain all rows. Nothing that looks finished is left.
+    SettingsError
+        The executor cannot be used, or its workers cannot read a run.
 
     Examples
     --------
@@ -104,10 +111,12 @@ async def export(
     if unknown := [key for key in card_fields if key not in _CARD_FIELDS]:
         raise ExportError(f"card= has the unknown entry {unknown[0]!r}; allowed: {', '.join(_CARD_FIELDS)}")
     splits = None if split is None else as_splits(split, opened)
+    workers = find_workers(executor, executor_workers, opened)
     voices, why = await _read_voices(service)
 
     def write(is_cancelled: Any) -> ExportReport:
-        measured, grades = grade_runs(opened, only, quality, progress=progress, is_cancelled=is_cancelled)
+        options = {"progress": progress, "is_cancelled": is_cancelled, "workers": workers}
+        measured, grades = grade_runs(opened, only, quality, **options)
         facts = Card(**card_fields, voices=voices)
         facts.has_converted_speech = any(rows.run.operation == "change_voice" for rows in opened)
         return export_runs(
@@ -123,6 +132,7 @@ async def export(
             remarks=[f"Facts of the voices are {UNKNOWN}: {why}"] if why else [],
             progress=lambda total: open_bar(total, "export", "clip", is_shown=progress),
             is_cancelled=is_cancelled,
+            workers=workers,
         )
 
     return await run_in_thread(write)

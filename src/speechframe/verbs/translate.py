@@ -502,8 +502,8 @@ async def translate(
     Parameters
     ----------
     table
-        A pandas or polars frame, Arrow table, Hugging Face dataset, list of strings,
-        another run, or the path of a CSV, TSV, JSONL, Parquet, XLSX or text file.
+        A pandas, polars or Dask frame, Arrow table, dataset (of Arrow, Ray or Hugging Face), list of strings,
+        another run, or the path of a CSV, TSV, JSONL, Parquet, XLSX or text file, or of a folder of Parquet.
     text
         The column with the text, or a Series or list of texts. Placeholders of the common frameworks are not
         translated. Examples are ``{name}``, ``%1$s``, ``:name``, ``{% if x %}``, tags, URLs, e-mail

@@ -2,10 +2,11 @@
 
 import html
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from os import PathLike
+from pathlib import Path
 from typing import Any, ClassVar
 
 import anywidget
@@ -14,13 +15,13 @@ from speechframe.batch.live import Run, open_run
 from speechframe.errors import SpeechframeError
 from speechframe.page.assets import build_script, read_style
 from speechframe.page.clips import ClipShelf
+from speechframe.page.html import save_page, stream_saved_page
 from speechframe.writing.notebook import format_table
 
 __all__ = [
     "ClipWidget",
     "PageWidget",
     "format_table",
-    "load_playable_clips",
     "make_clip_traits",
     "resolve_run",
     "run_in_worker",
@@ -124,6 +125,13 @@ class ClipWidget(PageWidget):
             self.loads.append(clip_id)
             self.send({"kind": "audio", "clip": clip_id, "mime": mime}, buffers=[data])
 
+    def save_as_page(self, path: str | PathLike[str] | None, title: str, **state: Any) -> str | Path:
+        """Return the widget as a page that contains its audio, or write the page and return `path`."""
+        playable = [entry.clip_id for entry in self.shelf.entries if entry.problem is None]
+        clips = ((clip_id, *self.shelf.read_playable(clip_id)) for clip_id in playable)
+        page = stream_saved_page(self.script, state, clips, title=title, fallback=self.to_text())
+        return save_page(page, path)
+
 
 def resolve_run(given: Any) -> Run:
     """Return the run of an argument, which is a run or the folder of a run.
@@ -150,10 +158,3 @@ def make_clip_traits(shelf: ClipShelf) -> dict[str, Any]:
         "clips": [entry.to_page() for entry in shelf.entries],
         "outlines": {entry.clip_id: shelf.compute_peaks(entry.clip_id) for entry in shelf.entries},
     }
-
-
-def load_playable_clips(shelf: ClipShelf) -> Iterator[tuple[str, bytes, str]]:
-    """Yield id, audio and content type of each playable clip, for a saved page."""
-    for entry in shelf.entries:
-        if entry.problem is None:
-            yield (entry.clip_id, *shelf.read_playable(entry.clip_id))

@@ -12,14 +12,14 @@ import traitlets as t
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import check_flag, check_text, check_whole_number
-from speechframe.page.clips import ClipShelf, Entry, make_shelf
+from speechframe.page.clips import ClipShelf, Entry, make_call_shelf, make_shelf, read_entry
 from speechframe.page.html import save_page
 from speechframe.page.review import make_review_page
+from speechframe.store.arranged import SORT_KEYS, VERDICT_FILTERS, Arrangement, RowReader
 from speechframe.store.reviews import KEEP, REJECT
-from speechframe.store.rows import Selection
-from speechframe.store.schema import STATUSES
+from speechframe.store.rows import ROW_ID_COLUMN, Selection
+from speechframe.store.schema import BOOKKEEPING_COLUMNS, STATUSES
 from speechframe.widgets.base import ClipWidget, format_table, resolve_run
-from speechframe.widgets.rows import SORT_KEYS, VERDICT_FILTERS, Arrangement, RowReader
 from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
@@ -212,19 +212,33 @@ class DatasetBrowser(ClipWidget):
             # The audio was made again after the list was read. Reviews must refer to the played audio.
             self.rows = [current_row if one is row else one for one in self.rows]
         self._opened_as = _get_audio_state(current_row)
-        entry = self._reader.read_entry(row["place"])
+        entry = read_entry(self.run, row["place"], self._reader.text_columns)
         # Rows that were opened before are kept, because the page may still load their audio.
         self._opened = {**{k: e for k, e in self._opened.items() if k != entry.clip_id}, entry.clip_id: entry}
         self._opened = dict(list(self._opened.items())[-_MAX_OPENED_ROWS:])
-        self.shelf = self._reader.make_shelf(self._opened.values())
+        self.shelf = make_call_shelf(self.run, list(self._opened.values()))
         with self.hold_sync():
             self.outline = b"" if entry.problem else self.shelf.compute_peaks(entry.clip_id)
             self.opened = {
                 **entry.to_page(),
                 "place": row["place"],
                 "sha256": current_row["sha256"],
-                "fields": self._reader.format_other_columns(entry),
+                "fields": self._format_other_columns(entry),
             }
+
+    def _format_other_columns(self, entry: Entry) -> dict[str, str]:
+        """Return the columns of a row that its panel does not show elsewhere, as texts."""
+        name_of = self.run.name_of
+        shown = {
+            *map(name_of, (*BOOKKEEPING_COLUMNS, ROW_ID_COLUMN, "word_durations", "locale", "text")),
+            *self._reader.text_columns[:1],
+        }
+        shown = shown - {*map(name_of, ("take", "credits"))} | {name_of("audio_seconds")}
+        return {
+            name: str(value)
+            for name, value in entry.fields.items()
+            if name not in shown and value not in (None, "")
+        }
 
     def on_review(self, message: dict[str, Any]) -> None:
         """Store reviews, and reply. The page keeps the reviews until the reply confirms them."""

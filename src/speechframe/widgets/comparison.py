@@ -14,12 +14,11 @@ from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import check_text
 from speechframe.page.clips import ClipShelf, make_shelf
-from speechframe.page.html import make_saved_page, save_page
 from speechframe.processes.loop import run_sync, start_in_background
 from speechframe.store.rows import Selection
 from speechframe.store.schema import PENDING
 from speechframe.tables.column import col
-from speechframe.widgets.base import ClipWidget, format_table, load_playable_clips, make_clip_traits
+from speechframe.widgets.base import ClipWidget, format_table, make_clip_traits
 from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
@@ -181,20 +180,9 @@ class VoiceComparison(ClipWidget):
         self, path: str | PathLike[str] | None = None, *, title: str = "Comparison of voices"
     ) -> str | Path:
         """Return the comparison as one page that contains its audio, or write the page and return `path`."""
-        state = {
-            "stage": READY,
-            "cost": self.cost,
-            "price": "",
-            "total": 0,
-            "done": 0,
-            "problem": self.problem,
-            "preferred": dict(self.preferred),
-            **_group_by_text(self.shelf),
-        }
-        page = make_saved_page(
-            self.script, state, load_playable_clips(self.shelf), title=title, fallback=self.to_text()
-        )
-        return save_page(page, path)
+        state = {name: getattr(self, name) for name in ("cost", "problem", "preferred")}
+        state |= {"stage": READY, "price": "", "total": 0, "done": 0, **_group_by_text(self.shelf)}
+        return self.save_as_page(path, title, **state)
 
     def to_text(self) -> str:
         """Return the stage and the number of clips as text."""

@@ -5,7 +5,6 @@ import html
 import math
 import threading
 import time
-from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -17,7 +16,7 @@ from speechframe.batch.live import RUNNING, Run
 from speechframe.batch.options import Options
 from speechframe.batch.run_options import RunOptions
 from speechframe.errors import SpeechframeError
-from speechframe.page.clips import ClipShelf, Entry
+from speechframe.page.clips import ClipShelf, Entry, make_call_shelf
 from speechframe.processes.loop import start_in_background
 from speechframe.store.schema import AUDIO_COLUMN
 from speechframe.widgets.base import ClipWidget, format_table, resolve_run
@@ -176,11 +175,8 @@ class RunDashboard(ClipWidget):
             self._known[key] = self._known.pop(key) if key in self._known else self._read_clip(key)
         for key in list(self._known)[:-_KEPT_CLIPS]:
             del self._known[key]
-        entries = [entry for entry, _ in self._known.values()]
         # This includes clips that the page no longer shows, because the page may still load their audio.
-        self.shelf = ClipShelf(
-            entries, [partial(self.run.clip_of_call, entry.clip_id) for entry in entries], len(entries)
-        )
+        self.shelf = make_call_shelf(self.run, [entry for entry, _ in self._known.values()])
         self.clips = [self._known[key][0].to_page() for key in keys]
         self.outlines = {key: self._known[key][1] for key in keys}
         self._clips_due = began + max(_MIN_CLIPS_UPDATE_S, 2 * _READING_DIVISOR * (time.monotonic() - began))

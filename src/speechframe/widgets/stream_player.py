@@ -18,10 +18,9 @@ from speechframe.audio.peaks import compute_peaks
 from speechframe.client import Stream, SyncStream
 from speechframe.errors import AudioError, SpeechframeError, StoreError
 from speechframe.page.clips import ClipShelf, Entry
-from speechframe.page.html import make_saved_page, save_page
 from speechframe.page.word_times import estimate_word_times
 from speechframe.spec.speech import ChannelType, Format
-from speechframe.widgets.base import ClipWidget, format_table, load_playable_clips
+from speechframe.widgets.base import ClipWidget, format_table
 
 __all__ = ["StreamPlayer"]
 
@@ -223,17 +222,8 @@ class StreamPlayer(ClipWidget):
         """
         if not self.over:
             raise StoreError("the stream is still arriving; call player.wait().to_html(...)")
-        state = {
-            "clip": self.clip,
-            "outline": self.outline,
-            "trouble": self.trouble,
-            "over": True,
-            "fresh": False,
-        }
-        page = make_saved_page(
-            self.script, state, load_playable_clips(self.shelf), title=title, fallback=self.to_text()
-        )
-        return save_page(page, path)
+        state = {name: getattr(self, name) for name in ("clip", "outline", "trouble", "over")}
+        return self.save_as_page(path, title, **state, fresh=False)
 
     def to_text(self) -> str:
         """Return the state of the stream and the length of its audio as text."""

@@ -16,6 +16,13 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, caption:
     return f"<table>{title}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def format_lines(text: str) -> str:
+    """Return lines of text as HTML."""
+    # JupyterLab breaks the lines of other elements `pre` within words.
+    style = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere"
+    return f'<pre style="{style}">{html.escape(text)}</pre>'
+
+
 class Problems(list[Mapping[str, Any]]):
     """A list of problems of rows and arguments, one mapping each. It shows its first problems only.
 

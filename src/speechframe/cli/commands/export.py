@@ -62,6 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=TEXT",
         help="repeatable: title, description, text_source, text_licence, licence",
     )
+    add(
+        "--executor",
+        metavar="ADDRESS",
+        help="address of a Dask scheduler whose workers do the work, such as tcp://scheduler:8786",
+    )
     add("--json", action="store_true", help="print the report as one line of JSON")
     selection.add_arguments(parser)
 
@@ -85,30 +90,35 @@ def run(options: argparse.Namespace) -> int:
     from speechframe import api
     from speechframe.exports.quality import quality
     from speechframe.exports.split import split
+    from speechframe.processes.executors import connect_executor
 
     if (options.group or options.stratum) and not options.split:
         options.parser.error("--group and --stratum need --split")
     given: Any = options.runs[0] if len(options.runs) == 1 else options.runs
     has_bar = not options.json and sys.stderr.isatty()
-    measured: pd.DataFrame | None = quality(given, progress=has_bar) if options.only == "good" else None
-    chosen: dict[str, Any] = {"only": options.only, "quality": measured}
-    parts: pd.Series | None = None
-    if options.split:
-        drawn = {"groups": options.group, "strata": options.stratum, "seed": options.seed}
-        parts = split(given, options.split, **drawn, **chosen)
-    report = api.export(
-        given,
-        options.out,
-        name=options.name,
-        formats=options.formats or ["huggingface"],
-        split=parts,
-        sample_rate=options.sample_rate,
-        audio_format=options.audio_format,
-        card=dict(options.card),
-        progress=has_bar,
-        service=selection.choose_service(options),
-        **chosen,
-    )
+    with connect_executor(options.executor) as executor:
+        measured: pd.DataFrame | None = None
+        if options.only == "good":
+            measured = quality(given, progress=has_bar, executor=executor)
+        chosen: dict[str, Any] = {"only": options.only, "quality": measured}
+        parts: pd.Series | None = None
+        if options.split:
+            drawn = {"groups": options.group, "strata": options.stratum, "seed": options.seed}
+            parts = split(given, options.split, **drawn, **chosen)
+        report = api.export(
+            given,
+            options.out,
+            name=options.name,
+            formats=options.formats or ["huggingface"],
+            split=parts,
+            sample_rate=options.sample_rate,
+            audio_format=options.audio_format,
+            card=dict(options.card),
+            progress=has_bar,
+            service=selection.choose_service(options),
+            executor=executor,
+            **chosen,
+        )
     if options.json:
         left_out = report.left_out.to_dict(orient="records")
         facts = {name: value for name, value in asdict(report).items() if name != "left_out"}

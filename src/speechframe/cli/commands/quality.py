@@ -22,6 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run of transcribe with a reference over the run; repeatable, one for each run in order",
     )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write all measures of all rows as CSV")
+    parser.add_argument(
+        "--executor",
+        metavar="ADDRESS",
+        help="address of a Dask scheduler whose workers do the work, such as tcp://scheduler:8786",
+    )
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
 
 
@@ -29,8 +34,11 @@ def run(options: argparse.Namespace) -> int:
     """Print the number of rows of each grade, and the bad rows with their reasons."""
     from speechframe.errors import StoreError
     from speechframe.exports.quality import describe_quality, quality
+    from speechframe.processes.executors import connect_executor
 
-    found = quality(options.runs, transcripts=options.transcripts, progress=not options.json)
+    given = {"transcripts": options.transcripts, "progress": not options.json}
+    with connect_executor(options.executor) as executor:
+        found = quality(options.runs, **given, executor=executor)
     if options.csv is not None:
         try:
             found.assign(reasons=found["reasons"].map("; ".join)).to_csv(options.csv)

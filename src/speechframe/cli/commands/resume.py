@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="RUN", help="the run's folder")
     parser.add_argument(
         "--table",
-        type=runs.parse_existing_path,
+        type=runs.parse_table,
         metavar="TABLE",
         help="a new table for the run. New and changed rows are made. Unchanged rows cost nothing",
     )

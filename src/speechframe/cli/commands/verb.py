@@ -18,12 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     docstring = docstrings.read_docstring(function.__doc__)
     parser.description = f"{docstring.summary} {docstring.body}"
     files = "a CSV, TSV, JSONL, Parquet, XLSX, PO, XLIFF, SRT, WebVTT or text file (one line a row)"
+    files = f"{files}, a folder of Parquet files"
     own = [p for p in declared.read_parameters(function) if p.name not in _SECRET_PARAMETERS]
     kind = next((_FILE_METAVARS[p.name] for p in own if p.name in _FILE_METAVARS), None)
     tables = f"TABLE|{kind}..." if kind else "TABLE"
     parser.add_argument(
         "table",
-        type=runs.parse_existing_path,
+        type=runs.parse_table,
         metavar=tables,
         nargs="+" if kind else 1,
         help=f"{files}, or {kind.lower()} files, or a folder of them" if kind else files,

@@ -3,13 +3,15 @@
 import { alertLine, button, choice, el, onKeys, tell, write } from "./core/dom.js";
 import { counted, inWords } from "./core/words.js";
 import { clipView } from "./core/clip.js";
+import { makeDeck } from "./core/deck.js";
+import { between, reveal, rowKey } from "./core/rows.js";
 import { makeWidget, REPLY_MS } from "./core/widget.js";
 import { stored } from "./core/page.js";
 
 const COLUMNS = [["row", "Row"], ["text", "Text"], ["voice", "Voice"], ["seconds", "Length"], ["status", "Status"], ["verdict", "Verdict"]];
 const STATUSES = ["done", "cached", "suspect", "failed", "charged_unknown", "pending", "invalid"];
 const TONES = { suspect: "warn", failed: "bad", invalid: "bad", charged_unknown: "bad", keep: "good", reject: "bad", "not saved": "bad" };
-const KEYS = "Space plays · K keeps · R rejects · U undoes the last step · C comments · T corrects the text · ↑ ↓ other row · Shift ↑ ↓ several rows · PgUp PgDn other page";
+const KEYS = "Space plays · K keeps · R rejects · U undoes the last step · C comments · T corrects the text · ↑ ↓ other row · Shift ↑ ↓ several rows · PgUp PgDn other page · ← → by word · L loops";
 const DONE = { keep: "kept", reject: "rejected", "": "no verdict" };
 const WAIT_MS = 250; // time without a further key before a search or an opened row is sent
 
@@ -59,7 +61,7 @@ export default makeWidget("Rows", (shell) => {
   const pages = () => Math.max(1, Math.ceil(get("found") / get("page_rows")));
   const turnTo = (page, next = {}) => {
     if (!(page >= 0 && page < pages())) return false;
-    select(null);
+    select(null, next.plays);
     goal = next;
     ask({ page }, true);
     return true;
@@ -182,6 +184,10 @@ export default makeWidget("Rows", (shell) => {
   const judge = (value) => {
     const rows = chosen();
     if (!rows.length) return;
+    if (deck.hasJustTurned()) {
+      say("The next row has just begun. Press again for this row.");
+      return;
+    }
     const decision = change(rows, "verdict", value, DONE[value]);
     if (picked.size) pickOne();
     else if (auto.checked && value) {
@@ -249,6 +255,7 @@ export default makeWidget("Rows", (shell) => {
   const select = (place, plays = false) => {
     at = place;
     eager = plays ? place : null;
+    if (!plays) deck.stop();
     if (!picked.has(place)) picked = new Set();
     if (view?.place !== place) open();
     highlight();
@@ -268,9 +275,7 @@ export default makeWidget("Rows", (shell) => {
   let anchor = null; // other end of the chosen rows
   const extend = (place) => {
     if (!picked.size) anchor = at;
-    const places = get("rows").map((row) => row.place);
-    const [a, b] = [anchor, place].map((one) => places.indexOf(one)).sort((one, other) => one - other);
-    picked = new Set(places.slice(a, b + 1));
+    picked = new Set(between(get("rows").map((row) => row.place), anchor, place));
     choose(place);
   };
   const step = (by, plays = false, extends_ = false) => {
@@ -282,11 +287,25 @@ export default makeWidget("Rows", (shell) => {
   const begin = () => {
     if (eager === null || eager !== at || !view || unsaved.has(pending)) return;
     eager = null;
-    view.sound?.play();
+    if (view.clip) deck.play();
   };
   const play = () => {
     if (view) view.sound?.toggle();
     else if (at !== null) select(at, true);
+  };
+  /** Play the chosen row, or the next one. The focus stays where it is, because somebody may be writing. */
+  const playOn = (by) => {
+    if (!by && view) deck.play();
+    else if (!by) select(at, true);
+    else {
+      const hadFocus = scroll.contains(document.activeElement);
+      const next = get("rows")[get("rows").findIndex((row) => row.place === at) + 1];
+      if (!next) return turn(1, { plays: true });
+      select(next.place, true);
+      if (hadFocus) focus();
+      else reveal(scroll, nodeAt(at));
+    }
+    return true;
   };
   body.addEventListener("focusin", ({ target }) => {
     const place = Number(target.closest("tr")?.dataset.place);
@@ -347,15 +366,19 @@ export default makeWidget("Rows", (shell) => {
   // -- the chosen row ------------------------------------------------------------------------
 
   const top = el("div");
+  const deck = makeDeck(shell, top, { turn: playOn });
+  deck.node.hidden = !get("audible");
   const judges = ["keep", "reject"].map((name) => button("", () => judge(rowAt(at)?.verdict === name && !picked.size ? "" : name), { value: name }));
   const notes = ["comment", "corrected_text"].map((name) => [name, el("p.words", { tabindex: "0" })]);
   const notesBox = el("div", ...notes.flatMap(([name, node]) => [el("p.dim", name === "comment" ? "Comment" : "Corrected text"), node]));
   const panel = el("div.panel", { role: "region", label: "The chosen row" },
-    el("div.row", ...judges, button("Undo (U)", undo), el("label", auto, "Go on and play the next row")), top, notesBox,
+    el("div.row", ...judges, button("Undo (U)", undo), el("label", auto, "Go on and play the next row")), get("audible") ? deck.node : null, top, notesBox,
     el("div.row", button("Comment (C)", () => compose("comment")), button("Correct the text (T)", () => compose("corrected_text"))));
   /** Show the verdict and the notes of the chosen row, or the number of chosen rows. */
   const shown = () => {
     const [count, row] = [picked.size, rowAt(at)];
+    // While the page turns, no row is chosen, and the panel is hidden. Keys must still reach the widget.
+    if (!row && panel.contains(document.activeElement)) focus();
     panel.hidden = !row;
     judges.forEach((node) => {
       const many = count ? ` ${counted(count, "row")}` : "";
@@ -374,14 +397,18 @@ export default makeWidget("Rows", (shell) => {
     view?.dispose();
     view = null;
     const row = rowAt(at);
-    if (!row || clip.place !== at) top.replaceChildren(row ? el("p", el("strong", row.row)) : "");
-    else {
-      const player = get("audible") ? clipView(shell, clip, get("outline"), { name: `row ${clip.label}` }) : null;
-      view = { place: at, sha256: clip.sha256, sound: clip.problem ? null : player?.sound, dispose: () => player?.dispose() };
+    if (!row || clip.place !== at) {
+      deck.show([]);
+      top.replaceChildren(row ? el("p", el("strong", row.row)) : "");
+    } else {
+      const player = get("audible") ? clipView(shell, clip, get("outline"), { name: `row ${clip.label}`, on: deck.handlers(clip.id) }) : null;
+      view = Object.assign(player ?? { dispose() {} }, { place: at, sha256: clip.sha256 });
+      if (clip.problem) view.sound = null;
       const fields = Object.entries({ voice: clip.voice, locale: clip.locale, ...clip.fields }).filter(([, value]) => value);
       top.replaceChildren(player?.node ?? el("p.words", { tabindex: "0" }, clip.text),
         clip.problem || !row.why ? "" : el("p.why", badge(clip.status), " ", el("bdi", row.why)),
         fields.length ? el("dl.fields", ...fields.map(([name, value]) => el("div", el("dt", name), el("dd", value)))) : "");
+      deck.show(player ? [player] : []);
       if (had) player?.node.focus();
       begin();
     }
@@ -403,13 +430,7 @@ export default makeWidget("Rows", (shell) => {
     PageDown: () => turn(1), PageUp: () => turn(-1), Escape: pickOne, " ": play, Enter: play,
     k: () => judge("keep"), r: () => judge("reject"), u: undo, c: () => compose("comment"), t: () => compose("corrected_text"),
   };
-  onKeys(shell.root, ({ key, target, repeat, defaultPrevented }) => {
-    if (defaultPrevented || target.closest("textarea, select, input:not([type=checkbox])")) return null;
-    if ((key === " " || key === "Enter") && target.closest("button, input")) return null; // the browser handles it
-    // A held key must not judge many rows.
-    const name = key.length === 1 ? key.toLowerCase() : key;
-    return repeat && !name.startsWith("Arrow") ? acts[name] && (() => {}) : acts[name];
-  });
+  onKeys(shell.root, (event) => rowKey(event, { ...(view?.sound ? view.acts : {}), ...acts }));
   for (const { reviews, words } of held.read() ?? []) hold({ reviews, words, isFailed: true });
   shell.follow(["wanted"], () => {
     const { token: mark, ...filters } = get("wanted");

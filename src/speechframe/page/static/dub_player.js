@@ -20,6 +20,7 @@ function mediumOf(shell, dub, { change, fail, soundOnly }) {
   let medium = null;
   let isSound = !dub.video;
   let speed = 1;
+  const start = () => medium.play().catch((error) => error.name !== "AbortError" && fail(error.message));
   const state = {
     place,
     side: "dub",
@@ -27,7 +28,7 @@ function mediumOf(shell, dub, { change, fail, soundOnly }) {
       speed = value;
       if (medium) medium.playbackRate = medium.defaultPlaybackRate = speed;
     },
-    toggle: () => (!medium ? state.show(state.side, { play: true }) : medium.paused ? medium.play() : medium.pause()),
+    toggle: () => (!medium ? state.show(state.side, { play: true }) : medium.paused ? start() : medium.pause()),
     get seconds() { return medium?.currentTime ?? 0; },
     async show(side, { at = state.seconds, play = Boolean(medium && !medium.paused) } = {}) {
       state.side = side;
@@ -42,6 +43,11 @@ function mediumOf(shell, dub, { change, fail, soundOnly }) {
       }
     },
     seek: (seconds) => (medium ? (medium.currentTime = seconds) : state.show(state.side, { at: seconds })),
+    playFrom: (seconds) => {
+      if (!medium) return state.show(state.side, { at: seconds, play: true });
+      medium.currentTime = seconds;
+      return start();
+    },
     dispose: () => medium?.pause(),
   };
   const withoutPicture = (at, play) => {
@@ -68,7 +74,7 @@ function mediumOf(shell, dub, { change, fail, soundOnly }) {
     medium.onloadedmetadata = () => {
       if (!isSound && !medium.videoWidth) return withoutPicture(at, play);
       medium.currentTime = at;
-      if (play) medium.play().catch((error) => error.name !== "AbortError" && fail(error.message));
+      if (play) start();
       return change();
     };
     medium.src = src;
@@ -77,8 +83,8 @@ function mediumOf(shell, dub, { change, fail, soundOnly }) {
   return state;
 }
 
-/** Make a list with one item an utterance. `correct(changes)` sends changed texts to Python. */
-function script(dub, { seek, correct }) {
+/** Make a list with one item an utterance. `play(seconds)` plays the dub. `correct(changes)` sends changed texts to Python. */
+function script(dub, { play, correct }) {
   const fields = dub.utterances.map((one) => el("textarea", { rows: 2, label: `Text ${one.utterance_id}` }, one.text));
   const changes = () => dub.utterances
     .map((one, k) => ({ utterance_id: one.utterance_id, text: fields[k].value.trim(), before: one.text }))
@@ -91,7 +97,7 @@ function script(dub, { seek, correct }) {
     send.textContent = count ? `Send ${counted(count, "correction")}` : "Send corrections";
   }));
   const rows = dub.utterances.map((one, k) => el("li",
-    el("div.head", button(inWords(one.start_ms / 1000), () => seek(one.start_ms / 1000), { label: `Go to utterance ${one.utterance_id}` }),
+    el("div.head", button(`▶ ${inWords(one.start_ms / 1000)}`, () => play(one.start_ms / 1000), { label: `Play utterance ${one.utterance_id}` }),
       el("bdi", one.speaker), el("bdi", one.voice_id),
       el("span.badge", { "data-tone": one.fit === "OVERRUN" ? "bad" : false }, `${FITS[one.fit] ?? one.fit} (speed ${one.speed.toFixed(2)})`)),
     el("div.sides", el("p", one.source_text), fields[k])));
@@ -148,15 +154,28 @@ function dubView(shell, dub) {
     tell(trouble, dub.problem);
   }
   if (dub.utterances?.length) {
-    node.append(script(dub, { seek: medium.seek, correct: (changes) => shell.send({ kind: "correct", dub: dub.id, changes }) }));
+    const correct = (changes) => {
+      node.append(shell.status); // the button that was pressed is far below the place of the status line
+      shell.send({ kind: "correct", dub: dub.id, changes });
+    };
+    node.append(script(dub, { play: medium.playFrom, correct }));
   }
-  return { node, dispose: medium.dispose };
+  return { node, medium, dispose: medium.dispose };
 }
 
-/** Keep texts that were typed while a correction was made, and the focus, when a view replaces an old one. */
-function keepTyped(old, view) {
+/**
+ * Keep the position of the video and of the list, texts that were typed while a correction was made, the status line and the
+ * focus, when a view replaces an old one.
+ */
+function keepState(old, view, { status }) {
+  const { side, seconds, place } = old.medium;
+  if (place.firstChild) view.medium.show(side, { at: seconds });
+  if (old.node.contains(status)) view.node.append(status);
   const script = view.node.querySelector("details");
-  if (script) script.open = old.node.querySelector("details")?.open;
+  if (script) {
+    script.open = old.node.querySelector("details")?.open;
+    script.querySelector(".spf-scroll").scrollTop = old.scrolled;
+  }
   for (const typed of old.node.querySelectorAll("textarea")) {
     const field = view.node.querySelector(`textarea[aria-label="${CSS.escape(typed.ariaLabel)}"]`);
     if (!field) continue;
@@ -186,10 +205,11 @@ export default makeWidget("Dubs", (shell) => {
     const gone = [...old].filter(([id, view]) => views.get(id) !== view);
     for (const [, view] of gone) {
       view.focused = document.activeElement;
+      view.scrolled = view.node.querySelector(".spf-scroll")?.scrollTop;
       view.dispose();
     }
     list.replaceChildren(...[...views.values()].map((view) => view.node));
-    for (const [id, view] of gone) if (views.has(id)) keepTyped(view, views.get(id));
+    for (const [id, view] of gone) if (views.has(id)) keepState(view, views.get(id), shell);
   };
   shell.follow(["dubs"], build);
   shell.follow(["said"], () => shell.say(shell.get("said").text ?? "", shell.get("said").bad));

@@ -40,12 +40,13 @@ export function heardIn(voice, locale) {
   return localesOf(voice).find((tag) => !locale || isIn(tag, locale)) ?? voice.locale;
 }
 
-/** Return the share of misheard words in a locale as text, or "" if it is not known. The smallest share is marked. */
+/** Return the share of misheard words in a locale as text, or "" if it was not measured. The smallest of several is marked. */
 export function clarity(voice, voices, locale) {
   const tag = heardIn(voice, locale);
   const errorOf = (each) => each.clarity?.[tag] ?? Infinity;
   if (errorOf(voice) === Infinity) return "";
-  const clearest = voices.every((other) => errorOf(voice) <= errorOf(other));
+  const measured = voices.map(errorOf).filter((error) => error < Infinity);
+  const clearest = measured.length > 1 && errorOf(voice) <= Math.min(...measured);
   const unit = tag.startsWith("ja") ? "characters" : "words";
   return ` · ${Math.round(100 * errorOf(voice))} % of ${unit} misheard${clearest ? " (clearest)" : ""}`;
 }

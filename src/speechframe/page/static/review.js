@@ -3,6 +3,8 @@
 import { alertLine, button, choice, el, onKeys, tell, write } from "./core/dom.js";
 import { fillIn } from "./core/words.js";
 import { clipView } from "./core/clip.js";
+import { makeDeck } from "./core/deck.js";
+import { between, reveal, rowKey } from "./core/rows.js";
 import { ratingGroup, RATINGS } from "./core/rating.js";
 import { makeWidget } from "./core/widget.js";
 import { saveFile, stored } from "./core/page.js";
@@ -12,6 +14,7 @@ const WITHDRAWN = { verdict: "", comment: "", corrected_text: "", rating: 0 };
 const BADGES = { keep: "good", reject: "bad", suspect: "warn", failed: "bad", invalid: "bad", charged_unknown: "bad" };
 
 const keyOf = ({ row_id: row, sha256 }) => JSON.stringify([row, sha256 ?? null]);
+const COMPARISON = /^(<=|>=|<|>)\s*(-?\d+(?:\.\d+)?)$/;
 const nameOf = (review) => `${keyOf(review)}${review.reviewed_at}`;
 
 export default makeWidget("Review", (shell) => {
@@ -30,6 +33,8 @@ export default makeWidget("Review", (shell) => {
   let undoable = []; // values before each change of this session
   let shown = rows;
   let at = rows[0];
+  let picked = new Set(); // several chosen rows
+  let anchor = null; // other end of the chosen rows
   let view = null;
   let draft = null; // review that the current typing changes
 
@@ -55,9 +60,9 @@ export default makeWidget("Review", (shell) => {
     keep(review);
     return review;
   };
-  const change = (row, values) => {
-    undoable.push({ row, values: Object.fromEntries(Object.keys(values).map((name) => [name, row.now[name] ?? WITHDRAWN[name]])) });
-    return add(row, values);
+  const change = (changed, values) => {
+    undoable.push(changed.map((row) => [row, Object.fromEntries(Object.keys(values).map((name) => [name, row.now[name] ?? WITHDRAWN[name]]))]));
+    return changed.map((row) => add(row, values))[0];
   };
   const merge = (reviews) => {
     const known = new Set(log.map(nameOf));
@@ -108,17 +113,32 @@ export default makeWidget("Review", (shell) => {
     rejected: ({ now }) => now.verdict === "reject", suspect: ({ status }) => status === "suspect",
   };
   const locales = [...new Set(rows.map((row) => row.locale).filter(Boolean))].sort();
+  const matcher = () => {
+    const [sought, place] = [search.value.trim().toLowerCase(), get("columns").indexOf(column.value)];
+    const [, sign, bound] = COMPARISON.exec(sought) ?? [];
+    const contains = (text) => text.toLowerCase().includes(sought);
+    if (!sought) return () => true;
+    if (place < 0) return ({ row_id: id, texts }) => contains([id, ...texts.map(([, text]) => text)].join("\n"));
+    return ({ cells }) => {
+      const cell = cells[place];
+      if (cell == null) return false;
+      if (!sign || typeof cell !== "number") return contains(String(cell));
+      return sign.includes("<") && cell < bound || sign.includes(">") && cell > bound || sign.includes("=") && cell === Number(bound);
+    };
+  };
   const narrow = () => {
-    const [fits, sought] = [FILTERS[filter.value], search.value.trim().toLowerCase()];
-    shown = rows.filter((row) => fits(row) && (!locale.value || row.locale === locale.value)
-      && (!sought || [row.row_id, ...row.texts.map(([, text]) => text)].join("\n").toLowerCase().includes(sought)));
+    const [fits, matches] = [FILTERS[filter.value], matcher()];
+    shown = rows.filter((row) => fits(row) && (!locale.value || row.locale === locale.value) && matches(row));
+    pick([]);
     list.replaceChildren(...shown.map(({ item }) => item));
     select(shown.includes(at) ? at : shown[0] ?? null);
     say(shown.length ? "" : t("none"));
   };
   const filter = choice(t("filter"), Object.keys(FILTERS).map((name) => [name, t(name)]), "all", narrow);
   const locale = choice(t("locale"), [["", t("all_locales")], ...locales.map((name) => [name, name])], "", narrow);
-  const search = el("input", { type: "search", placeholder: t("search"), label: t("search"), dir: "auto", input: narrow });
+  const search = el("input", { type: "search", placeholder: t("search"), label: t("search"), title: t("search_hint"), dir: "auto", input: narrow });
+  const column = choice(t("column"), [["", t("all_columns")], ...get("columns").map((name) => [name, t("in_column", { column: name })])],
+    "", () => search.value && narrow());
   const list = el("ol.list", { label: t("list") });
   const scroll = el("div.scroll", list);
   const badge = (name) => el("span.badge", { "data-tone": BADGES[name] ?? "" }, get("texts")[name] ?? name);
@@ -129,14 +149,41 @@ export default makeWidget("Review", (shell) => {
   ].filter(Boolean));
   for (const row of rows) {
     row.marks = el("span.marks");
-    const open = button(el("strong", row.label), () => select(row), { class: "spf-item", tabindex: "-1" });
+    const open = button(el("strong", row.label), ({ shiftKey }) => {
+      if (shiftKey) extend(row);
+      else {
+        pick([]);
+        select(row);
+      }
+    }, { class: "spf-item", tabindex: "-1", mousedown: (event) => event.shiftKey && event.preventDefault() });
     open.append(row.marks, el("span.cut", { dir: "auto" }, row.texts.at(-1)?.[1] ?? ""));
     row.item = el("li", open);
   }
+  /** Choose several rows. Without rows, only the row of the panel is chosen. */
+  const pick = (newRows) => {
+    const old = picked;
+    picked = new Set(newRows);
+    for (const row of [...old, ...picked]) row.item.firstChild.ariaPressed = picked.has(row) ? "true" : null;
+    refresh();
+  };
+  const extend = (row) => {
+    if (!picked.size) anchor = at;
+    pick(between(shown, anchor, row));
+    select(row);
+    row.item.firstChild.focus({ preventScroll: true });
+  };
 
   // -- the chosen row ----------------------------------------------------------------------
 
   const top = el("div");
+  const deck = makeDeck(shell, top, { texts: get("texts"), turn: (by) => {
+    // A text that somebody is writing must not go on with another row.
+    if (by && document.activeElement.matches("textarea")) return false;
+    const next = shown.slice(shown.indexOf(at) + by).find(({ problem }) => !problem);
+    if (next === at) deck.play();
+    else if (next) select(next, true);
+    return Boolean(next);
+  } });
   const position = el("span.pace");
   const verdicts = ["keep", "reject"].map((name) => button(t(`${name}_key`), () => judge(name), { value: name }));
   const rating = ratingGroup(t("rating"), (mark) => t("rate", { mark }), (mark) => rate(mark));
@@ -149,17 +196,23 @@ export default makeWidget("Review", (shell) => {
       const value = name === "corrected_text" && text === at.text.trim() ? "" : text;
       // All letters until the next action are one review, which is stored after each letter.
       if (draft) keep(Object.assign(draft, { [name]: value }));
-      else draft = change(at, { [name]: value });
+      else draft = change([at], { [name]: value });
       refresh();
     });
     return { name, field, node: el("div.write", el("label", { for: field.id }, t(name)), field) };
   };
   const fields = ["comment", "corrected_text"].map(textField);
-  const step = (by, plays) => {
+  const step = (by, plays = false, extends_ = false) => {
     const next = shown[shown.indexOf(at) + by];
-    if (next) select(next, plays);
+    if (next && extends_) extend(next);
+    else if (next) {
+      pick([]);
+      select(next, plays);
+    }
     return Boolean(next);
   };
+  const chosen = () => (picked.size ? shown.filter((row) => picked.has(row)) : at ? [at] : []);
+  const labelOf = (some) => (some.length > 1 ? t("rows", { total: number(some.length) }) : some[0].label);
   const goOn = () => {
     if (!auto.checked) refresh();
     else if (!step(1, true)) {
@@ -167,36 +220,41 @@ export default makeWidget("Review", (shell) => {
       say(t("end"));
     }
   };
-  const judge = (verdict) => {
-    if (!at) return;
-    change(at, { verdict });
-    say(t(`${verdict}_row`, { row: at.label }));
-    goOn();
+  const decide = (judged, values, text) => {
+    if (!judged.length) return;
+    if (deck.hasJustTurned()) {
+      say(t("too_soon"));
+      return;
+    }
+    change(judged, values);
+    say(t(text, { row: labelOf(judged), mark: values.rating }));
+    if (picked.size) pick([]);
+    else goOn();
   };
-  const rate = (mark) => {
-    if (!at || at.problem) return;
-    change(at, { rating: mark });
-    say(t("rated_row", { row: at.label, mark }));
-    goOn();
-  };
+  const judge = (verdict) => decide(chosen(), { verdict }, `${verdict}_row`);
+  const rate = (mark) => decide(chosen().filter(({ problem }) => !problem), { rating: mark }, "rated_row");
   const undo = () => {
     const last = undoable.pop();
     if (!last) {
       say(t("nothing"));
       return;
     }
-    add(last.row, last.values);
-    select(last.row);
-    say(t("undone", { row: last.row.label }));
+    last.forEach(([row, values]) => add(row, values));
+    const undone = last.map(([row]) => row);
+    pick([]);
+    select(undone[0]);
+    say(t("undone", { row: labelOf(undone) }));
   };
   const slotOf = ({ slot_s: slot, over_s: over, characters_to_lose: lose }) => (slot == null ? null : [
     t(over > 0 ? "slot_over" : "slot_fits", { slot: number(slot), over: number(over ?? 0) }), lose > 0 && t("lose", { count: number(lose) }),
   ].filter(Boolean).join(" "));
   const select = (row, plays = false) => {
     const hadFocus = top.contains(document.activeElement);
-    const isInPanel = panel.contains(document.activeElement) || document.activeElement === person;
+    // Somebody may be typing elsewhere. Then the focus stays.
+    const isInList = list.contains(document.activeElement) || document.activeElement === document.body;
     view?.dispose();
     view = draft = null;
+    if (!plays) deck.stop();
     for (const one of [at, row]) if (one) one.item.firstChild.tabIndex = one === row ? 0 : -1;
     at?.item.firstChild.removeAttribute("aria-current");
     at = row;
@@ -208,7 +266,8 @@ export default makeWidget("Review", (shell) => {
     const lines = [...row.texts, ["slot", slotOf(row)], ["earlier", row.earlier && t(row.earlier)]].filter(([, text]) => text);
     top.replaceChildren();
     if (get("audible")) {
-      view = clipView(shell, { ...row, text: "" }, row.outline, { name: row.label, extra: facts, texts: get("texts") });
+      view = clipView(shell, { ...row, text: "" }, row.outline, { name: row.label, extra: facts, on: deck.handlers(row.id), texts: get("texts") });
+      deck.show([view]);
       top.append(view.node);
     } else top.append(el("p", el("strong", row.label), " ", ...facts));
     if (row.why && !row.problem) top.append(el("p.why", badge(row.status), " ", el("bdi", row.why)));
@@ -217,11 +276,9 @@ export default makeWidget("Review", (shell) => {
     for (const { name, field } of fields) field.value = row.now[name] ?? (name === "corrected_text" ? row.text : "");
     refresh();
     if (hadFocus) view?.node.focus();
-    else if (!isInPanel) open.focus({ preventScroll: true });
-    // Only the list scrolls to the row, because the page must not move.
-    const hidden = row.item.offsetTop < scroll.scrollTop || row.item.offsetTop + row.item.offsetHeight > scroll.scrollTop + scroll.clientHeight;
-    if (hidden) scroll.scrollTop = row.item.offsetTop - scroll.clientHeight / 2;
-    if (plays && !row.problem) view?.sound.play();
+    else if (isInList) open.focus({ preventScroll: true });
+    reveal(scroll, row.item);
+    if (plays) deck.play();
   };
 
   // -- the page ------------------------------------------------------------------------------
@@ -231,9 +288,9 @@ export default makeWidget("Review", (shell) => {
   const banner = alertLine("banner");
   const person = el("input", { type: "text", autocomplete: "name", dir: "auto", change: () => named.keep(person.value.trim()) });
   person.value = named.read() ?? "";
-  const pick = el("input", { type: "file", accept: ".json,application/json", change: () => {
-    if (pick.files[0]) load(pick.files[0]);
-    pick.value = "";
+  const chooser = el("input", { type: "file", accept: ".json,application/json", change: () => {
+    if (chooser.files[0]) load(chooser.files[0]);
+    chooser.value = "";
   } });
   const warn = () => tell(banner, editable && !store.lasting ? t("refused") : "");
   const refresh = () => {
@@ -241,36 +298,37 @@ export default makeWidget("Review", (shell) => {
     write(counter, t(editable ? "counter" : "rows", { done: number(done), total: number(rows.length) }));
     write(pending, unsaved.size ? t("unsaved", { count: number(unsaved.size) }) : "");
     write(position, at ? t("position", { at: number(shown.indexOf(at) + 1), count: number(shown.length) }) : "");
-    verdicts.forEach((node) => { node.ariaPressed = String(at?.now.verdict === node.value); });
-    rating.show(at?.now.rating);
-    rating.node.hidden = Boolean(at?.problem);
+    verdicts.forEach((node) => {
+      write(node, t(`${node.value}_key`) + (picked.size ? ` · ${labelOf([...picked])}` : ""));
+      node.ariaPressed = String(!picked.size && at?.now.verdict === node.value);
+    });
+    rating.show(picked.size ? null : at?.now.rating);
+    rating.node.hidden = !picked.size && Boolean(at?.problem);
   };
   const panel = el("div.panel", { role: "region", label: t("panel") },
     el("div.row", button(t("previous"), () => step(-1)), position, button(t("next"), () => step(1)),
       ...(judges ? verdicts : []), rates ? rating.node : null, editable ? button(t("undo"), undo) : null),
-    editable ? el("label", auto, t("auto")) : null, top, ...(judges ? fields.map(({ node }) => node) : []));
+    editable ? el("label", auto, t("auto")) : null, get("audible") ? deck.node : null, top, ...(judges ? fields.map(({ node }) => node) : []));
   root.append(
     get("total") > rows.length ? el("p", t("first", { count: number(rows.length), total: number(get("total")) })) : "",
     editable ? el("div.row", el("label", t("name"), person), button(t("save"), save, { class: "spf-main" }),
-      button(t("load"), () => pick.click()), pending) : "",
-    banner, el("div.row", counter, filter, locales.length > 1 ? locale : null, search), shell.status,
+      button(t("load"), () => chooser.click()), pending) : "",
+    banner, el("div.row", counter, filter, locales.length > 1 ? locale : null, search, column), shell.status,
     el("div.review", scroll, panel), el("p.dim.keys", t(judges ? "keys" : rates ? "rating_keys" : "play_keys")),
   );
 
   const writeIn = (place) => () => fields[place].field.focus();
   const acts = {
-    " ": () => view?.sound.toggle(), ArrowDown: () => step(1), ArrowUp: () => step(-1), n: () => step(1), p: () => step(-1),
+    " ": () => view?.sound.toggle(), ArrowDown: ({ shiftKey }) => step(1, false, shiftKey), ArrowUp: ({ shiftKey }) => step(-1, false, shiftKey),
+    Escape: () => pick([]), n: () => step(1), p: () => step(-1),
     ...(editable ? { u: undo } : {}),
     ...(judges ? { k: () => judge("keep"), r: () => judge("reject"), c: writeIn(0), t: writeIn(1) } : {}),
     ...(rates ? Object.fromEntries(RATINGS.map((mark) => [mark, () => rate(mark)])) : {}),
   };
-  const actOf = ({ key, target, repeat, defaultPrevented }) => {
-    // A held key must not judge many rows.
-    if (defaultPrevented || !at || (repeat && !key.startsWith("Arrow"))) return null;
-    if (target.closest?.("textarea")) return key === "Escape" ? () => at.item.firstChild.focus() : null;
-    if (target.closest?.("select, input:not([type=checkbox]), [role=radiogroup]")) return null;
-    if (key === " " && target.closest?.("button:not(.spf-item), input")) return null; // the browser handles it
-    return acts[key.length === 1 ? key.toLowerCase() : key];
+  const actOf = (event) => {
+    if (!at) return null;
+    if (event.key === "Escape" && event.target.closest?.("textarea")) return () => at.item.firstChild.focus();
+    return rowKey(event, { ...view?.acts, ...acts });
   };
   // Events in the widget do not reach the document.
   for (const node of [root, document]) onKeys(node, actOf, { signal });

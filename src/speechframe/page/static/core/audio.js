@@ -1,6 +1,7 @@
 // Load and play audio. A clip is loaded once, on first use, and only one clip of the page plays at a time.
 
 import { el } from "./dom.js";
+import { fillIn } from "./words.js";
 
 /**
  * Make a loader, which requests clips by message and keeps their audio.
@@ -44,14 +45,14 @@ export function loader({ send, hear }) {
 export const SPEEDS = [0.5, 0.75, 1, 1.25, 1.5, 2];
 const ENDINGS = { mpeg: "mp3", "x-matroska": "mkv", quicktime: "mov" };
 
-/** Let the browser save a clip as a file. `name` is the name of the file without its ending. */
-export async function downloadClip({ clips, say }, id, name) {
+/** Let the browser save a clip as a file. `name` is the name of the file without its ending. `text` is shown then. */
+export async function downloadClip({ clips, say }, id, name, text = "{file} is downloaded") {
   try {
     const href = await clips.load(id);
     const kind = clips.typeOf(id).split("/")[1].split(";")[0];
     const download = `${name.replace(/[\\/:*?"<>|]+/g, "_")}.${ENDINGS[kind] ?? kind.replace("x-", "")}`;
     el("a", { href, download }).click();
-    say(`${download} is downloaded`);
+    say(fillIn(text, { file: download }));
   } catch (error) {
     say(error.message, true);
   }

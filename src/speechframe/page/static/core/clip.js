@@ -38,7 +38,7 @@ export function factsOf({ status, reason, voice, locale, credits }) {
  * texts     texts of the view, as in CLIP_TEXTS
  * make      `sound`, or a function that returns an object with the same methods
  *
- * Returns { node, clip, sound, range, redraw, loop, reach(isReachable), change(clip, outline), dispose }. `range` has the
+ * Returns { node, clip, sound, range, acts (handlers of keys), redraw, loop, reach(isReachable), change(clip, outline), dispose }. `range` has the
  * start and the end in seconds of the part that repeats. `loop()` sets its start, then its end, and then removes it.
  */
 export function clipView(shell, clip, outline, { name = clip.label, hint = "", keys = {}, extra = [], facts = [], on = {}, texts, make = sound } = {}) {
@@ -144,12 +144,14 @@ export function clipView(shell, clip, outline, { name = clip.label, hint = "", k
       redraw();
     },
     dispose() {
+      on = {}; // the audio reports its end after this call
       endTheme();
       resized.disconnect();
       player.dispose();
     },
   };
   const setRange = (range) => {
+    if (!("loop" in player)) return; // a stream has no part that repeats
     state.range = range;
     player.loop = range?.[1] != null ? range : null;
     redraw();
@@ -162,6 +164,7 @@ export function clipView(shell, clip, outline, { name = clip.label, hint = "", k
   const acts = {
     " ": () => player.toggle(), ArrowRight: () => move(1), ArrowLeft: () => move(-1), l: () => state.loop(), ...keys,
   };
+  state.acts = acts;
   const listen = (name, act) => canvas.addEventListener(name, act, { signal });
   const secondsAt = (x) => (from + Math.max(0, Math.min(x / canvas.clientWidth, 1)) / tuning.zoom) * clip.seconds;
   // A click moves to a position. Dragging marks the part that repeats.

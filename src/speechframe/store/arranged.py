@@ -1,21 +1,20 @@
-"""Read the rows of a run for a browser, one page at a time, sorted and filtered, without the audio."""
+"""Read the rows of a run page by page, sorted and filtered, without the audio."""
 
 import operator
 import re
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from speechframe.batch.live import Run
-from speechframe.page.clips import ClipShelf, Entry
+from speechframe.store.reader import StoredRun
 from speechframe.store.reviews import KEEP, REJECT, read_latest_reviews
 from speechframe.store.rows import ROW_ID_COLUMN as ROW_ID
-from speechframe.store.schema import AUDIO_COLUMN, BOOKKEEPING_COLUMNS, FINISHED_STATUSES, WORDS_COLUMN
+from speechframe.store.schema import AUDIO_COLUMN, WORDS_COLUMN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,7 +30,13 @@ VERDICT_FILTERS = ("", KEEP, REJECT, NO_VERDICT)
 """Values of the filter for verdicts. ``""`` shows all rows, and ``none`` shows rows without a verdict."""
 
 _SHOWN_COLUMNS = {"voice": "voice_id", "locale": "locale", "status": "status", "seconds": "audio_seconds"}
-"""Columns of the run that the page shows, by name on the page."""
+"""Columns of the run that a page shows, by name on the page."""
+
+_AUDIO_FACTS = {"why": "error_message", "sha256": "sha256", "key": "request_key"}
+"""Columns of the run about the audio of a row, by name on the page."""
+
+_SHOWN_REVIEW = ("verdict", "comment", "corrected_text", "reviewer")
+"""Fields of a review that a page shows."""
 
 _TEXT_COLUMNS = ("text", "transcription")
 """Columns with the text of a result, the first choice first."""
@@ -76,7 +81,7 @@ class Arrangement:
 
 
 class RowReader:
-    """Reader of a run's rows for the pages of a browser.
+    """Reader of a run's rows, page by page.
 
     Parameters
     ----------
@@ -89,23 +94,25 @@ class RowReader:
         Whether rows of this run have audio.
     searchable
         Names of the columns in which values can be searched.
+    text_columns
+        Names of the columns with a text of the row, the first choice first.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: StoredRun) -> None:
         self.run = run
-        self.columns = run.columns
+        columns = run.columns
         # A run omits columns whose values are already in the caller's table. They can be read as well.
-        self._column_names = {*run.columns, *map(run.name_of, run.manifest.table.hidden)}
+        self._column_names = {*columns, *map(run.name_of, run.manifest.table.hidden)}
         kept = run.manifest.schema.names
         self.audible = AUDIO_COLUMN in kept
         source = run.manifest.table.arguments.get("text", {}).get("column")
-        given = [source] if source in self.columns else []
+        given = [source] if source in columns else []
         # A row takes the first of these texts that it has. Without a result, only the caller's table has one.
         made = [run.name_of(name) for name in _TEXT_COLUMNS if name in kept]
         translated = [run.name_of(name) for name in _TRANSLATED_COLUMNS if name in kept]
-        self._texts = list(dict.fromkeys([*translated, *given, *made]))
+        self.text_columns = list(dict.fromkeys([*translated, *given, *made]))
         hidden = {*map(run.name_of, (AUDIO_COLUMN, WORDS_COLUMN))}
-        self.searchable = [c for c in run.columns if c not in hidden and not c.startswith("__index_level_")]
+        self.searchable = [c for c in columns if c not in hidden and not c.startswith("__index_level_")]
         self._known: tuple[Any, pa.Table] | None = None
         self._order: tuple[Any, Arrangement, Sequence[int]] | None = None
         self._reviews: pd.DataFrame | None = None
@@ -181,8 +188,6 @@ class RowReader:
 
     def _list_verdicts(self, sort_columns: pa.Table) -> Any:
         """Return the verdict on every row. It is null for a row without a verdict."""
-        import pyarrow.compute as pc
-
         reviews = self.reviews
         verdicts = pa.array(reviews["verdict"], pa.string(), from_pandas=True)
         return pc.take(verdicts, pc.index_in(sort_columns["row_id"], pa.array(reviews.index, pa.string())))
@@ -196,49 +201,35 @@ class RowReader:
         """Return the columns of :data:`_SORT_SCHEMA` for all rows, for sorting and searching."""
         stamp = self._get_version()
         if self._known is None or self._known[0] != stamp:
-            names = [*map(self.run.name_of, (ROW_ID, *_SHOWN_COLUMNS.values()))]
-            available_columns = [
-                name for name in dict.fromkeys([*names, *self._texts]) if name in self._column_names
-            ]
             self._known = None  # frees the old table before the new one is built
-            parts = [
-                _to_batch(self._convert_to_page_columns(batch.to_pandas()))
-                for batch in self.run.batches(available_columns)
-            ]
-            self._known = stamp, pa.Table.from_batches(parts, _SORT_SCHEMA)
+            batches = self.run.batches(self._choose_columns(_SHOWN_COLUMNS))
+            parts = [self._rename(batch, _SHOWN_COLUMNS).cast(_SORT_SCHEMA) for batch in batches]
+            self._known = stamp, pa.concat_tables([_SORT_SCHEMA.empty_table(), *parts])
         return self._known[1]
 
-    def _convert_to_page_columns(self, rows: "pd.DataFrame") -> "pd.DataFrame":
-        """Return rows of the run with the column names of a page."""
-        import pandas as pd
+    def _choose_columns(self, columns: Mapping[str, str]) -> list[str]:
+        """Return the names of id, texts and some columns of speechframe, as far as the run has them."""
+        names = [*map(self.run.name_of, (ROW_ID, *columns.values())), *self.text_columns]
+        return [name for name in dict.fromkeys(names) if name in self._column_names]
 
-        text = pd.Series(index=rows.index, dtype=object)
-        for name in self._texts:
-            text = text.where(text.notna(), rows[name])
-        columns = {"row_id": rows[self.run.name_of(ROW_ID)].astype(str), "text": text.fillna("").astype(str)}
-        for name, column in _SHOWN_COLUMNS.items():
-            found = self.run.name_of(column)
-            columns[name] = rows[found] if found in rows else pd.Series(index=rows.index, dtype=object)
-        return pd.DataFrame(columns)
+    def _rename(self, rows: Any, columns: Mapping[str, str]) -> pa.Table:
+        """Return the id, the text and some columns of rows, with their names on a page."""
+        texts: Any = [rows.column(name).cast(pa.string()) for name in self.text_columns]
+        row_ids = rows.column(self.run.name_of(ROW_ID))
+        found = {"row_id": row_ids, "text": pc.coalesce(*texts, "") if texts else pa.repeat("", len(row_ids))}
+        for name, column in columns.items():
+            own = self.run.name_of(column)
+            found[name] = rows.column(own) if own in rows.schema.names else pa.nulls(rows.num_rows)
+        return pa.table(found)
 
     # -- pages -----------------------------------------------------------------------
 
     def read_page(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """Return the rows at some positions as plain values for the page. Only these rows are read."""
-        name_of = self.run.name_of
-        hidden_columns = {"why": "error_message", "sha256": "sha256", "key": "request_key"}
-        names = [*map(name_of, (ROW_ID, *_SHOWN_COLUMNS.values(), *hidden_columns.values())), *self._texts]
-        rows = self.run.rows_at(
-            positions, [name for name in dict.fromkeys(names) if name in self._column_names]
-        )
-        frame = rows.to_pandas()
-        shown = self._convert_to_page_columns(frame)
-        for name, column in hidden_columns.items():
-            shown[name] = frame[name_of(column)]
-        shown = shown.astype(object).where(shown.notna(), None)
+        columns = _SHOWN_COLUMNS | _AUDIO_FACTS
+        rows = self._rename(self.run.rows_at(positions, self._choose_columns(columns)), columns)
         return [
-            self._make_line(position, row)
-            for position, row in zip(positions, shown.to_dict("records"), strict=True)
+            self._make_line(position, row) for position, row in zip(positions, rows.to_pylist(), strict=True)
         ]
 
     def _make_line(self, position: int, row: Mapping[Any, Any]) -> dict[str, Any]:
@@ -247,81 +238,17 @@ class RowReader:
         return {
             "place": int(position),
             "row": row["row_id"],
-            "text": row["text"],
-            "voice": row["voice"],
-            "locale": row["locale"],
-            "status": row["status"],
+            **{name: row[name] for name in ("text", "voice", "locale", "status", "why", "sha256")},
             "seconds": round(row["seconds"] or 0.0, 3),
-            "why": row["why"],
-            "sha256": row["sha256"],
-            "verdict": None if review is None else review["verdict"],
-            "comment": None if review is None else review["comment"],
-            "corrected_text": None if review is None else review["corrected_text"],
-            "reviewer": None if review is None else review["reviewer"],
+            **{name: None if review is None else review[name] for name in _SHOWN_REVIEW},
             "judged_sha256": None if review is None else review["sha256"],
             # A review is old if new audio has replaced the reviewed audio.
             "is_old": review is not None and review["sha256"] != row["sha256"],
         }
 
-    def read_entry(self, position: int) -> Entry:
-        """Return all data of the row at a position, except its audio."""
-        name_of = self.run.name_of
-        ours = [name_of(ROW_ID), name_of("request_key")]
-        columns = [c for c in self.columns if not self.audible or c != name_of(AUDIO_COLUMN)]
-        fields = self.run.rows_at(
-            [position], list(dict.fromkeys([*columns, *self._texts, *ours]))
-        ).to_pylist()[0]
-        row_id, key = str(fields.pop(ours[0])), fields[ours[1]]
-        status, why = fields[name_of("status")], fields[name_of("error_message")]
-        silent = f"row {row_id!r} has no audio, because its status is {status}" + (f" ({why})" if why else "")
-        words = fields.get(name_of("word_durations")) or ()
-        return Entry(
-            key or f"row {position}",
-            row_id,
-            label=row_id,
-            text=next((str(fields[name]) for name in self._texts if fields[name]), ""),
-            words=tuple((w["word"], w["start_ms"], w["end_ms"]) for w in words),
-            audio_seconds=fields.get(name_of("audio_seconds")) or 0.0,
-            voice_id=fields.get(name_of("voice_id")),
-            locale=fields.get(name_of("locale")),
-            status=status,
-            problem=silent if status not in FINISHED_STATUSES and self.audible else None,
-            fields=fields,
-        )
-
-    def make_shelf(self, entries: Iterable[Entry]) -> ClipShelf:
-        """Return the clips of some rows. The id of a clip is the request key of its call."""
-        held = list({entry.clip_id: entry for entry in entries}.values())
-        return ClipShelf(held, [partial(self.run.clip_of_call, entry.clip_id) for entry in held], len(held))
-
-    def format_other_columns(self, entry: Entry) -> dict[str, str]:
-        """Return the columns of a row that its page does not show elsewhere, as texts."""
-        shown = {
-            *map(self.run.name_of, (*BOOKKEEPING_COLUMNS, ROW_ID, "word_durations", "locale", "text")),
-            *self._texts[:1],
-        }
-        shown = shown - {*map(self.run.name_of, ("take", "credits"))} | {self.run.name_of("audio_seconds")}
-        return {
-            name: str(value)
-            for name, value in entry.fields.items()
-            if name not in shown and value not in (None, "") and not name.startswith("__index_level_")
-        }
-
-
-def _to_batch(rows: "pd.DataFrame") -> pa.RecordBatch:
-    """Return rows as a record batch with the schema :data:`_SORT_SCHEMA`."""
-    columns: list[Any] = []
-    for f in _SORT_SCHEMA:
-        is_category = f.type == _CATEGORY_TYPE
-        column: Any = pa.array(rows[f.name], pa.string() if is_category else f.type, from_pandas=True)
-        columns.append(column.dictionary_encode() if is_category else column)
-    return pa.RecordBatch.from_arrays(columns, schema=_SORT_SCHEMA)
-
 
 def _match_text(rows: pa.RecordBatch, sought: str) -> "npt.NDArray[np.bool_]":
     """Return a mask of the rows whose id or text contains `sought`. Case is ignored."""
-    import pyarrow.compute as pc
-
     columns: list[Any] = [rows.column("row_id"), rows.column("text"), "\n"]
     both: Any = pc.binary_join_element_wise(*columns)
     if pc.all(pc.string_is_ascii(both)).as_py():
@@ -340,9 +267,7 @@ def _match_column(values: Any, sought: str) -> "npt.NDArray[np.bool_]":
 
 
 def _match_value(values: Any, value: str) -> "npt.NDArray[np.bool_]":
-    """Return a mask of the values that equal `one`."""
-    import pyarrow.compute as pc
-
+    """Return a mask of the values that equal `value`."""
     wanted: Any = pa.scalar(value)
     return _convert_mask(pc.equal(values, wanted))
 
@@ -354,11 +279,6 @@ def _convert_mask(mask: Any) -> "npt.NDArray[np.bool_]":
 
 def _sort_positions(values: Any, *, descending: bool) -> "npt.NDArray[np.int64]":
     """Return the positions that sort the values. Missing values are last in both directions."""
-    import pyarrow.compute as pc
-
     plain = values.cast(pa.string()) if values.type == _CATEGORY_TYPE else values
-    direction = "descending" if descending else "ascending"
-    keys: Any = [("value", direction)]
     # Arrow places nulls at the end by default.
-    order = pc.sort_indices(pa.table({"value": plain}), sort_keys=keys)
-    return np.asarray(order, np.int64)
+    return np.asarray(pc.array_sort_indices(plain, "descending" if descending else "ascending"), np.int64)
