@@ -5,24 +5,22 @@ import socket
 
 import pytest
 
+from speechframe.testing import FaultyService
+
 distributed = pytest.importorskip("distributed", reason="never skipped: the group dev has it")
 
 
-def test_a_command_makes_a_run_with_the_workers_of_a_scheduler(here, table, tmp_path):
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster:
-        words = [
-            "--text",
-            "line",
-            "--voice-col",
-            "who",
-            "--run-dir",
-            "run",
-            "--executor",
-            cluster.scheduler.address,
-        ]
-        planned = here("generate", table, *words, "--dry-run")
-        assert f"speechframe resume run --executor {cluster.scheduler.address}" in planned.out
-        made = here("generate", table, *words, "--json")
+def test_a_command_makes_a_run_with_the_workers_of_a_scheduler(here, table, tmp_path, monkeypatch):
+    with FaultyService() as service:
+        monkeypatch.setenv("SPEECHFRAME_API_KEY", service.api_key.get_secret_value())
+        monkeypatch.setenv("SPEECHFRAME_BASE_URL", service.url)
+        with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster:
+            at = ["--executor", cluster.scheduler.address]
+            words = ["--text", "line", "--voice", "nora", "--run-dir", "run", *at]
+            planned = here("generate", table, *words, "--dry-run")
+            assert f"speechframe resume run {' '.join(at)}" in planned.out
+            assert service.books().answered == 0
+            made = here("generate", table, *words, "--json")
     assert made.code == 0, made.err
     assert json.loads(made.out)["done"] == 3
     # Workers write the files from number 1,000 on.
