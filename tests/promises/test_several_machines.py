@@ -9,6 +9,13 @@ import speechframe as spf
 PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
 
 
+def count_spent(url, key):
+    """Return how many characters a service has billed."""
+    with spf.SyncClient(spf.Settings(base_url=url, api_key=key)) as client:
+        limits = client.limits()
+    return limits["quota_characters"] - limits["remaining_characters"]
+
+
 def test_local_services_on_two_ports_share_the_rows_of_a_run(tmp_path, monkeypatch):
     monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path / "ledger"))
     monkeypatch.chdir(tmp_path)
@@ -29,6 +36,9 @@ def test_local_services_on_two_ports_share_the_rows_of_a_run(tmp_path, monkeypat
         calls = run.ledger.groupby("lane").size()
         assert set(calls.index) == {"north", "south"}
         assert calls.min() >= 10
+        spent = [count_spent(service.url, key) for service in (north, south)]
+        assert min(spent) > 0
+        assert sum(spent) == run.ledger["credits"].sum()
         # A machine that is lost leaves its rows to the other.
         os.kill(south.pid, 9)
         more = spf.generate(
