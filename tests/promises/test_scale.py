@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from concurrent.futures import ProcessPoolExecutor
 
 import distributed
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 from accounts import billed, check_audio, price, statuses, times_billed
 from machines import Machines
+from tones import Tones
 
 import speechframe as spf
 from forked import Program
@@ -128,7 +130,7 @@ spf.generate(order["lines"], voice="en-US-nora", sample_rate=8000, progress=Fals
 """)
 
 
-@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("idempotent", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_driver_that_dies_leaves_a_run_that_goes_on_here(client, services, lines, tmp_path, idempotent):
     service, texts = services(latency=0.05, cap=6, publish_cap=True, idempotent=idempotent), lines(150)
     order = {
@@ -150,7 +152,7 @@ def test_a_driver_that_dies_leaves_a_run_that_goes_on_here(client, services, lin
     check_books(run, service, texts)
 
 
-@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("idempotent", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_machine_that_is_lost_with_its_disk_leaves_no_silent_bill(
     services, lines, speak, tmp_path, address, idempotent
 ):
@@ -168,3 +170,52 @@ def test_a_machine_that_is_lost_with_its_disk_leaves_no_silent_bill(
     assert billed(service, texts) <= run.ledger["credits"].sum() <= billed(service, texts) + unknown
     files = fsspec.filesystem("s3").find(address)
     assert not [name for name in files if "/intents/" in name or "/claims/" in name or "/shards/" in name]
+
+
+def test_workers_that_cannot_make_the_run_are_named_before_anything_is_sent(
+    services, lines, speak, tmp_path, monkeypatch
+):
+    service, texts = services(), lines(4)
+    with ProcessPoolExecutor(1) as pool:
+        pool.submit(os.getpid).result()
+        name = "tones_of_this_process"
+        module = types.ModuleType(name)
+        sys.modules[name] = module
+        module.LocalTones = type("LocalTones", (Tones,), {"__module__": name})
+        bills = tmp_path / "bills"
+        bills.touch()
+        with pytest.raises(
+            spf.SettingsError, match=r"a worker cannot import the backend .*tones_of_this_process"
+        ):
+            spf.run(
+                module.LocalTones(bills), texts, run_dir=tmp_path / "tones", executor=pool, progress=False
+            )
+        assert bills.read_text() == ""
+        with monkeypatch.context() as patch:
+            patch.setattr("speechframe.scale.driver.__version__", "9.9")
+            with pytest.raises(spf.RunMismatch, match=r"the run has 9\.9: install the same version"):
+                speak(service, texts, executor=pool)
+        other = services(keys=("another key",))
+        with pytest.raises(spf.SpeechframeError, match="key"):
+            speak(other, texts, executor=pool, run_dir=tmp_path / "other")
+    with pytest.raises(spf.SettingsError, match="allowed: an executor"):
+        speak(service, texts, executor=3)
+    assert service.books().requests == other.books().requests == 0
+
+
+@pytest.mark.slow
+def test_every_verb_runs_over_a_pool(tmp_path, monkeypatch):
+    monkeypatch.delenv("SPEECHFRAME_API_KEY")
+    fixed = {"executor": ProcessPoolExecutor(2), "progress": False}
+    texts = ["Good morning.", "See you soon.", "Where is the station?"]
+    with fixed["executor"]:
+        spoken = spf.generate(texts, voice="en-US-nora", run_dir=tmp_path / "spoken", **fixed)
+        spoken = spf.resume(spoken, redo=[0], **fixed)
+        made = [
+            spoken,
+            spf.translate(texts, targets=["pt-BR"], run_dir=tmp_path / "translated", **fixed),
+            spf.change_voice(spoken, voice="en-US-miles", run_dir=tmp_path / "changed", **fixed),
+            spf.transcribe(spoken, run_dir=tmp_path / "transcribed", **fixed),
+        ]
+    assert [statuses(run) for run in made] == [["done"] * 3] * 4
+    assert [run.progress.done for run in made] == [1, 3, 3, 3]
