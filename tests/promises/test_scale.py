@@ -34,7 +34,7 @@ def client():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPEECHFRAME_API_KEY", str(DEFAULT_KEY))
         with (
-            distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as cluster,
+            distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster,
             distributed.Client(cluster) as client,
         ):
             yield client

@@ -385,6 +385,11 @@ def get_shared_service(data: str | os.PathLike[str] | None = None) -> LocalServi
         return service
 
 
+def is_shared_service(settings: Settings) -> bool:
+    """Return whether these are the settings of a service of :func:`get_shared_service`."""
+    return any(service.settings == settings for service in _shared.values())
+
+
 def _stop_shared() -> None:
     for service in _shared.values():
         service.stop()

@@ -26,6 +26,7 @@ from speechframe.batch.options import Options
 from speechframe.batch.progress import Progress
 from speechframe.batch.queue import Queue
 from speechframe.errors import RunLocked, SettingsError, SpeechframeError
+from speechframe.local.start import is_shared_service
 from speechframe.scale.shard import DEFAULT_WIDTH, Job, Report, Shard, ShardLimits, add_counters, cut_shard
 from speechframe.scale.worker import run_shard
 from speechframe.settings import Settings
@@ -100,8 +101,10 @@ class Driver:
         self._executor, self._update_budget = executor, update_budget
         self._tick_s = REMOTE_TICK_S if isinstance(folder, RemoteFolder) else TICK_S
         _refuse_files_at_address(folder, backend)
-        settings = options.service if isinstance(options.service, Settings) and not opened.is_local else None
-        shared = {name: getattr(settings, name) for name in _SHARED_SETTINGS} if settings else {}
+        settings = options.service if isinstance(options.service, Settings) else None
+        # Each worker starts a local service of its own, unless the user named the address of one.
+        is_local = opened.is_local and (settings is None or is_shared_service(settings))
+        shared = {} if is_local else {name: getattr(settings, name, None) for name in _SHARED_SETTINGS}
         job = Job(
             str(folder.path),
             folder.describe_lock(),
@@ -118,11 +121,11 @@ class Driver:
             ),
             journal.header,
             opened.key_fingerprint,
-            opened.is_local,
+            is_local,
         )
         self._job = pickle.dumps(job)
         self._total, self._spent_before = progress.total, progress.credits_millis
-        self._shares = _Shares(opened.lanes, workers, options.max_concurrency, is_local=opened.is_local)
+        self._shares = _Shares(opened.lanes, workers, options.max_concurrency, is_local=is_local)
         self._counters: dict[int, Mapping[str, Any]] = {}  # counters by shard
         self._rows_per_s = 0.0
         self._rest: npt.NDArray[np.int64] = np.empty(0, np.int64)  # rows that are in no shard yet

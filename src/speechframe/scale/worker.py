@@ -94,8 +94,16 @@ def run_shard(version: str, pickled_job: bytes, shard: Shard, limits: ShardLimit
     try:
         return run_sync(_run_shard(job, backend, shard, limits))
     finally:
-        if parent is not None and not parent.is_alive():
+        if parent is not None and _is_dead(parent):
             os._exit(1)  # a pool's worker would wait for ever for its dead parent
+
+
+def _is_dead(parent: Any) -> bool:
+    """Return whether the parent of a pool's worker has ended."""
+    try:
+        return not parent.is_alive()
+    except ValueError:  # loky's parent answers no questions
+        return bool(os.getppid() != parent.pid)
 
 
 async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: ShardLimits) -> Report:
