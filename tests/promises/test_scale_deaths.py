@@ -1,7 +1,9 @@
 """Longer tests of runs over workers: stopped, lost and foreign processes, changing limits, several drivers."""
 
+import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -85,6 +87,27 @@ def test_a_stopped_machine_at_an_address_is_replaced(services, lines, speak, tmp
         run.wait(120)
         assert set(statuses(run)) == {"done"}
         assert {times_billed(service, text) for text in texts} == {1}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_workers_killed_at_random_moments_cost_no_row_and_no_second_bill(
+    services, lines, speak, tmp_path, seed
+):
+    service = services(latency=0.05, cap=12, publish_cap=True, idempotent=seed % 2 == 0, faults={"500": 0.01})
+    texts, rng = lines(400), random.Random(seed)
+    with Machines(tmp_path, 3, renewed=True) as machines:
+        run = speak(service, texts, executor=machines, wait=False)
+        for _ in range(3):
+            time.sleep(rng.uniform(0.3, 1.2))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rng.choice(machines.machines).pid, signal.SIGKILL)
+        run.wait(120)
+    found = statuses(run)
+    assert set(found) <= {"done", "charged_unknown"}
+    assert max(times_billed(service, text) for text in texts) == 1
+    unknown = run.ledger.query("status == 'charged_unknown'")["credits"].sum()
+    assert billed(service, texts) <= run.ledger["credits"].sum() <= billed(service, texts) + unknown
+    assert seed % 2 or found.count("done") == len(texts)
 
 
 def test_the_number_of_workers_and_the_place_of_a_run_may_change(services, lines, speak, tmp_path):
