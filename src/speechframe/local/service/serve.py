@@ -44,8 +44,8 @@ _PARENT_CHECK_INTERVAL_S = 1.0
 """Seconds between two checks whether the parent process is alive."""
 _SHUTDOWN_TIMEOUT_S = 3.0
 """Seconds that aiohttp waits for open connections when the service stops."""
-_ENGINE_MODULES = ("espeakng_loader", "python_stretch", "soxr")
-"""Modules of the extra ``local``, without which no voice works."""
+_ENGINE_MODULES = ("espeakng_loader", "multipart", "python_stretch", "soxr")
+"""Modules of the extra ``local``, without which no call or no voice works."""
 
 # Options in seconds, and options in megabytes: the name, the default and the end of the help text.
 _TIME_OPTIONS = (
