@@ -128,7 +128,7 @@ def test_headers_as_clients_write_them():
 async def reading(tmp_path):
     """Serve a form reader that tells what it read and what was on disk meanwhile."""
     uploads, threads = Uploads(tmp_path, "me"), FairThreads(2)
-    config = ServiceConfig(data=tmp_path, max_upload_bytes=2 * MIB, max_body_bytes=20_000)
+    config = ServiceConfig(data=tmp_path, max_upload_mb=2, max_body_bytes=20_000)
 
     async def read(request):
         limits = dataclasses.replace(config, body_timeout_s=made.body_timeout_s)
