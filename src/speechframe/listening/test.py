@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.ballots import Ballots
-from speechframe.listening.design import Page, build_pages, make_listener_name
+from speechframe.listening.design import build_pages, make_listener_name
 from speechframe.listening.offline_page import make_offline_page
-from speechframe.listening.session import MIN_LISTENED_S, make_vote_rows
+from speechframe.listening.session import MIN_LISTENED_S, VoteMessage, make_vote_rows
 from speechframe.listening.setup import Setup, draw_design, read_design, write_design
 from speechframe.listening.sheet import TrialSheet, build_sheet
 from speechframe.listening.stimuli import Stimuli, open_stimuli
@@ -63,8 +63,9 @@ class Test:
         self.folder = folder
         self.stimuli = stimuli
         self._design = design
+        self._listeners = dict.fromkeys(design["listener"])
         self._sheets: dict[str, TrialSheet] = {}
-        self._ballots = Ballots(folder, setup, self._get_pages)
+        self._ballots = Ballots(folder, setup, self.make_rows)
         self.listener = self.name_of(listener)
 
     @property
@@ -90,7 +91,7 @@ class Test:
     @property
     def listeners(self) -> tuple[str, ...]:
         """The names of all listeners in the design."""
-        return tuple(self._design["listener"].unique())
+        return tuple(self._listeners)
 
     def invite(self, listeners: int) -> tuple[str, ...]:
         """Return the names of the first `listeners` listeners. Extend the design if it has fewer.
@@ -110,11 +111,12 @@ class Test:
         import pandas as pd
 
         listeners = check_whole_number("listeners", listeners, high=MAX_LISTENERS, error=ListeningError)
-        existing = len(self.listeners)
+        existing = len(self._listeners)
         if listeners > existing:
             added = draw_design(self.setup, listeners - existing, first_listener=existing + 1)
             self._design = pd.concat([self._design, added], ignore_index=True)
             write_design(self._design, self.folder)
+            self._listeners = dict.fromkeys(self._design["listener"])
         return self.listeners[:listeners]
 
     def name_of(self, listener: int | str) -> str:
@@ -125,7 +127,7 @@ class Test:
         ListeningError
             There is no such listener.
         """
-        refuse_listener(listener, self.listeners)
+        refuse_listener(listener, self._listeners)
         return listener if isinstance(listener, str) else self.invite(listener)[listener - 1]
 
     def plan(self, listener: int | str) -> dict[str, Any]:
@@ -224,7 +226,7 @@ class Test:
         return reply
 
     def make_rows(self, listener: int | str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the rows of a vote without storing them. Times are ISO 8601 texts.
+        """Return the rows of a vote without storing them.
 
         Raises
         ------
@@ -357,7 +359,7 @@ class Test:
         """
         name = self.name_of(listener)
         clips = ((clip, *self.read_audio(name, clip)) for clip in self.list_clips(name))
-        return make_offline_page(self.plan(name), name, self.folder, clips)
+        return make_offline_page(self.plan(name), clips)
 
     def __repr__(self) -> str:
         return replace_unprintable(
@@ -399,9 +401,10 @@ class Test:
     def _check_and_store_vote(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
         """Check and store a vote, and return the reply."""
         name = self.name_of(listener)
-        rows = self.make_rows(name, message)
+        self.make_rows(name, message)  # refuses an invalid vote
         trial = message["trial"]
-        self._ballots.store_vote(name, trial, rows)
+        vote = {field: message[field] for field in VoteMessage.model_fields if field in message}
+        self._ballots.store_vote(name, trial, vote)
         reveal = self._get_sheet(name).get_conditions(trial) if self.setup.reveal else None
         return {"kind": "stored", "trial": trial, "reveal": reveal}
 
@@ -411,11 +414,6 @@ class Test:
             return self._ballots.read_progress(self.name_of(listener))[1]
         except StoreError:
             return []
-
-    def _get_pages(self, name: str) -> Mapping[int, Page]:
-        """Return the pages of a listener by trial, or an empty mapping for an unknown listener."""
-        is_known = name in self._sheets or name in self.listeners
-        return self._get_sheet(name).pages if is_known else {}
 
     def _get_sheet(self, name: str) -> TrialSheet:
         if name not in self._sheets:
