@@ -147,7 +147,7 @@ class Test:
             "title": self.title,
             "intro": self.setup.intro,
             "consent": self.setup.consent,
-            "questions": [question.to_page() for question in self.setup.questions],
+            "questions": [question.model_dump() for question in self.setup.questions],
             "scale": {
                 "low": scale.lowest,
                 "high": scale.highest,
