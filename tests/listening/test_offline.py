@@ -149,7 +149,7 @@ def test_a_file_of_a_listener_who_voted_by_link_is_refused_by_name(pages, came_b
     test = made(tmp_path / "test")
     plan = test.plan(1)
     assert test.reply(1, begin())["kind"] == "begun"
-    assert test.store_vote(1, vote(plan, 0))["kind"] == "stored"
+    assert test.reply(1, vote(plan, 0))["kind"] == "stored"
     handed_in(test.offline_page(1), came_back, name="again.json")
     assert "again.json: listener-01 has voted already, on a served page" in refusal(came_back, test)
 

@@ -31,6 +31,7 @@ from speechframe.page.arguments import check_text, check_whole_number
 from speechframe.page.assets import build_script, read_style
 from speechframe.page.html import LINKED_POLICY, make_linked_page
 from speechframe.processes.loop import run_sync
+from speechframe.settings import is_loopback
 from speechframe.wire.encoding import decompress
 from speechframe.writing.words import format_count
 
@@ -110,7 +111,7 @@ class ServedTest:
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach the test."""
-        return _is_loopback(self._address[0])
+        return is_loopback(self._address[0])
 
     def __repr__(self) -> str:
         # The repr omits the links, because anybody with a link can vote as its listener.
@@ -363,13 +364,6 @@ def _open_listener(host: str, port: int) -> socket.socket:
             f"a listening test cannot be served at {host} port {port}: {error.strerror}; "
             "choose another port, or 0 for a free one"
         ) from error
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _find_reachable_host(host: str) -> str:

@@ -1,7 +1,7 @@
 """Hold a listening test with its sounds, design and votes. Notebooks, servers and offline pages use it."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -182,48 +182,45 @@ class Test:
         return self.stimuli.read_audio(clip_id)
 
     def reply(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Store a message of a page, and return the reply to the page.
+        """Store a message of a page, and return the reply to the page. What is stored is on disk by then.
 
         Parameters
         ----------
         listener
             Number or name of the listener.
         message
-            The page's message, with the kind ``begin`` or ``vote``.
+            The page's message, with the kind ``begin`` or ``vote``. For the fields of a vote, see
+            :class:`~speechframe.listening.session.VoteMessage`.
 
         Returns
         -------
         dict
-            ``{"kind": "begun"}`` for a stored start. Otherwise a refusal, or the reply of :meth:`store_vote`.
+            ``{"kind": "begun"}`` for a stored start, ``{"kind": "stored", "trial", "reveal"}`` for a stored
+            vote, or ``{"kind": "refused", "trial", "message", "done"}``. A message is refused if it breaks a
+            rule, if it could not be stored (then ``try_again`` is true, and ``text`` names the words of the
+            page), or if the trial has a vote already (then ``done`` is true).
         """
-        if message.get("kind") == VOTE:
-            return self.store_vote(listener, message)
-        return self._run_or_refuse(lambda: self._store_start(listener, message), None)
-
-    def store_vote(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Store the vote of a page. The vote is on disk when the reply ``stored`` is returned.
-
-        Parameters
-        ----------
-        listener
-            Number or name of the listener.
-        message
-            The page's message. See :func:`~speechframe.listening.session.make_vote_rows`.
-
-        Returns
-        -------
-        dict
-            ``{"kind": "stored", "trial", "reveal"}``, or ``{"kind": "refused", "trial", "message", "done"}``.
-            A vote is refused if it breaks a rule, if it could not be stored (then ``try_again`` is true, and
-            ``text`` names the words of the page), or if the trial has a vote already (then ``done`` is true).
-        """
-        reply = self._run_or_refuse(
-            lambda: self._check_and_store_vote(listener, message), message.get("trial")
-        )
-        if reply["kind"] == "refused":
-            # If the page did not get the first reply, `done` makes the page continue with the next trial.
-            reply["done"] = reply["trial"] in self._list_voted_trials(listener)
-        return reply
+        trial: Any = message.get("trial")
+        refusal: dict[str, Any] = {"kind": "refused", "trial": trial if isinstance(trial, int) else None}
+        try:
+            name = self.name_of(listener)
+            if message.get("kind") != VOTE:
+                self._ballots.store_start(name, message)
+                return {"kind": "begun"}
+            self.make_rows(name, message)  # refuses an invalid vote
+            vote = {field: message[field] for field in VoteMessage.model_fields if field in message}
+            self._ballots.store_vote(name, trial, vote)
+        except VoteRefused as error:
+            refusal["message"] = str(error)
+        except StoreError:
+            # The message of the error names the folder, which the listener must not see.
+            log.exception("a vote of %s could not be stored", self.test_id)
+            refusal |= {"text": "not_stored", "try_again": True}
+        else:
+            reveal = self._get_sheet(name).get_conditions(trial) if self.setup.reveal else None
+            return {"kind": "stored", "trial": trial, "reveal": reveal}
+        # If the page did not get the first reply, `done` makes the page continue with the next trial.
+        return {**refusal, "done": trial in self._list_voted_trials(listener)}
 
     def make_rows(self, listener: int | str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the rows of a vote without storing them.
@@ -381,32 +378,6 @@ class Test:
             "mono, had one sampling rate and were equally loud (ITU-R BS.1770). Listeners could vote after "
             f"they had played {MIN_LISTENED_S:g} s of every sound, or all of a shorter sound."
         )
-
-    def _run_or_refuse(self, work: Callable[[], dict[str, Any]], trial: Any) -> dict[str, Any]:
-        """Return the reply of `work`, or convert its VoteRefused or StoreError to a refusal."""
-        refusal = {"kind": "refused", "trial": trial if isinstance(trial, int) else None}
-        try:
-            return work()
-        except VoteRefused as error:
-            return {**refusal, "message": str(error)}
-        except StoreError:
-            # The message of the error names the folder, which the listener must not see.
-            log.exception("a vote of %s could not be stored", self.test_id)
-            return {**refusal, "text": "not_stored", "try_again": True}
-
-    def _store_start(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        self._ballots.store_start(self.name_of(listener), message)
-        return {"kind": "begun"}
-
-    def _check_and_store_vote(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and store a vote, and return the reply."""
-        name = self.name_of(listener)
-        self.make_rows(name, message)  # refuses an invalid vote
-        trial = message["trial"]
-        vote = {field: message[field] for field in VoteMessage.model_fields if field in message}
-        self._ballots.store_vote(name, trial, vote)
-        reveal = self._get_sheet(name).get_conditions(trial) if self.setup.reveal else None
-        return {"kind": "stored", "trial": trial, "reveal": reveal}
 
     def _list_voted_trials(self, listener: int | str) -> list[int]:
         """Return the trials of a listener that have a vote. Return an empty list if they cannot be read."""
