@@ -36,8 +36,9 @@ class Ballots:
     setup
         The settings of the test.
     make_rows
-        Function that returns the rows of a listener's vote. For an invalid vote it raises VoteRefused, and
-        for an unknown listener ListeningError.
+        Function that returns the rows of a listener's vote, or raises VoteRefused.
+    check_listener
+        Function that raises ListeningError for an unknown listener.
     """
 
     def __init__(
@@ -45,11 +46,12 @@ class Ballots:
         folder: Path,
         setup: Setup,
         make_rows: Callable[[str, Mapping[str, Any]], list[dict[str, Any]]],
+        check_listener: Callable[[str], object],
     ) -> None:
         self._test_folder = folder
         self._folder = folder / _VOTES_FOLDER
         self._setup = setup
-        self._make_rows = make_rows
+        self._make_rows, self._check_listener = make_rows, check_listener
         self._books: dict[str, VoteBook] = {}
 
     def read_progress(self, listener: str) -> tuple[bool, list[int]]:
@@ -130,16 +132,17 @@ class Ballots:
         unreadable: list[str] = []
         for path in self._list_vote_files():
             try:
+                self._check_listener(path.stem)
                 lines, broken = VoteBook(path).read_with_faults()
-            except StoreError as error:
-                unreadable.append(f"{path.name} ({error.__cause__})")
+            except (ListeningError, StoreError) as error:
+                unreadable.append(f"{path.name} ({error.__cause__ or error})")
                 continue
             for number, line in lines.items():
                 if line["kind"] != kind:
                     continue
                 try:
                     found.append(read_line(path.stem, line))
-                except (ValueError, TypeError, KeyError, ListeningError, VoteRefused) as error:
+                except (ValueError, TypeError, KeyError, OverflowError, VoteRefused) as error:
                     broken[number] = str(error)
             unreadable += [f"{path.name}, line {number} ({why})" for number, why in broken.items()]
         if unreadable:

@@ -65,7 +65,7 @@ class Test:
         self._design = design
         self._listeners = dict.fromkeys(design["listener"])
         self._sheets: dict[str, TrialSheet] = {}
-        self._ballots = Ballots(folder, setup, self.make_rows)
+        self._ballots = Ballots(folder, setup, self.make_rows, self.name_of)
         self.listener = self.name_of(listener)
 
     @property
