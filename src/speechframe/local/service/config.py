@@ -112,7 +112,9 @@ class ServeOptions:
     queue: Annotated[int, "requests that may wait for a worker, more get 503; 0 takes 32 a worker"] = 0
     # A late body gets 408, or 400 for calls without a 408 in section 7.2 of the service document.
     body_timeout_s: Annotated[
-        float, "seconds in which the headers of a request must arrive, and again its body (of a form, a part)"
+        float,
+        "seconds in which the headers of a request must arrive, and again its body; for a form, the longest "
+        "pause",
     ] = 20.0
     job_timeout_s: Annotated[float, "seconds of CPU time that a job may use; a longer job may use more"] = (
         WorkerLimits.base_s
