@@ -123,7 +123,7 @@ def test_votes_by_link_and_by_file_come_together_in_one_table(folder, tmp_path, 
     test = open_test(folder)
     handed_in(test.offline_page(2), tmp_path / "came-back")
     assert test.reply(1, begin())["kind"] == "begun"
-    assert test.store_vote(1, vote(test.plan(1), 1))["kind"] == "stored"
+    assert test.reply(1, vote(test.plan(1), 1))["kind"] == "stored"
     out = tmp_path / f"votes.{ending}"
     code, said, _ = call(
         capfd, "listening-test", "votes", folder, "--files", tmp_path / "came-back", "--out", out, "--json"

@@ -135,11 +135,11 @@ def test_what_is_no_vote_is_refused_in_words(method, changes, words):
 def test_refusals_name_no_condition(tmp_path):
     test = make_test(frame_of(("zephyrine", "quillon")), "ab", folder=tmp_path / "t")
     vote = vote_of(test.plan(1), 0, {"choice": "A"})
-    said = [test.store_vote(1, vote)]
+    said = [test.reply(1, vote)]
     assert "has not begun" in said[0]["message"]
     test.reply(1, {"kind": "begin"})
     said += [
-        test.store_vote(1, {**vote, **change})
+        test.reply(1, {**vote, **change})
         for change in ({"choice": 1}, {"plays": {}}, {"trial": True}, {"trial": 77})
     ]
     said += [test.reply(1, {"kind": "reveal"}), test.reply(1, {})]

@@ -53,7 +53,7 @@ def test_a_sound_of_another_listener_is_not_there(tmp_path):
 def test_the_same_call_and_the_folder_alone_go_on_with_the_test(tmp_path):
     first = made(tmp_path / "t", consent="Yes?", questions=["Age"], title="Ours")
     assert first.reply(2, {"kind": "begin", "consent": True, "answers": {"Age": "4"}}) == {"kind": "begun"}
-    first.store_vote(2, vote_of(first.plan(2), 0, {"choice": "A"}))
+    first.reply(2, vote_of(first.plan(2), 0, {"choice": "A"}))
     again, opened = (
         made(tmp_path / "t", consent="Yes?", questions=["Age"], title="Ours"),
         open_test(tmp_path / "t"),
@@ -111,8 +111,8 @@ def test_mushra_hides_the_reference_and_has_anchors(tmp_path):
     vote = vote_of(test.plan(1), 1, {"scores": dict.fromkeys("ABCDE", 50)})
     for silent in ("R", "C"):
         heard = {**vote["listened_s"], silent: 0}
-        assert f"listen to {silent} first" in test.store_vote(1, {**vote, "listened_s": heard})["message"]
-    assert test.store_vote(1, vote)["kind"] == "stored"
+        assert f"listen to {silent} first" in test.reply(1, {**vote, "listened_s": heard})["message"]
+    assert test.reply(1, vote)["kind"] == "stored"
 
 
 def test_a_condition_with_the_name_of_an_anchor_is_refused(tmp_path):
@@ -177,7 +177,7 @@ def test_votes_become_results_power_and_methods(tmp_path):
         asked = test.design[test.design["listener"] == listener].set_index("trial")["condition"]
         for trial, condition in asked.items():
             assert (
-                test.store_vote(
+                test.reply(
                     listener, vote_of(test.plan(listener), trial, {"scores": {"A": marks[condition]}})
                 )["kind"]
                 == "stored"
@@ -225,7 +225,7 @@ def test_anchors_are_rated_and_named_and_not_compared(tmp_path):
         for trial in range(3):
             scores = {"ABCDE"[slot]: marks[of[trial, slot]] - place for slot in range(5)}
             assert (
-                test.store_vote(listener, vote_of(test.plan(listener), trial, {"scores": scores}))["kind"]
+                test.reply(listener, vote_of(test.plan(listener), trial, {"scores": scores}))["kind"]
                 == "stored"
             )
     assert set(test.votes["condition"]) == set(test.design["condition"]) == set(marks)

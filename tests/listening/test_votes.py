@@ -37,7 +37,7 @@ test = open_test(sys.argv[1])
 plan = test.plan(1)
 test.reply(1, {"kind": "begin", "consent": True})
 for trial in range(len(plan["trials"])):
-    said = test.store_vote(1, vote_of(plan, trial, {"scores": {"A": 1 + trial % 5}}))
+    said = test.reply(1, vote_of(plan, trial, {"scores": {"A": 1 + trial % 5}}))
     print(said["trial"], flush=True)
     # It is killed on its way, however late.
     if trial == 60:
@@ -56,7 +56,7 @@ def made(folder, method="mos", **options):
 def test_votes_have_exactly_the_columns_of_their_method(tmp_path, method):
     test = made(tmp_path / "t", method)
     for trial in (0, 1):
-        said = test.store_vote(1, vote_of(test.plan(1), trial, GIVEN[method]))
+        said = test.reply(1, vote_of(test.plan(1), trial, GIVEN[method]))
         assert said == {"kind": "stored", "trial": trial, "reveal": None}
     found = test.votes
     assert pa.Schema.from_pandas(found, preserve_index=False).names == VOTE_SCHEMA[method].names
@@ -95,7 +95,7 @@ def test_what_was_confirmed_survives_a_kill(tmp_path):
     assert test.plan(1)["done"] == there["trial"].tolist()
     assert test.plan(1)["begun"]
     following = len(there)
-    assert test.store_vote(1, vote_of(test.plan(1), following, GIVEN["mos"]))["kind"] == "stored"
+    assert test.reply(1, vote_of(test.plan(1), following, GIVEN["mos"]))["kind"] == "stored"
     assert len(test.votes) == following + 1
 
 
@@ -103,48 +103,37 @@ def test_a_line_that_was_torn_is_left_out_and_cut_off(tmp_path):
     test = made(tmp_path / "t")
     plan = test.plan(1)
     for trial in (0, 1):
-        test.store_vote(1, vote_of(plan, trial, GIVEN["mos"]))
+        test.reply(1, vote_of(plan, trial, GIVEN["mos"]))
     file = tmp_path / "t" / "votes" / "listener-01.jsonl"
     file.write_bytes(file.read_bytes()[:-20])
     assert test.votes["trial"].tolist() == [0]
     assert test.plan(1)["done"] == [0]
-    assert test.store_vote(1, vote_of(plan, 1, {"scores": {"A": 2}}))["kind"] == "stored"
+    assert test.reply(1, vote_of(plan, 1, {"scores": {"A": 2}}))["kind"] == "stored"
     assert test.votes["score"].tolist() == [4, 2]
 
 
 DAMAGE = {
     "no JSON": lambda _: b"hello",
     "of nothing": lambda _: b'{"kind": "vote"}',
-    "no row": lambda vote: {**vote, "rows": [1]},
-    "too many plays": lambda vote: with_row(vote, plays=2**31),
-    "more plays than any column holds": lambda vote: with_row(vote, plays=2**63),
-    "no rows": lambda vote: {**vote, "rows": []},
-    "a row twice": lambda vote: {**vote, "rows": vote["rows"] * 2},
-    "practice that was none": lambda vote: with_row(vote, training=True),
-    "no time": lambda vote: with_row(vote, voted_utc="noon"),
-    "no score of the scale": lambda vote: with_row(vote, score=9),
-    "not a number": lambda vote: with_row(vote, score=math.nan),
-    "of no condition": lambda vote: with_row(vote, condition="nobody"),
-    "of somebody else": lambda vote: with_row(vote, listener="listener-02"),
-    "of another test": lambda vote: with_row(vote, test_id="mos-0"),
-    "without a column": lambda vote: {
-        **vote,
-        "rows": [{name: value for name, value in vote["rows"][0].items() if name != "item"}],
-    },
-    "half a character": lambda vote: with_row(vote, first_play_utc="\ud83c"),
-    "a second one": lambda vote: with_row({**vote, "trial": 0}, trial=0),
+    "too many plays": lambda vote: {**vote, "plays": {"A": 2**31}},
+    "more plays than any column holds": lambda vote: {**vote, "plays": {"A": 2**63}},
+    "no score": lambda vote: {**vote, "scores": {}},
+    "no time": lambda vote: {**vote, "voted_ms": "noon"},
+    "no score of the scale": lambda vote: {**vote, "scores": {"A": 9}},
+    "not a number": lambda vote: {**vote, "scores": {"A": math.nan}},
+    "of another page": lambda vote: {**vote, "scores": {"B": 4}},
+    "of no trial": lambda vote: {**vote, "trial": 77},
+    "without a field": lambda vote: {name: value for name, value in vote.items() if name != "plays"},
+    "half a character": lambda vote: {**vote, "first_play_ms": "\ud83c"},
+    "a second one": lambda vote: {**vote, "trial": 0},
 }
-
-
-def with_row(vote, **changes):
-    return {**vote, "rows": [{**vote["rows"][0], **changes}]}
 
 
 def test_a_stored_vote_that_cannot_be_read_is_set_aside_by_name_and_all_others_count(tmp_path, caplog):
     test = made(tmp_path / "t", training=0)
     test.reply(2, {"kind": "begin"})
     for listener, trial in itertools.product((1, 2), (0, 1, 2)):
-        test.store_vote(listener, vote_of(test.plan(listener), trial, GIVEN["mos"]))
+        test.reply(listener, vote_of(test.plan(listener), trial, GIVEN["mos"]))
     before = test.votes
     assert (len(before), caplog.text) == (6, "")
     path = tmp_path / "t" / "votes" / "listener-01.jsonl"
@@ -168,31 +157,31 @@ def test_a_stored_vote_that_cannot_be_read_is_set_aside_by_name_and_all_others_c
     (path.parent / "kept").rename(path.parent / "listener-02.jsonl")
     # Who voted goes on.
     path.write_bytes(b"\n".join([*lines[:2], b"hello", lines[3], b""]))
-    assert test.store_vote(1, vote_of(test.plan(1), 3, GIVEN["mos"]))["kind"] == "stored"
+    assert test.reply(1, vote_of(test.plan(1), 3, GIVEN["mos"]))["kind"] == "stored"
     assert len(test.votes) == 6
 
 
 def test_of_votes_at_once_one_counts(tmp_path, monkeypatch):
-    look = votes._refuse_duplicate
+    write = votes._write_all
 
     def slowly(*line):
-        look(*line)
         time.sleep(0.02)
+        write(*line)
 
     # Between looking and writing there is time for another one.
-    monkeypatch.setattr(votes, "_refuse_duplicate", slowly)
+    monkeypatch.setattr(votes, "_write_all", slowly)
     books = [VoteBook(tmp_path / "votes" / "l.jsonl") for _ in range(8)]
 
     def add(book):
         try:
-            book.add_line({"kind": "vote", "trial": 3, "rows": []})
+            book.add_line({"kind": "vote", "trial": 3})
         except VoteRefused:
             return False
         return True
 
     with ThreadPoolExecutor(8) as threads:
         assert sum(threads.map(add, books)) == 1
-    assert len(books[0].read_lines()) == 1
+    assert [book.read_progress() for book in books] == [(False, [3])] * 8
 
 
 def test_what_could_not_be_written_is_not_confirmed_and_tells_no_path(tmp_path, monkeypatch, caplog):
@@ -202,7 +191,7 @@ def test_what_could_not_be_written_is_not_confirmed_and_tells_no_path(tmp_path, 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("speechframe.listening.votes.os.fsync", full)
-    said = test.store_vote(1, vote_of(test.plan(1), 0, GIVEN["mos"]))
+    said = test.reply(1, vote_of(test.plan(1), 0, GIVEN["mos"]))
     monkeypatch.undo()
     assert said["kind"] == "refused"
     assert said["done"] is False
@@ -216,13 +205,13 @@ def test_where_the_folder_is_gone_no_vote_is_confirmed_and_no_folder_is_made(tmp
     plan = test.plan(1)
     (tmp_path / "t").rename(tmp_path / "away")
     for said in (
-        test.store_vote(1, vote_of(plan, 0, GIVEN["mos"])),
+        test.reply(1, vote_of(plan, 0, GIVEN["mos"])),
         test.reply(2, {"kind": "begin"}),
     ):
         assert (said["kind"], said["try_again"]) == ("refused", True)
     assert list(tmp_path.iterdir()) == [tmp_path / "away"]
     (tmp_path / "away").rename(tmp_path / "t")
-    assert test.store_vote(1, vote_of(plan, 0, GIVEN["mos"]))["kind"] == "stored"
+    assert test.reply(1, vote_of(plan, 0, GIVEN["mos"]))["kind"] == "stored"
 
 
 def test_what_a_test_keeps_is_for_its_owner_only(tmp_path):
@@ -232,7 +221,7 @@ def test_what_a_test_keeps_is_for_its_owner_only(tmp_path):
     try:
         for name in ("new", "mine"):
             test = made(tmp_path / name)
-            test.store_vote(1, vote_of(test.plan(1), 0, GIVEN["mos"]))
+            test.reply(1, vote_of(test.plan(1), 0, GIVEN["mos"]))
             test.invite(5)
     finally:
         os.umask(before)

@@ -16,7 +16,7 @@ from speechframe.local.engines.translation.apertium import _decode_stream
 from speechframe.local.engines.translation.text import split_portions, translate_protected
 from speechframe.local.engines.translation.vocabulary import Alphabet
 from speechframe.local.service.http.body import parse_object
-from speechframe.local.service.http.multipart import MultipartParser, read_boundary
+from speechframe.local.service.http.forms import make_parser
 from speechframe.spec.check import shorten_value
 from speechframe.spec.locales import normalise
 from speechframe.spec.texts import find_code_warnings, find_pause_warnings, find_text_fault
@@ -70,7 +70,7 @@ def locale(text):
 
 def form(text):
     with suppress(Exception):
-        list(MultipartParser(read_boundary("multipart/form-data; boundary=x")).feed(text.encode()))
+        list(make_parser("multipart/form-data; boundary=x").parse(text.encode()))
 
 
 def chunked(text):

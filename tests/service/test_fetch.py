@@ -127,7 +127,7 @@ def get(tmp_path):
     """Fetch into a file, as the service would; private addresses are allowed unless told otherwise."""
 
     async def got(url, **options):
-        options = {"allow_private_urls": True, "max_upload_bytes": MIB, "body_timeout_s": 60, **options}
+        options = {"allow_private_urls": True, "max_upload_mb": 1, "body_timeout_s": 60, **options}
         path = tmp_path / f"fetched-{len(list(tmp_path.iterdir()))}"
         upload = await fetch_file(url, ServiceConfig(data=tmp_path, **options), path, **whose(options))
         assert upload.size_bytes == path.stat().st_size

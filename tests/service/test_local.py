@@ -15,7 +15,8 @@ from socket_lab import at_work
 
 from speechframe.errors import SettingsError
 from speechframe.local import start as local
-from speechframe.local.start import find_default_data_folder, get_shared_service, local_service
+from speechframe.local.start import get_shared_service, local_service
+from speechframe.settings import find_default_service_folder
 from speechframe.spec import chosen
 
 fresh = pytest.mark.fresh
@@ -271,12 +272,12 @@ async def test_the_service_is_killed_and_its_workers_are_gone_in_the_middle_of_a
 def test_the_default_folder_is_the_users_cache_or_what_is_set(monkeypatch, tmp_path):
     monkeypatch.delenv("SPEECHFRAME_SERVICE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert find_default_data_folder() == tmp_path / "speechframe" / "service"
+    assert find_default_service_folder() == tmp_path / "speechframe" / "service"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert find_default_data_folder() == tmp_path / ".cache" / "speechframe" / "service"
+    assert find_default_service_folder() == tmp_path / ".cache" / "speechframe" / "service"
     monkeypatch.setenv("SPEECHFRAME_SERVICE", "~/own")
-    assert find_default_data_folder() == tmp_path / "own"
+    assert find_default_service_folder() == tmp_path / "own"
 
 
 @pytest.fixture

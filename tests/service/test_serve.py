@@ -114,8 +114,8 @@ def test_options_become_the_configuration(tmp_path):
                 "--host", "0.0.0.0", "--allow-remote", "--workers", "3", "--queue", "9", "--shelf-mb", "5")
     )  # fmt: skip
     assert [spec.key.get_secret_value() for spec in made.keys] == ["a", "b"]
-    assert (made.body_timeout_s, made.header_timeout_s, made.worker_count, made.waiting_limit) == (3, 3, 3, 9)
-    assert made.shelf_bytes == 5 << 20
+    assert (made.body_timeout_s, made.worker_count, made.waiting_limit) == (3, 3, 9)
+    assert made.shelf_mb == 5
 
 
 def test_workers_are_one_a_core_and_at_most_four(monkeypatch, tmp_path):

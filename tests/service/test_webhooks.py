@@ -30,7 +30,7 @@ class Deliveries:
     """What a service has to deliver, within a second each by default."""
 
     def __init__(self, folder, *, allow_private_urls, seconds=SECONDS):
-        config = ServiceConfig(data=folder, webhook_seconds=seconds, allow_private_urls=allow_private_urls)
+        config = ServiceConfig(data=folder, webhook_s=seconds, allow_private_urls=allow_private_urls)
         self._database = Database(folder / FILE_NAME)
         self._webhooks = webhooks.Webhooks(config, self._database)
         self._connection = connect(folder / FILE_NAME)

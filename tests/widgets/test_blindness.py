@@ -203,6 +203,6 @@ def test_an_answer_to_a_vote_reveals_only_where_it_was_asked_for(tmp_path):
     for reveal in (False, True):
         test = made(tmp_path / str(reveal), reveal=reveal)
         assert told(json.dumps([test.plan(1), test.reply(1, begin())])) == []
-        answer = json.dumps(test.store_vote(1, vote(test.plan(1), 0)))
+        answer = json.dumps(test.reply(1, vote(test.plan(1), 0)))
         assert bool(told(answer)) is reveal
         assert told(json.dumps(test.plan(1))) == [], "a reload reveals nothing"

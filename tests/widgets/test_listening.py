@@ -461,7 +461,7 @@ def test_a_vote_that_is_there_already_is_not_given_twice(show, spied, tmp_path):
         "listened_s": {"A": seconds},
         "voted_ms": 1.7e12,
     }
-    assert open_test(tmp_path / "t").store_vote(1, vote)["kind"] == "stored"
+    assert open_test(tmp_path / "t").reply(1, vote)["kind"] == "stored"
     page.keyboard.press("Enter")
     is_at(bridge, 2)
     assert bridge.widget.votes["score"].tolist() == [1]

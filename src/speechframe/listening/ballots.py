@@ -1,20 +1,15 @@
 """Store the start and the votes of each listener in the folder of the test, one file for each listener."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from speechframe.errors import StoreError, VoteRefused
-from speechframe.listening.design import Page
+from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.questions import check_answers
-from speechframe.listening.session import refuse_invalid_rows
 from speechframe.listening.setup import SETUP_NAME, Setup
-from speechframe.listening.votes import BEGIN, VOTE, VoteBook, make_votes_table
-from speechframe.statistics.votes import VOTE_SCHEMA
+from speechframe.listening.votes import BEGIN, VOTE, VoteBook, make_votes_frame
 from speechframe.store.folder import convert_os_errors
 
 if TYPE_CHECKING:
@@ -40,22 +35,28 @@ class Ballots:
         The test's folder.
     setup
         The settings of the test.
-    pages
-        Function that returns the pages of a listener by number of the trial. For an unknown listener it
-        returns an empty mapping.
+    make_rows
+        Function that returns the rows of a listener's vote, or raises VoteRefused.
+    check_listener
+        Function that raises ListeningError for an unknown listener.
     """
 
-    def __init__(self, folder: Path, setup: Setup, pages: Callable[[str], Mapping[int, Page]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        setup: Setup,
+        make_rows: Callable[[str, Mapping[str, Any]], list[dict[str, Any]]],
+        check_listener: Callable[[str], object],
+    ) -> None:
         self._test_folder = folder
         self._folder = folder / _VOTES_FOLDER
         self._setup = setup
-        self._pages = pages
+        self._make_rows, self._check_listener = make_rows, check_listener
+        self._books: dict[str, VoteBook] = {}
 
     def read_progress(self, listener: str) -> tuple[bool, list[int]]:
         """Return whether a listener has begun, and the trials with a vote, in the order of the votes."""
-        lines = self._get_vote_book(listener).read_lines()
-        done = [line["trial"] for line in lines if line["kind"] == VOTE]
-        return any(line["kind"] == BEGIN for line in lines), done
+        return self._get_vote_book(listener).read_progress()
 
     def store_start(self, listener: str, message: Mapping[str, Any]) -> None:
         """Store the start of a listener, with the consent and the answers.
@@ -83,8 +84,8 @@ class Ballots:
             }
         )
 
-    def store_vote(self, listener: str, trial: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Store the rows of a vote.
+    def store_vote(self, listener: str, trial: int, vote: Mapping[str, Any]) -> None:
+        """Store a valid vote, as the fields of its message.
 
         Raises
         ------
@@ -96,15 +97,13 @@ class Ballots:
         self._require_test()
         if not self.read_progress(listener)[0]:
             raise VoteRefused("the test has not begun yet: reload the page", trial=trial)
-        self._get_vote_book(listener).add_line({"kind": VOTE, "trial": trial, "rows": list(rows)})
+        self._get_vote_book(listener).add_line({"kind": VOTE, "trial": trial, **vote})
 
     @property
     def votes(self) -> "pd.DataFrame":
         """All votes so far, including practice. Unreadable lines are left out, with a warning in the log."""
-        tables = [VOTE_SCHEMA[self._setup.method].empty_table()]
-        tables += self._read_lines(VOTE, self._read_counted_vote)
-        frame: pd.DataFrame = pa.concat_tables(tables).to_pandas()
-        return frame
+        votes = self._read_lines(VOTE, self._make_rows)
+        return make_votes_frame((row for rows in votes for row in rows), self._setup.method)
 
     @property
     def answers(self) -> "pd.DataFrame":
@@ -115,22 +114,7 @@ class Ballots:
         rows = self._read_lines(BEGIN, self._read_start)
         return pd.DataFrame(rows, columns=["listener", "begun_utc", "consent", *names])
 
-    def _read_counted_vote(self, listener: str, line: Mapping[str, Any], trials: set[int]) -> pa.Table:
-        """Return the rows of a stored vote as a table, and add its trial to `trials`.
-
-        Raise ValueError or TypeError if the vote breaks a rule, or if `trials` contains its trial already.
-        """
-        setup, trial = self._setup, line["trial"]
-        page = self._pages(listener).get(trial)
-        if page is None or trial in trials:
-            raise ValueError(f"trial {trial} has a vote already" if page else f"there is no trial {trial}")
-        known = {"test_id": setup.test_id, "seed": setup.seed}
-        refuse_invalid_rows(page, line["rows"], method=setup.method, known=known)
-        table = make_votes_table(line["rows"], setup.method)
-        trials.add(trial)
-        return table
-
-    def _read_start(self, listener: str, line: Mapping[str, Any], _: set[int]) -> dict[str, Any]:
+    def _read_start(self, listener: str, line: Mapping[str, Any]) -> dict[str, Any]:
         """Return the start time, the consent and the answers of a stored start."""
         import pandas as pd
 
@@ -139,32 +123,26 @@ class Ballots:
         begun_utc = pd.Timestamp(line["begun_utc"])
         return {"listener": listener, "begun_utc": begun_utc, "consent": line["consent"], **answers}
 
-    def _read_lines(
-        self, kind: str, read_line: Callable[[str, Mapping[str, Any], set[int]], Any]
-    ) -> list[Any]:
-        """Return the results of `read_line` for all stored lines of a kind.
+    def _read_lines(self, kind: str, read_line: Callable[[str, Mapping[str, Any]], Any]) -> list[Any]:
+        """Return the results of `read_line` for the listener and the line, for all stored lines of a kind.
 
-        Lines that cannot be read are left out, with one warning in the log. `read_line` gets the listener,
-        the line, and a set in which it may collect the trials of this listener.
+        Lines that cannot be read are left out, with one warning in the log.
         """
         found: list[Any] = []
         unreadable: list[str] = []
         for path in self._list_vote_files():
             try:
+                self._check_listener(path.stem)
                 lines, broken = VoteBook(path).read_with_faults()
-            except StoreError as error:
-                unreadable.append(f"{path.name} ({error.__cause__})")
+            except (ListeningError, StoreError) as error:
+                unreadable.append(f"{path.name} ({error.__cause__ or error})")
                 continue
-            if not self._pages(path.stem):
-                unreadable.append(f"{path.name} (the test has no such listener)")
-                continue
-            trials: set[int] = set()
             for number, line in lines.items():
                 if line["kind"] != kind:
                     continue
                 try:
-                    found.append(read_line(path.stem, line, trials))
-                except (ValueError, TypeError, OverflowError, VoteRefused) as error:
+                    found.append(read_line(path.stem, line))
+                except (ValueError, TypeError, KeyError, OverflowError, VoteRefused) as error:
                     broken[number] = str(error)
             unreadable += [f"{path.name}, line {number} ({why})" for number, why in broken.items()]
         if unreadable:
@@ -190,8 +168,8 @@ class Ballots:
         return [path for path in paths if path.suffix == ".jsonl"]
 
     def _get_vote_book(self, listener: str) -> VoteBook:
-        """Return the file of a listener."""
-        return VoteBook(self._folder / f"{listener}.jsonl")
+        """Return the file of a listener. Its index stays in memory."""
+        return self._books.setdefault(listener, VoteBook(self._folder / f"{listener}.jsonl"))
 
     def _require_test(self) -> None:
         """Raise StoreError if the set-up of the test is missing, because votes are useless without it."""

@@ -1,19 +1,18 @@
 """Read the files with votes that listeners save from offline pages and send back.
 
 A file contains votes on slots (places of sounds on a page). The design of the test gives the condition of
-each slot. A seal (keyed hash) shows whether the file was changed on its way. See `offline_page`.
+each slot. A checksum shows whether the file was changed on its way.
 """
 
-import hmac
 import json
 from collections.abc import Mapping
+from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.given import resolve_test
-from speechframe.listening.offline_page import compute_seal
 from speechframe.listening.questions import check_answers
 from speechframe.listening.test import Test
 from speechframe.listening.votes import BEGIN, VOTE, make_votes_frame
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read_votes"]
 
-_FILE_FORMAT = "speechframe listening votes 1"
+_FILE_FORMAT = "speechframe listening votes 2"
 """Value of the field ``format`` in each file. The script `core/offline.js` writes the same value."""
 
 _MAX_FILE_BYTES = 16 * 1024 * 1024
@@ -133,7 +132,7 @@ def _read_file(path: Path, test: Test) -> _ReturnedFile:
         outer = json.loads(path.read_bytes())
         if outer["format"] != _FILE_FORMAT:
             raise _RefusedFileError("saved by another version of speechframe; read it with that version")
-        record, seal = str(outer["record"]), str(outer["seal"])
+        record, checksum = str(outer["record"]), str(outer["sha256"])
         inner = json.loads(record)
         test_id, listener, messages = str(inner["test_id"]), str(inner["listener"]), inner["said"]
     except OSError as error:
@@ -144,8 +143,8 @@ def _read_file(path: Path, test: Test) -> _ReturnedFile:
         raise _RefusedFileError(f"belongs to another test ({test_id}); this test is {test.test_id}")
     if listener not in test.listeners:
         raise _RefusedFileError(f"belongs to a listener who is not in this test ({listener!r})")
-    if not hmac.compare_digest(seal.encode(), compute_seal(record, listener, test.folder).encode()):
-        raise _RefusedFileError("changed after it was saved: its seal does not fit its content")
+    if checksum != sha256(record.encode(errors="replace")).hexdigest():
+        raise _RefusedFileError("changed after it was saved: its checksum does not fit its content")
     return _ReturnedFile(listener, _check_messages(messages))
 
 

@@ -78,6 +78,6 @@ def read_or_make_secret(folder: Path) -> Secret:
         secret = path.read_bytes()
     if len(secret) != _SECRET_BYTES:
         raise StoreError(
-            f"{path} is damaged, so the names and seals of this test are lost; restore the original file"
+            f"{path} is damaged, so the names and links of this test are lost; restore the original file"
         )
     return Secret(secret)

@@ -2,25 +2,22 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from speechframe.errors import ListeningError, VoteRefused
 
 __all__ = ["Question", "check_answers", "parse_questions"]
 
-_REQUIRED_VALUES = (None, True, False)
-"""Allowed values of the field ``required``. None also stands for a missing field."""
-
-_QUESTION_KINDS = ("text", "number", "choice")
-"""Allowed kinds of a question."""
+_Kind = Literal["text", "number", "choice"]
+_Words = Annotated[str, Field(pattern=r"\S")]
 
 _MAX_ANSWER_CHARACTERS = 2_000
 """Longest stored answer in characters. The rest of a longer answer is cut off."""
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(BaseModel):
     """A question to the listener before the first trial.
 
     Parameters
@@ -34,24 +31,16 @@ class Question:
     choices
         The possible answers of a ``choice``.
     required
-        Whether the listener must answer before the first trial.
+        Whether the listener must answer before the first trial. None counts as False.
     """
 
-    name: str
-    label: str
-    kind: str = "text"
-    choices: tuple[str, ...] = ()
-    required: bool = True
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    def to_page(self) -> dict[str, Any]:
-        """Return the question as plain values for the page."""
-        return {
-            "name": self.name,
-            "label": self.label,
-            "kind": self.kind,
-            "choices": list(self.choices),
-            "required": self.required,
-        }
+    name: _Words
+    label: _Words
+    kind: _Kind = "text"
+    choices: tuple[str, ...] = ()
+    required: Annotated[bool | None, Field(strict=True)] = True
 
 
 def parse_questions(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ...]:
@@ -79,39 +68,24 @@ def parse_questions(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question,
     # A single text or mapping is one question. Iteration would split it into characters or keys.
     given_questions: Any = given
     for given_question in given_questions if _is_list(given_questions) else [given_questions]:
-        fields: dict[str, Any] = {"label": given_question} if isinstance(given_question, str) else {}
-        if isinstance(given_question, Mapping):
-            fields = dict(given_question)
-        unknown = set(fields) - set(Question.__dataclass_fields__)
-        given_choices = fields.get("choices", ())
-        choices = tuple(map(str, given_choices)) if _is_list(given_choices) else ()
-        is_choice = "choices" in fields
-        fields = {
-            "kind": "choice" if is_choice else "text",
-            "name": fields.get("label"),
-            **fields,
-            "choices": choices,
-        }
-        texts = [fields["label"], fields["name"]] if fields.get("label") else [None]
-        has_texts = all(isinstance(value, str) and value.strip() for value in texts) and _is_list(
-            given_choices
-        )
-        if (
-            unknown
-            or not has_texts
-            or fields["kind"] not in _QUESTION_KINDS
-            or fields.get("required") not in _REQUIRED_VALUES
-        ):
+        fields = {"label": given_question} if isinstance(given_question, str) else given_question
+        try:
+            kind = "choice" if "choices" in fields else "text"
+            fields = {"kind": kind, "name": fields["label"], **fields}
+            if _is_list(fields.get("choices")):
+                fields["choices"] = tuple(map(str, fields["choices"]))
+            question = Question.model_validate(fields)
+        except (ValidationError, TypeError, KeyError):
             raise ListeningError(
                 f"{given_question!r} is not a question; a question is a text, or a mapping with label and "
-                f"optionally name, kind ({', '.join(_QUESTION_KINDS)}), choices, required"
-            )
-        if (fields["kind"] == "choice") != bool(choices):
+                f"optionally name, kind ({', '.join(get_args(_Kind))}), choices, required"
+            ) from None
+        if (question.kind == "choice") != bool(question.choices):
             raise ListeningError(
-                f"question {fields['name']!r}: a question of kind choice needs choices, and other kinds must "
+                f"question {question.name!r}: a question of kind choice needs choices, and other kinds must "
                 "not have them; add choices, or leave them out"
             )
-        found.append(Question(**fields))
+        found.append(question)
     names = [question.name for question in found]
     if len(set(names)) != len(names):
         raise ListeningError(
@@ -141,7 +115,7 @@ def check_answers(
 
     Examples
     --------
-    >>> questions = [Question("age", "Your age?", "number")]
+    >>> questions = [Question(name="age", label="Your age?", kind="number")]
     >>> message = {"consent": True, "answers": {"age": "31"}}
     >>> check_answers(message, consent="I take part.", questions=questions)
     {'age': 31.0}

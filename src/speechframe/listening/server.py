@@ -8,7 +8,6 @@ with the next trial.
 
 import asyncio
 import contextlib
-import hmac
 import ipaddress
 import json
 import logging
@@ -32,6 +31,7 @@ from speechframe.page.arguments import check_text, check_whole_number
 from speechframe.page.assets import build_script, read_style
 from speechframe.page.html import LINKED_POLICY, make_linked_page
 from speechframe.processes.loop import run_sync
+from speechframe.settings import is_loopback
 from speechframe.wire.encoding import decompress
 from speechframe.writing.words import format_count
 
@@ -89,11 +89,13 @@ class ServedTest:
         self._lock = asyncio.Lock()
         self._all_done = threading.Event()
         self._progress: dict[str, tuple[int, int]] = {}
+        self._unfinished = set(listeners)
         # The last stored message and the reply to it, by listener.
         self._taken: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
         secret = read_or_make_secret(test.folder)
         # Tokens depend only on the folder's secret, so a test that is served again has the same links.
         self._tokens = {name: secret.make_key("link", name)[:_TOKEN_CHARACTERS] for name in listeners}
+        self._names = {token: name for name, token in self._tokens.items()}
         self.url = ""
 
     @property
@@ -109,7 +111,7 @@ class ServedTest:
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach the test."""
-        return _is_loopback(self._address[0])
+        return is_loopback(self._address[0])
 
     def __repr__(self) -> str:
         # The repr omits the links, because anybody with a link can vote as its listener.
@@ -196,18 +198,11 @@ class ServedTest:
         return response
 
     def _find_listener(self, request: web.Request) -> str:
-        """Return the listener of a request's link, or raise a 404 if the link is wrong.
-
-        All links are compared, so the time of the search does not reveal a link.
-        """
-        given = request.match_info["token"].encode()
-        found = None
-        for name, token in self._tokens.items():
-            if hmac.compare_digest(token.encode(), given):
-                found = name
-        if found is None:
+        """Return the listener of a request's link, or raise a 404 if the link is wrong."""
+        # The time reveals nothing about a link, because the table compares hashes of the links first.
+        if (name := self._names.get(request.match_info["token"])) is None:
             raise web.HTTPNotFound
-        return found
+        return name
 
     async def _redirect_to_slash(self, request: web.Request) -> web.Response:
         """Redirect a link without its last slash, because the page uses relative addresses."""
@@ -266,10 +261,10 @@ class ServedTest:
 
     def _update_progress(self, listener: str, plan: Mapping[str, Any]) -> None:
         """Store the progress of a listener. If all listeners have finished, end :meth:`wait`."""
-        self._progress[listener] = (len(plan["done"]), len(plan["trials"]))
-        if len(self._progress) == len(self._tokens) and all(
-            done == total for done, total in self._progress.values()
-        ):
+        done, total = self._progress[listener] = (len(plan["done"]), len(plan["trials"]))
+        if done == total:
+            self._unfinished.discard(listener)
+        if not self._unfinished:
             self._all_done.set()
 
 
@@ -369,13 +364,6 @@ def _open_listener(host: str, port: int) -> socket.socket:
             f"a listening test cannot be served at {host} port {port}: {error.strerror}; "
             "choose another port, or 0 for a free one"
         ) from error
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _find_reachable_host(host: str) -> str:

@@ -3,10 +3,11 @@
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
 
 from speechframe.errors import ListeningError, StoreError
 from speechframe.listening.design import design_trials
@@ -27,8 +28,8 @@ SETUP_NAME = "test.json"
 """Name of the file with the set-up, in the folder of a test."""
 
 _DESIGN_NAME = "design.parquet"
-_FORMAT_VERSION = 1
-"""Version of the set-up file. A file with another version is refused."""
+_FORMAT_VERSION = 2
+"""Version of the files of a test. A set-up file with another version is refused."""
 
 _ID_DIGITS = 8
 """Number of hexadecimal digits of the hash in the name of a test."""
@@ -46,8 +47,7 @@ _IDENTIFYING_FIELDS = (
 """Fields that identify a test. If one of them changes, the votes belong to another test."""
 
 
-@dataclass(frozen=True)
-class Setup:
+class Setup(BaseModel):
     """The settings of a test.
 
     Parameters
@@ -75,6 +75,8 @@ class Setup:
         Locale of the pages, and words that replace or complete those of the locale.
     """
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     method: str
     items: tuple[str, ...]
     conditions: tuple[str, ...]
@@ -90,7 +92,7 @@ class Setup:
     questions: tuple[Question, ...] = ()
     reveal: bool = False
     locale: str = "en"
-    texts: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = {}
 
     @property
     def test_id(self) -> str:
@@ -113,7 +115,9 @@ class Setup:
     def write(self, folder: Path) -> None:
         """Write the set-up into a test's folder."""
         text = json.dumps(
-            {"format": _FORMAT_VERSION, "test_id": self.test_id, **asdict(self)}, ensure_ascii=False, indent=1
+            {"format": _FORMAT_VERSION, "test_id": self.test_id, **self.model_dump()},
+            ensure_ascii=False,
+            indent=1,
         )
         with convert_os_errors(folder, "writing the set-up of a test"):
             write_private(folder / SETUP_NAME, text.encode())
@@ -140,7 +144,7 @@ class Setup:
             if fields.pop("format") != _FORMAT_VERSION:
                 raise StoreError(f"{path} was written by another version of speechframe; use that version")
             stored_id = fields.pop("test_id")
-            found = cls(**{name: _convert_field(name, value) for name, value in fields.items()})
+            found = cls.model_validate(fields)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(
                 f"{path} cannot be read as the set-up of a test ({error}); restore the original file"
@@ -211,14 +215,3 @@ def extend_design(planned: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
         return planned
     stored = read_design(folder)
     return pd.concat([stored, planned[~planned["listener"].isin(stored["listener"])]], ignore_index=True)
-
-
-def _convert_field(name: str, value: Any) -> Any:
-    """Return a value of the set-up file as its field needs it. Lists become tuples."""
-    if name == "questions":
-        return tuple(_parse_question(one) for one in value)
-    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
-
-
-def _parse_question(known: Mapping[str, Any]) -> Question:
-    return Question(**{**known, "choices": tuple(known["choices"])})

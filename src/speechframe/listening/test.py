@@ -1,16 +1,16 @@
 """Hold a listening test with its sounds, design and votes. Notebooks, servers and offline pages use it."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.ballots import Ballots
-from speechframe.listening.design import Page, build_pages, make_listener_name
+from speechframe.listening.design import build_pages, make_listener_name
 from speechframe.listening.offline_page import make_offline_page
-from speechframe.listening.session import MIN_LISTENED_S, make_vote_rows
+from speechframe.listening.session import MIN_LISTENED_S, VoteMessage, make_vote_rows
 from speechframe.listening.setup import Setup, draw_design, read_design, write_design
 from speechframe.listening.sheet import TrialSheet, build_sheet
 from speechframe.listening.stimuli import Stimuli, open_stimuli
@@ -63,8 +63,9 @@ class Test:
         self.folder = folder
         self.stimuli = stimuli
         self._design = design
+        self._listeners = dict.fromkeys(design["listener"])
         self._sheets: dict[str, TrialSheet] = {}
-        self._ballots = Ballots(folder, setup, self._get_pages)
+        self._ballots = Ballots(folder, setup, self.make_rows, self.name_of)
         self.listener = self.name_of(listener)
 
     @property
@@ -90,7 +91,7 @@ class Test:
     @property
     def listeners(self) -> tuple[str, ...]:
         """The names of all listeners in the design."""
-        return tuple(self._design["listener"].unique())
+        return tuple(self._listeners)
 
     def invite(self, listeners: int) -> tuple[str, ...]:
         """Return the names of the first `listeners` listeners. Extend the design if it has fewer.
@@ -110,11 +111,12 @@ class Test:
         import pandas as pd
 
         listeners = check_whole_number("listeners", listeners, high=MAX_LISTENERS, error=ListeningError)
-        existing = len(self.listeners)
+        existing = len(self._listeners)
         if listeners > existing:
             added = draw_design(self.setup, listeners - existing, first_listener=existing + 1)
             self._design = pd.concat([self._design, added], ignore_index=True)
             write_design(self._design, self.folder)
+            self._listeners = dict.fromkeys(self._design["listener"])
         return self.listeners[:listeners]
 
     def name_of(self, listener: int | str) -> str:
@@ -125,7 +127,7 @@ class Test:
         ListeningError
             There is no such listener.
         """
-        refuse_listener(listener, self.listeners)
+        refuse_listener(listener, self._listeners)
         return listener if isinstance(listener, str) else self.invite(listener)[listener - 1]
 
     def plan(self, listener: int | str) -> dict[str, Any]:
@@ -145,7 +147,7 @@ class Test:
             "title": self.title,
             "intro": self.setup.intro,
             "consent": self.setup.consent,
-            "questions": [question.to_page() for question in self.setup.questions],
+            "questions": [question.model_dump() for question in self.setup.questions],
             "scale": {
                 "low": scale.lowest,
                 "high": scale.highest,
@@ -180,51 +182,48 @@ class Test:
         return self.stimuli.read_audio(clip_id)
 
     def reply(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Store a message of a page, and return the reply to the page.
+        """Store a message of a page, and return the reply to the page. What is stored is on disk by then.
 
         Parameters
         ----------
         listener
             Number or name of the listener.
         message
-            The page's message, with the kind ``begin`` or ``vote``.
+            The page's message, with the kind ``begin`` or ``vote``. For the fields of a vote, see
+            :class:`~speechframe.listening.session.VoteMessage`.
 
         Returns
         -------
         dict
-            ``{"kind": "begun"}`` for a stored start. Otherwise a refusal, or the reply of :meth:`store_vote`.
+            ``{"kind": "begun"}`` for a stored start, ``{"kind": "stored", "trial", "reveal"}`` for a stored
+            vote, or ``{"kind": "refused", "trial", "message", "done"}``. A message is refused if it breaks a
+            rule, if it could not be stored (then ``try_again`` is true, and ``text`` names the words of the
+            page), or if the trial has a vote already (then ``done`` is true).
         """
-        if message.get("kind") == VOTE:
-            return self.store_vote(listener, message)
-        return self._run_or_refuse(lambda: self._store_start(listener, message), None)
-
-    def store_vote(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Store the vote of a page. The vote is on disk when the reply ``stored`` is returned.
-
-        Parameters
-        ----------
-        listener
-            Number or name of the listener.
-        message
-            The page's message. See :func:`~speechframe.listening.session.make_vote_rows`.
-
-        Returns
-        -------
-        dict
-            ``{"kind": "stored", "trial", "reveal"}``, or ``{"kind": "refused", "trial", "message", "done"}``.
-            A vote is refused if it breaks a rule, if it could not be stored (then ``try_again`` is true, and
-            ``text`` names the words of the page), or if the trial has a vote already (then ``done`` is true).
-        """
-        reply = self._run_or_refuse(
-            lambda: self._check_and_store_vote(listener, message), message.get("trial")
-        )
-        if reply["kind"] == "refused":
-            # If the page did not get the first reply, `done` makes the page continue with the next trial.
-            reply["done"] = reply["trial"] in self._list_voted_trials(listener)
-        return reply
+        trial: Any = message.get("trial")
+        refusal: dict[str, Any] = {"kind": "refused", "trial": trial if isinstance(trial, int) else None}
+        try:
+            name = self.name_of(listener)
+            if message.get("kind") != VOTE:
+                self._ballots.store_start(name, message)
+                return {"kind": "begun"}
+            self.make_rows(name, message)  # refuses an invalid vote
+            vote = {field: message[field] for field in VoteMessage.model_fields if field in message}
+            self._ballots.store_vote(name, trial, vote)
+        except VoteRefused as error:
+            refusal["message"] = str(error)
+        except StoreError:
+            # The message of the error names the folder, which the listener must not see.
+            log.exception("a vote of %s could not be stored", self.test_id)
+            refusal |= {"text": "not_stored", "try_again": True}
+        else:
+            reveal = self._get_sheet(name).get_conditions(trial) if self.setup.reveal else None
+            return {"kind": "stored", "trial": trial, "reveal": reveal}
+        # If the page did not get the first reply, `done` makes the page continue with the next trial.
+        return {**refusal, "done": trial in self._list_voted_trials(listener)}
 
     def make_rows(self, listener: int | str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the rows of a vote without storing them. Times are ISO 8601 texts.
+        """Return the rows of a vote without storing them.
 
         Raises
         ------
@@ -357,7 +356,7 @@ class Test:
         """
         name = self.name_of(listener)
         clips = ((clip, *self.read_audio(name, clip)) for clip in self.list_clips(name))
-        return make_offline_page(self.plan(name), name, self.folder, clips)
+        return make_offline_page(self.plan(name), clips)
 
     def __repr__(self) -> str:
         return replace_unprintable(
@@ -380,42 +379,12 @@ class Test:
             f"they had played {MIN_LISTENED_S:g} s of every sound, or all of a shorter sound."
         )
 
-    def _run_or_refuse(self, work: Callable[[], dict[str, Any]], trial: Any) -> dict[str, Any]:
-        """Return the reply of `work`, or convert its VoteRefused or StoreError to a refusal."""
-        refusal = {"kind": "refused", "trial": trial if isinstance(trial, int) else None}
-        try:
-            return work()
-        except VoteRefused as error:
-            return {**refusal, "message": str(error)}
-        except StoreError:
-            # The message of the error names the folder, which the listener must not see.
-            log.exception("a vote of %s could not be stored", self.test_id)
-            return {**refusal, "text": "not_stored", "try_again": True}
-
-    def _store_start(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        self._ballots.store_start(self.name_of(listener), message)
-        return {"kind": "begun"}
-
-    def _check_and_store_vote(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and store a vote, and return the reply."""
-        name = self.name_of(listener)
-        rows = self.make_rows(name, message)
-        trial = message["trial"]
-        self._ballots.store_vote(name, trial, rows)
-        reveal = self._get_sheet(name).get_conditions(trial) if self.setup.reveal else None
-        return {"kind": "stored", "trial": trial, "reveal": reveal}
-
     def _list_voted_trials(self, listener: int | str) -> list[int]:
         """Return the trials of a listener that have a vote. Return an empty list if they cannot be read."""
         try:
             return self._ballots.read_progress(self.name_of(listener))[1]
         except StoreError:
             return []
-
-    def _get_pages(self, name: str) -> Mapping[int, Page]:
-        """Return the pages of a listener by trial, or an empty mapping for an unknown listener."""
-        is_known = name in self._sheets or name in self.listeners
-        return self._get_sheet(name).pages if is_known else {}
 
     def _get_sheet(self, name: str) -> TrialSheet:
         if name not in self._sheets:

@@ -1,18 +1,17 @@
 """Store votes on disk, one line a page. A line is written and synced before the page gets its reply.
 
 The file ``votes/<listener>.jsonl`` in the folder of a test has the start and the votes of one listener, in
-order. The first line has the start time and the answers. Each further line has the rows of the vote on one
-page. If the process was killed while it wrote a line, the line is incomplete, and its page got no reply. An
-incomplete line is ignored, and removed before the next line is written. If a complete line cannot be read,
+order. The first line has the start time and the answers. Each further line is the message with the vote on
+one page. If the process was killed while it wrote a line, the line is incomplete, and its page got no reply.
+An incomplete line is ignored, and removed before the next line is written. If a complete line cannot be read,
 its fault is returned, and the other lines are used.
 """
 
 import json
 import os
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from filelock import FileLock
@@ -24,20 +23,43 @@ from speechframe.store.folder import convert_os_errors, sync_to_disk
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BEGIN", "VOTE", "VoteBook", "make_votes_frame", "make_votes_table"]
+__all__ = ["BEGIN", "VOTE", "VoteBook", "make_votes_frame"]
 
 BEGIN, VOTE = "begin", "vote"
 """Kinds of a line: the start of a listener, and a vote. Messages of pages have the same kinds."""
 
-_REQUIRED_FIELDS: Mapping[str, Mapping[str, type]] = {
-    BEGIN: {"begun_utc": str, "consent": bool, "answers": dict},
-    VOTE: {"trial": int, "rows": list},
-}
-"""Required fields of a line and their types, by kind of the line."""
+
+class _Index(NamedTuple):
+    """What a file contains: its size, that of its complete lines, and the trials with a vote in order."""
+
+    size_bytes: int = 0
+    complete_bytes: int = 0
+    has_begun: bool = False
+    trials: tuple[int, ...] = ()
+
+    def add(self, line: Any) -> "_Index":
+        """Return the index after a line. Its sizes are unchanged.
+
+        Raise VoteRefused for a second start or a second vote of a trial, and ValueError for another content.
+        """
+        fields: dict[str, Any] = line if isinstance(line, dict) else {}
+        kind, trial = fields.get("kind"), fields.get("trial")
+        if kind == BEGIN and self.has_begun:
+            raise VoteRefused("this test has begun already: reload the page to continue")
+        if kind == BEGIN:
+            return self._replace(has_begun=True)
+        if kind != VOTE or not isinstance(trial, int):
+            raise ValueError("the line is neither a start nor a vote")
+        if trial in self.trials:
+            raise VoteRefused("this trial has a vote already: reload the page", trial=trial)
+        return self._replace(trials=(*self.trials, trial))
 
 
 class VoteBook:
     """The file with the start and the votes of one listener. Lines are only added.
+
+    An index of the file stays in memory. Another process may add lines, too, so the file is read again if its
+    size has changed.
 
     Parameters
     ----------
@@ -47,13 +69,15 @@ class VoteBook:
     Examples
     --------
     >>> book = VoteBook(Path("votes/listener-01.jsonl"))
-    >>> book.add_line({"kind": "vote", "trial": 0, "rows": []})
-    >>> [line["trial"] for line in book.read_lines()]
-    [0]
+    >>> book.add_line({"kind": "vote", "trial": 0})
+    >>> book.read_progress()
+    (False, [0])
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # Replaced as a whole, because several threads may use it.
+        self._index = _Index()
 
     def read_with_faults(self) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
         """Return the readable lines, and the faults of the unreadable lines, both by line number from 1.
@@ -64,11 +88,21 @@ class VoteBook:
             The file cannot be read.
         """
         with convert_os_errors(self.path, "reading votes"):
-            return _parse_lines(self.path.read_bytes() if self.path.exists() else b"")
+            return _parse_lines(self.path.read_bytes() if self.path.exists() else b"")[:2]
 
-    def read_lines(self) -> list[dict[str, Any]]:
-        """Return the readable lines in order."""
-        return [*self.read_with_faults()[0].values()]
+    def read_progress(self) -> tuple[bool, list[int]]:
+        """Return whether the listener has begun, and the trials with a vote, in the order of the votes.
+
+        Raises
+        ------
+        StoreError
+            The file cannot be read.
+        """
+        with convert_os_errors(self.path, "reading votes"):
+            size_bytes = self.path.stat().st_size if self.path.exists() else 0
+            if size_bytes != self._index.size_bytes:
+                self._index = _parse_lines(self.path.read_bytes() if size_bytes else b"")[2]
+        return self._index.has_begun, [*self._index.trials]
 
     def add_line(self, line: Mapping[str, Any]) -> None:
         """Write a line. After this returns, the line survives a crash of the process or the machine.
@@ -95,79 +129,49 @@ class VoteBook:
         """Write and sync a line. Remove an incomplete last line before, and the new line after an error."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
-            data = file.read()
-            _refuse_duplicate(line, _parse_lines(data)[0].values())
-            complete_bytes = data.rfind(b"\n") + 1
-            file.truncate(complete_bytes)
+            old = self._index
+            if os.fstat(descriptor).st_size != old.size_bytes:
+                old = _parse_lines(file.read())[2]
+            new = old.add(line)
+            data = json.dumps(line).encode() + b"\n"
+            file.truncate(old.complete_bytes)
             try:
-                _write_all(file.fileno(), json.dumps(line, ensure_ascii=False).encode() + b"\n")
-                os.fsync(file.fileno())
+                _write_all(descriptor, data)
+                os.fsync(descriptor)
             except OSError:
-                file.truncate(complete_bytes)
+                file.truncate(old.complete_bytes)
                 raise
-
-
-def make_votes_table(rows: Iterable[Mapping[str, Any]], method: str) -> pa.Table:
-    """Return stored rows of votes as an Arrow table with exactly the columns of the method.
-
-    Raises
-    ------
-    ValueError, TypeError
-        A value does not fit its column.
-    """
-    schema = VOTE_SCHEMA[method]
-    times = [name for name in schema.names if pa.types.is_timestamp(schema.field(name).type)]
-    converted_rows = [
-        {**row, **{name: datetime.fromisoformat(row[name]) for name in times if row.get(name) is not None}}
-        for row in rows
-    ]
-    return pa.Table.from_pylist(converted_rows, schema)
+            size_bytes = old.complete_bytes + len(data)
+            self._index = new._replace(size_bytes=size_bytes, complete_bytes=size_bytes)
 
 
 def make_votes_frame(rows: Iterable[Mapping[str, Any]], method: str) -> "pd.DataFrame":
-    """Return stored rows of votes as a DataFrame with exactly the columns of the method, in the same order.
+    """Return rows of votes as a DataFrame with exactly the columns of the method, in the same order.
 
     Parameters
     ----------
     rows
-        Rows of votes, with times as ISO 8601 texts.
+        Rows of votes.
     method
         Name of the test method.
     """
-    frame: pd.DataFrame = make_votes_table(rows, method).to_pandas()
+    frame: pd.DataFrame = pa.Table.from_pylist([*rows], VOTE_SCHEMA[method]).to_pandas()
     return frame
 
 
-def _parse_lines(data: bytes) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
-    """Return the readable lines of a file, and the faults of the others, both by line number."""
+def _parse_lines(data: bytes) -> tuple[dict[int, dict[str, Any]], dict[int, str], _Index]:
+    """Return the readable lines of a file and the faults of the others, by line number, and the index."""
     lines: dict[int, dict[str, Any]] = {}
     unreadable: dict[int, str] = {}
-    for number, text in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
+    complete_bytes = data.rfind(b"\n") + 1
+    index = _Index(len(data), complete_bytes)
+    for number, text in enumerate(data[:complete_bytes].splitlines(), 1):
         try:
-            lines[number] = _check_line(json.loads(text))
-        except (ValueError, RecursionError) as error:
+            line = json.loads(text)
+            index, lines[number] = index.add(line), line
+        except (ValueError, RecursionError, VoteRefused) as error:
             unreadable[number] = str(error)
-    return lines, unreadable
-
-
-def _check_line(value: Any) -> dict[str, Any]:
-    """Return a line, or raise ValueError if its kind or a required field is missing or invalid."""
-    known: dict[str, Any] = value if isinstance(value, dict) else {}
-    fields = _REQUIRED_FIELDS.get(str(known.get("kind")), {})
-    if not fields or not all(isinstance(known.get(name), kind) for name, kind in fields.items()):
-        raise ValueError("the line has neither the kind begin nor the kind vote, or it lacks a field")
-    if known["kind"] == BEGIN:
-        datetime.fromisoformat(known["begun_utc"])
-    return known
-
-
-def _refuse_duplicate(line: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> None:
-    """Raise VoteRefused if a stored line is a start or a vote of the same trial as `line`."""
-    for old in lines:
-        if old["kind"] == line["kind"] == BEGIN:
-            raise VoteRefused("this test has begun already: reload the page to continue")
-        if old["kind"] == line["kind"] == VOTE and old["trial"] == line["trial"]:
-            raise VoteRefused("this trial has a vote already: reload the page", trial=line["trial"])
+    return lines, unreadable, index
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -28,22 +28,12 @@ from speechframe.settings import GLOBAL_REGION, Settings, find_default_service_f
 from speechframe.settings.hidden import Hidden
 from speechframe.spec.limits import REGIONS
 
-__all__ = ["LocalService", "find_default_data_folder", "get_shared_service", "local_service"]
+__all__ = ["LocalService", "get_shared_service", "local_service"]
 
 log = logging.getLogger("speechframe.local")
 
 _MAX_WORKERS = 4
 """Largest number of speech processes that regions divide among them if `workers` is not given."""
-
-
-def find_default_data_folder() -> Path:
-    """Return the data folder of the embedded service if no key and no address are set.
-
-    The folder is ``SPEECHFRAME_SERVICE``, or else ``speechframe/service`` in the
-    user's cache folder. Several processes may share the folder. Each process runs
-    its own service, with the same keys and balances.
-    """
-    return find_default_service_folder()
 
 
 class LocalService(Running):
@@ -364,14 +354,16 @@ def get_shared_service(data: str | os.PathLike[str] | None = None) -> LocalServi
     Parameters
     ----------
     data
-        Data folder. Default: :func:`find_default_data_folder`.
+        Data folder. Several processes may share it, each with a service of its own and the same keys and
+        balances. Default: ``SPEECHFRAME_SERVICE``, or else ``speechframe/service`` in the user's cache
+        folder.
 
     Raises
     ------
     SettingsError
         The service cannot start.
     """
-    folder = Path(data).expanduser().absolute() if data is not None else find_default_data_folder().absolute()
+    folder = Path(find_default_service_folder() if data is None else data).expanduser().absolute()
     with _shared_lock:
         service = _shared.get(folder)
         if service is None or not service.is_running:

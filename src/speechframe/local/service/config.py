@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import SecretStr
 
@@ -98,7 +99,58 @@ class WorkerLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceConfig:
+class ServeOptions:
+    """Options of ``speechframe serve``, with their descriptions. A name ends with its unit."""
+
+    port: Annotated[int, "port to listen on; 0 takes a free one"] = 8099
+    host: Annotated[str, "address to listen on"] = "127.0.0.1"
+    region: Annotated[str, "region to play; its streaming concurrency is the default of keys"] = "global"
+    workers: Annotated[int, "speech processes; 0 takes one a core, at most 4"] = 0
+    dub_workers: Annotated[
+        int, "media dubbed at once, each in its own process; 0 takes one for two cores"
+    ] = 0
+    queue: Annotated[int, "requests that may wait for a worker, more get 503; 0 takes 32 a worker"] = 0
+    # A late body gets 408, or 400 for calls without a 408 in section 7.2 of the service document.
+    body_timeout_s: Annotated[
+        float,
+        "seconds in which the headers of a request must arrive, and again its body; for a form, the longest "
+        "pause",
+    ] = 20.0
+    job_timeout_s: Annotated[float, "seconds of CPU time that a job may use; a longer job may use more"] = (
+        WorkerLimits.base_s
+    )
+    idle_timeout_s: Annotated[float, "seconds without any CPU use after which a job counts as hung"] = (
+        WorkerLimits.idle_s
+    )
+    progress_s: Annotated[
+        float, "seconds between two interim answers (status 102) to a call that is in work"
+    ] = chosen.PROGRESS_SECONDS
+    socket_idle_s: Annotated[float, "seconds without traffic after which a WebSocket is closed"] = (
+        SOCKET_IDLE_S
+    )
+    webhook_s: Annotated[float, "seconds over which the deliveries of an unanswered webhook are spread"] = (
+        chosen.WEBHOOK_RETRY_SECONDS
+    )
+    grace_s: Annotated[float, "seconds that requests in flight get to finish when the service stops"] = 10.0
+    shelf_mb: Annotated[int, "audio kept for links, at most; the oldest is removed first"] = 2048
+    max_upload_mb: Annotated[int, "size of an uploaded or fetched file, at most; a larger one gets 400"] = (
+        chosen.MAX_UPLOAD_BYTES // MEBIBYTE
+    )
+    allow_private_urls: Annotated[
+        bool,
+        "let a file_url or webhook_url lead to this machine and its network; only if every caller may go "
+        "there too",
+    ] = False
+    changer: Annotated[str | None, "changer to use if several are installed; default: the first by name"] = (
+        None
+    )
+    recogniser: Annotated[
+        str | None, "recogniser to use if several are installed; default: the first by name"
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceConfig(ServeOptions):
     """The configuration of a service process.
 
     Parameters
@@ -110,76 +162,34 @@ class ServiceConfig:
         the file is missing.
     dub_keys
         Keys of the dubbing calls. If empty, the dubbing calls accept `keys`.
-    host, port
-        Address to listen on. Port 0 selects a free port.
-    workers
-        Number of worker processes. 0 selects one per core, at most 4.
-    dub_workers
-        Number of media files that are dubbed at the same time, each in its own process. 0 selects one per two
-        cores.
-    body_timeout_s, header_timeout_s
-        Seconds in which the body of a request, and its headers, must arrive. Otherwise the answer is 408, or
-        400 for calls without a 408 in section 7.2 of the service document. For a form, `body_timeout_s` is
-        the longest pause.
-    grace_s
-        Seconds that requests in flight have to finish when the service stops.
-    queue_limit
-        Number of requests, of all keys, that may wait for a worker. Further requests get 503. 0 selects 32
-        per worker.
     max_body_bytes
         Largest size of a request body. A larger body gets 400.
-    max_upload_bytes
-        Largest size of a file in a form or behind a ``file_url``. A larger file gets 400.
     max_audio_seconds
         The longest accepted ``audioDuration``, and the longest accepted clip, in seconds. The document (the
         service's specification) sets no limit, but the memory of a machine is limited.
-    allow_private_urls
-        Whether a ``file_url`` or ``webhook_url`` may lead to addresses that are not on the public Internet.
-    changer, recogniser
-        Names of the voice changer and of the speech recogniser to use. None selects the first by name.
-    shelf_bytes
-        Bytes of audio kept for ``audioFile`` links. The oldest audio is removed first.
-    webhook_seconds
-        Seconds from the first to the last delivery of a webhook that no receiver confirms.
-    region
-        The region that this service imitates. Its streaming concurrency is the default of keys.
-    socket_idle_s
-        Seconds without traffic after which a WebSocket is closed.
-    progress_s
-        Seconds between two interim answers (status 102) to a call that waits for a worker or runs in one.
     slow_reader_s
         Seconds after which a client that reads its answer too slowly is disconnected.
     unread_bytes
         Bytes of answers that may wait in memory for slow clients, over all connections.
-    limits
-        Limits after which a worker process is replaced.
     """
 
     data: Path
     keys: tuple[KeySpec, ...] = ()
     dub_keys: tuple[KeySpec, ...] = ()
-    host: str = "127.0.0.1"
-    port: int = 0
-    workers: int = 0
-    dub_workers: int = 0
-    body_timeout_s: float = 20.0
-    header_timeout_s: float = 20.0
-    grace_s: float = 10.0
-    queue_limit: int = 0
     max_body_bytes: int = chosen.MAX_BODY_BYTES
-    max_upload_bytes: int = chosen.MAX_UPLOAD_BYTES
     max_audio_seconds: float = 1800.0
-    allow_private_urls: bool = False
-    changer: str | None = None
-    recogniser: str | None = None
-    shelf_bytes: int = 2048 * MEBIBYTE
-    webhook_seconds: float = chosen.WEBHOOK_RETRY_SECONDS
-    region: str = "global"
-    socket_idle_s: float = SOCKET_IDLE_S
-    progress_s: float = chosen.PROGRESS_SECONDS
     slow_reader_s: float = chosen.READER_SPEED_WINDOW_S
     unread_bytes: int = chosen.MAX_UNREAD_BYTES
-    limits: WorkerLimits = field(default_factory=WorkerLimits)
+
+    @property
+    def limits(self) -> WorkerLimits:
+        """Limits after which a worker process is replaced."""
+        return WorkerLimits(base_s=self.job_timeout_s, idle_s=self.idle_timeout_s)
+
+    @property
+    def max_upload_bytes(self) -> int:
+        """Largest size of a file in a form or behind a ``file_url``."""
+        return self.max_upload_mb * MEBIBYTE
 
     @property
     def worker_count(self) -> int:
@@ -194,7 +204,7 @@ class ServiceConfig:
     @property
     def waiting_limit(self) -> int:
         """Number of requests that may wait for a worker."""
-        return self.queue_limit or 32 * self.worker_count
+        return self.queue or 32 * self.worker_count
 
 
 def _count_cores() -> int:

@@ -9,17 +9,18 @@ import signal
 import socket
 import sys
 from collections.abc import Coroutine
+from dataclasses import fields
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from speechframe.errors import SettingsError
 from speechframe.local.service import folders
 from speechframe.local.service.config import (
     KeySpec,
+    ServeOptions,
     ServiceConfig,
-    WorkerLimits,
     parse_dub_key,
     parse_key,
     parse_keys,
@@ -31,8 +32,6 @@ from speechframe.spec.limits import REGIONS
 
 log = logging.getLogger("speechframe.service")
 
-DEFAULT_PORT = 8099
-"""Port of the service if no option selects one."""
 EXIT_FAILED = 1
 """Exit code if the service cannot start."""
 EXIT_WRONG_USAGE = 2
@@ -44,38 +43,26 @@ _PARENT_CHECK_INTERVAL_S = 1.0
 """Seconds between two checks whether the parent process is alive."""
 _SHUTDOWN_TIMEOUT_S = 3.0
 """Seconds that aiohttp waits for open connections when the service stops."""
-_ENGINE_MODULES = ("espeakng_loader", "python_stretch", "soxr")
-"""Modules of the extra ``local``, without which no voice works."""
-
-# Options in seconds, and options in megabytes: the name, the default and the end of the help text.
-_TIME_OPTIONS = (
-    (
-        "--body-timeout-s",
-        ServiceConfig.body_timeout_s,
-        "in which the headers of a request must arrive, and again its body",
-    ),
-    ("--job-timeout-s", WorkerLimits.base_s, "of CPU time that a job may use; a longer job may use more"),
-    ("--idle-timeout-s", WorkerLimits.idle_s, "without any CPU use after which a job counts as hung"),
-    ("--progress-s", ServiceConfig.progress_s, "between two interim answers to a call that is in work"),
-    ("--socket-idle-s", ServiceConfig.socket_idle_s, "without traffic after which a WebSocket is closed"),
-    (
-        "--webhook-s",
-        ServiceConfig.webhook_seconds,
-        "over which the deliveries of an unanswered webhook are spread",
-    ),
-    ("--grace-s", ServiceConfig.grace_s, "that requests in flight get to finish when the service stops"),
-)
-_SIZE_OPTIONS = (
-    ("--shelf-mb", ServiceConfig.shelf_bytes, "audio kept for links"),
-    ("--max-upload-mb", ServiceConfig.max_upload_bytes, "size of an uploaded or fetched file"),
-)
+_ENGINE_MODULES = ("espeakng_loader", "multipart", "python_stretch", "soxr")
+"""Modules of the extra ``local``, without which no call or no voice works."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the service to `parser`."""
-    parser.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help="port to listen on; 0 takes a free one (%(default)s)"
-    )
+    for name, hint in get_type_hints(ServeOptions, include_extras=True).items():
+        option, default = f"--{name.replace('_', '-')}", getattr(ServeOptions, name)
+        kind, description = hint.__origin__, hint.__metadata__[0]
+        metavar = {"s": "S", "mb": "MB"}.get(name.rpartition("_")[2], "N" if kind is int else name.upper())
+        if kind is bool:
+            parser.add_argument(option, action="store_true", help=description)
+            continue
+        parser.add_argument(
+            option,
+            type=int if kind is int else _parse_seconds if kind is float else str,
+            default=default,
+            help=f"{description} (%(default)s)" if default else description,
+            **({"choices": sorted(REGIONS)} if name == "region" else {"metavar": metavar}),
+        )
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of keys, balances and audio")
     parser.add_argument(
         "--key",
@@ -100,20 +87,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "repeatable. Without one, these calls accept the other keys",
     )
     parser.add_argument(
-        "--dub-workers", type=int, default=0, metavar="N", help="media dubbed at once (one for two cores)"
-    )
-    parser.add_argument(
-        "--workers", type=int, default=0, metavar="N", help="speech processes (one a core, at most 4)"
-    )
-    parser.add_argument(
         "--json", action="store_true", help="print one JSON line with url and keys once it answers"
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument(
         "--allow-remote", action="store_true", help="allow a --host that other machines can reach"
-    )
-    parser.add_argument(
-        "--region", choices=sorted(REGIONS), default="global", help="region to play (%(default)s)"
     )
     parser.add_argument(
         "--voices",
@@ -124,13 +101,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of Piper voices (NAME.onnx with NAME.onnx.json) for the gen2 catalogue; repeatable. "
         "Instead of SPEECHFRAME_VOICES",
     )
-    for name, default_s, limit in _TIME_OPTIONS:
-        parser.add_argument(
-            name, type=_parse_seconds, default=default_s, metavar="S", help=f"seconds {limit} (%(default)s)"
-        )
-    parser.add_argument(
-        "--queue", type=int, default=0, metavar="N", help="requests that may wait for a worker (32 a worker)"
-    )
     parser.add_argument(
         "--translation-models",
         action="append",
@@ -139,20 +109,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of Firefox-Translations models, one or several; repeatable",
     )
-    for name, default_bytes, limit in _SIZE_OPTIONS:
-        parser.add_argument(
-            name, type=int, default=default_bytes >> 20, metavar="MB", help=f"{limit}, at most (%(default)s)"
-        )
-    parser.add_argument(
-        "--allow-private-urls",
-        action="store_true",
-        help="let a file_url or webhook_url lead to this machine and its network; only if every caller may "
-        "go there too",
-    )
-    for kind in ("changer", "recogniser"):
-        parser.add_argument(
-            f"--{kind}", metavar="NAME", help=f"{kind} to use if several are installed (the first by name)"
-        )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="warning")
     parser.add_argument(
         "--die-with-parent", action="store_true", help="end when standard input ends or the parent does"
@@ -243,24 +199,7 @@ def build_config(options: argparse.Namespace) -> ServiceConfig:
         data=options.data or find_default_service_folder(),
         keys=(*map(parse_key, options.key), *_read_keys(options.keys_file)),
         dub_keys=tuple(map(parse_dub_key, options.dub_key)),
-        host=options.host,
-        port=options.port,
-        workers=options.workers,
-        dub_workers=options.dub_workers,
-        body_timeout_s=options.body_timeout_s,
-        header_timeout_s=options.body_timeout_s,
-        grace_s=options.grace_s,
-        queue_limit=options.queue,
-        shelf_bytes=options.shelf_mb << 20,
-        max_upload_bytes=options.max_upload_mb << 20,
-        allow_private_urls=options.allow_private_urls,
-        changer=options.changer,
-        recogniser=options.recogniser,
-        webhook_seconds=options.webhook_s,
-        region=options.region,
-        socket_idle_s=options.socket_idle_s,
-        progress_s=options.progress_s,
-        limits=WorkerLimits(base_s=options.job_timeout_s, idle_s=options.idle_timeout_s),
+        **{option.name: getattr(options, option.name) for option in fields(ServeOptions)},
     )
 
 
@@ -319,7 +258,7 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
             connections = Connections(
                 made,
                 refusal=build_refusal,
-                header_timeout_s=config.header_timeout_s,
+                header_timeout_s=config.body_timeout_s,
                 log=log,
                 watcher=state.readers,
             )

@@ -17,7 +17,7 @@ from speechframe.local.service.books import idempotency, keys, shelf
 from speechframe.local.service.books.database import FILE_NAME, Database
 from speechframe.local.service.books.keys import KeyRing
 from speechframe.local.service.books.owners import Owner
-from speechframe.local.service.config import KeySpec, ServiceConfig, remove_duplicate_keys
+from speechframe.local.service.config import MEBIBYTE, KeySpec, ServiceConfig, remove_duplicate_keys
 from speechframe.local.service.dubbing.languages import Languages
 from speechframe.local.service.dubbing.queue import DubQueue
 from speechframe.local.service.dubbing.webhooks import Webhooks
@@ -145,7 +145,7 @@ async def open_state(config: ServiceConfig) -> AsyncIterator[State]:
             config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
             owner = Owner(config.data)
             stack.callback(owner.close)
-            folder = shelf.Shelf(config.data, config.shelf_bytes)
+            folder = shelf.Shelf(config.data, config.shelf_mb * MEBIBYTE)
             uploads = Uploads(config.data, owner.name)
             stack.callback(uploads.close)
         except OSError as error:

@@ -80,7 +80,7 @@ class Webhooks(Background):
     Parameters
     ----------
     config
-        Contains ``webhook_seconds`` and ``allow_private_urls``.
+        Contains ``webhook_s`` and ``allow_private_urls``.
     database
         Contains the webhooks.
     """
@@ -89,7 +89,7 @@ class Webhooks(Background):
         super().__init__(_MAX_DELIVERIES, _SEARCH_INTERVAL_S)
         self._skipped = SkippedRecords()
         self._config = config
-        self._answer_s = min(_MAX_ANSWER_S, config.webhook_seconds / chosen.MAX_WEBHOOK_TRIES)
+        self._answer_s = min(_MAX_ANSWER_S, config.webhook_s / chosen.MAX_WEBHOOK_TRIES)
         self._database = database
         # A separate guard has separate look-up threads, so slow look-ups for media files delay no webhook.
         self._guard = Guard(allow_private=config.allow_private_urls)
@@ -151,7 +151,7 @@ class Webhooks(Background):
             await self._database.run(lambda c: c.execute("DELETE FROM webhooks WHERE id = ?", (webhook.id,)))
             return
         log.info("webhook %s, try %d: %s", webhook.id, webhook.tries, problem)
-        wait_s = compute_pause_s(webhook.tries, self._config.webhook_seconds)
+        wait_s = compute_pause_s(webhook.tries, self._config.webhook_s)
         await self._database.run(
             lambda c: c.execute("UPDATE webhooks SET due_at = ? WHERE id = ?", (now() + wait_s, webhook.id))
         )

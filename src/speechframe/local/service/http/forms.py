@@ -23,11 +23,11 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 from aiohttp.client_exceptions import ClientPayloadError
 from aiohttp.http_exceptions import HttpProcessingError
+from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
 
 from speechframe.local.service.config import MEBIBYTE, ServiceConfig
 from speechframe.local.service.http.answers import Refusal, refuse
 from speechframe.local.service.http.body import decompress_body
-from speechframe.local.service.http.multipart import BrokenForm, End, MultipartParser, PartHead, read_boundary
 from speechframe.local.service.http.threads import KeyThreads
 from speechframe.local.service.http.uploads import (
     FileNotWritten,
@@ -47,6 +47,12 @@ __all__ = ["ReceivedForm", "receive_form"]
 
 URLENCODED_TYPE = "application/x-www-form-urlencoded"
 """Content-Type of forms without files."""
+_MAX_BOUNDARY_CHARACTERS = 70
+"""Largest length of the separator of parts, by RFC 2046."""
+_MAX_HEADERS, _MAX_HEADER_BYTES = 8, 8192
+"""Largest number of headers of a part, and largest size of each."""
+_PLAIN_ENCODINGS = frozenset({"7bit", "8bit", "binary"})
+"""Values of Content-Transfer-Encoding that leave bytes unchanged."""
 _SIZE_HINT = "send shorter fields"
 """End of the message that refuses a large form."""
 
@@ -152,21 +158,43 @@ async def _read_form(
     limit_bytes = config.max_upload_bytes + config.max_body_bytes
     if (request.content_length or 0) > limit_bytes:
         _refuse_too_large(config)
+    parser = make_parser(request.headers["Content-Type"])
     try:
-        parser = MultipartParser(read_boundary(request.headers["Content-Type"]))
         async for data in _read_pieces(request, config, limit_bytes):
             await turn(len(data))
-            for event in parser.feed(data):
+            for event in parser.parse(data):
                 await reader.process_event(event)
         parser.close()
-    except BrokenForm as error:
-        refuse(f"the body is not a form: {error}")
+    except MultipartError as error:
+        refuse(
+            f"the body is not a form, or is cut off: {error.args[0]}; allowed: at most {MAX_FORM_PARTS} "
+            f"parts, each with at most {_MAX_HEADERS} headers of {_MAX_HEADER_BYTES:,} bytes"
+        )
     except TooLarge:
         _refuse_too_large(config)
     except FileNotWritten as error:
         message = f"the service cannot write the upload: {error.reason}; nothing was billed"
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, message, close=True) from None
     return reader.build_form()
+
+
+def make_parser(content_type: str) -> PushMultipartParser:
+    """Return a parser of the form with this Content-Type.
+
+    Raises
+    ------
+    Refusal
+        400 if the header contains no boundary, or an invalid one.
+    """
+    boundary = parse_options_header(content_type)[1].get("boundary", "")
+    if not (boundary.isascii() and 0 < len(boundary) <= _MAX_BOUNDARY_CHARACTERS):
+        refuse(f"the Content-Type names no boundary of 1 to {_MAX_BOUNDARY_CHARACTERS} ASCII characters")
+    return PushMultipartParser(
+        boundary,
+        max_header_size=_MAX_HEADER_BYTES,
+        max_header_count=_MAX_HEADERS,
+        max_segment_count=MAX_FORM_PARTS,
+    )
 
 
 async def _read_pieces(request: web.Request, config: ServiceConfig, limit_bytes: int) -> AsyncIterator[bytes]:
@@ -211,31 +239,38 @@ class _FormReader:
         self._texts: dict[str, list[str]] = {}
         self._files: dict[str, ReceivedFile] = {}
         self._passed_over: dict[str, None] = {}
-        self._part = PartHead("", None, "")
         self._text = bytearray()
         self._text_bytes = 0
         self._receiver: Receiver | None = None
 
-    async def process_event(self, event: PartHead | bytes | End) -> None:
-        """Process one event of the parser: the head of a part, a piece of its content, or its end."""
-        if isinstance(event, PartHead):
-            self._begin_part(event)
+    async def process_event(self, event: MultipartSegment | bytes | None) -> None:
+        """Process one event of the parser: the head of a part, a piece of its content, or its end (None)."""
+        if event is None:
+            await self._end_part()
         elif isinstance(event, bytes):
             await self._add_content(event)
         else:
-            await self._end_part()
+            self._begin_part(event)
 
     def build_form(self) -> ReceivedForm:
         """Return the fields and files of the parts so far."""
         texts = {name: tuple(values) for name, values in self._texts.items()}
         return ReceivedForm(texts, self._files, tuple(self._passed_over))
 
-    def _begin_part(self, part: PartHead) -> None:
+    def _begin_part(self, part: MultipartSegment) -> None:
+        if not part.name:
+            refuse('a part of the form has no name (Content-Disposition: form-data; name="...")')
+        if part.header("Content-Transfer-Encoding", "binary").casefold() not in _PLAIN_ENCODINGS:
+            refuse(f"{_show_name(part.name)} has a Content-Transfer-Encoding; send its bytes unchanged")
+        kind = part.content_type or ""
+        self._is_file = part.filename is not None or (
+            "/" in kind and not kind.startswith(("text/", "application/json"))
+        )
         self._part, self._receiver = part, None
         self._text.clear()
         if part.name not in self._wanted:
             return
-        if not part.is_file:
+        if not self._is_file:
             refuse(
                 f"{_show_name(part.name)} is a text; allowed: a file, sent with a file name (filename=...) "
                 "or a Content-Type of its own"
@@ -249,7 +284,7 @@ class _FormReader:
     async def _add_content(self, data: bytes) -> None:
         if self._receiver is not None:
             await self._receiver.write(data)
-        elif not self._part.is_file:
+        elif not self._is_file:
             self._text_bytes += len(data)
             if self._text_bytes > self._config.max_body_bytes:
                 raise TooLarge
@@ -260,9 +295,9 @@ class _FormReader:
         if self._receiver is not None:
             upload = await self._receiver.finish()
             # A browser sends a file without name and content for an empty field.
-            if upload.size_bytes or part.file_name:
-                self._files[part.name] = replace(upload, file_name=part.file_name or "")
-        elif part.is_file:
+            if upload.size_bytes or part.filename:
+                self._files[part.name] = replace(upload, file_name=part.filename or "")
+        elif self._is_file:
             self._passed_over[part.name] = None
         elif text := _decode_text(part.name, bytes(self._text)):
             self._texts.setdefault(part.name, []).append(text)

@@ -4,19 +4,17 @@ import { button, el } from "./dom.js";
 import { heldState, pageModel, saveFile, stored } from "./page.js";
 import { textsBy } from "./words.js";
 
-const FORMAT = "speechframe listening votes 1"; // must equal the value in listening/offline.py
+const FORMAT = "speechframe listening votes 2"; // must equal the value in listening/offline.py
 
-/** Return the seal (keyed hash, HMAC-SHA-256) of a text. A file that was changed by hand does not fit its seal. */
-async function sealed(text, keyHex) {
-  const bytes = Uint8Array.from(keyHex.match(/../g), (pair) => parseInt(pair, 16));
-  const key = await crypto.subtle.importKey("raw", bytes, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
-  const seal = await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(text));
-  return Array.from(new Uint8Array(seal), (byte) => byte.toString(16).padStart(2, "0")).join("");
+/** Return the checksum (SHA-256) of a text. A file that was changed does not fit its checksum. */
+async function checksumOf(text) {
+  const bytes = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
+  return Array.from(new Uint8Array(bytes), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 /** Make the model of an offline page, and add a bar below the test for saving the votes. */
 export function offlineModel() {
-  const { plan, seal_key: key } = heldState();
+  const { plan } = heldState();
   const { listener, test_id: id, trials } = plan;
   const t = textsBy(plan.texts);
   const store = stored(`speechframe:${id}:${listener}`);
@@ -37,7 +35,7 @@ export function offlineModel() {
   const save = async () => {
     const record = JSON.stringify({ test_id: id, listener, said: said() });
     saved = { file: `votes-${id.slice(0, 8)}-${listener}.json`, votes: votes().length };
-    saveFile(saved.file, JSON.stringify({ format: FORMAT, record, seal: await sealed(record, key) }));
+    saveFile(saved.file, JSON.stringify({ format: FORMAT, record, sha256: await checksumOf(record) }));
     exported.keep(saved);
     show();
   };
