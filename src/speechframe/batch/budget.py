@@ -1,5 +1,6 @@
 """Limits on a run's spending. A run has its own limit, and it may share budgets with other runs."""
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -57,6 +58,11 @@ class Allowance:
     def used(self) -> int:
         """Amount allotted to all runs in this period when last read, less the free amount of this run."""
         return self._total - self.free
+
+    def compute_left(self) -> int:
+        """Return the amount of the budget that this run could still reserve."""
+        allotted = self.allotments.sum_allotments(self.id, self.rule.find_period_start(self._clock()))
+        return self.rule.millicredits - allotted + self.free
 
     def allot(self, price: int) -> bool:
         """Allot more of the budget to this run if needed. Return whether the free amount covers `price`."""
@@ -120,10 +126,15 @@ class Budget:
         self._refused_by: Allowance | None = None
         self._alerted: set[tuple[str, object, float]] = set()
 
-    @property
-    def left(self) -> int | None:
-        """What the run's own limit leaves, in thousandths of a credit, or None without a limit."""
-        return None if self._limit is None else max(0, self._limit - self.spent - self.reserved)
+    def compute_left(self, request: Request) -> int:
+        """Return the largest price that a call with the tags of `request` may have now.
+
+        Another run may allot a part of it at any moment.
+        """
+        found = [sys.maxsize] if self._limit is None else [self._limit - self.spent - self.reserved]
+        tags = {**self._tags, **(request.facts.get("tags") or {})}
+        counting = [each for each in self._allowances if each.rule.hard and each.rule.matches_tags(tags)]
+        return max(0, min([*found, *(each.compute_left() for each in counting)]))
 
     @property
     def counts_tags(self) -> bool:

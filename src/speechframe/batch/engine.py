@@ -85,7 +85,10 @@ def _restart_timeout(limit: asyncio.Timeout, limit_s: float) -> None:
 
 
 class Engine:
-    """Makes the calls of a queue, and writes their answers and errors to the journal."""
+    """Makes the calls of a queue, and writes their answers and errors to the journal.
+
+    `had_answers` is True if the service has given usable answers to other workers of the run.
+    """
 
     def __init__(
         self,
@@ -103,6 +106,7 @@ class Engine:
         options: Options,
         ledger: Ledger | None,
         update_budget: Callable[[], None] | None,
+        had_answers: bool = False,
     ) -> None:
         self._backend, self._queue, self._lanes, self._budget = backend, queue, lanes, budget
         self._folder, self._journal, self._run_id, self._cache = folder, journal, run_id, cache
@@ -117,7 +121,7 @@ class Engine:
         self._held_bytes: dict[int, int] = {}  # id of the call to the memory of its unwritten answer
         self._judge_memory: dict[str, Any] = {}  # memory of `Backend.judge` over all answers
         self._is_cancelled = False
-        self._usable = self._unusable = 0
+        self._usable, self._unusable = int(had_answers), 0
         self._announced_until: float | None = None
 
     async def run(self) -> None:

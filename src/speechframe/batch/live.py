@@ -28,9 +28,10 @@ RUNNING, STOPPED = "running", "stopped"
 
 _OPTIONS_NOT_REPEATED = frozenset(
     {"run_dir", "id", "sep", "quoting", "take", "tags", "max_credits", "progress", "wait", "dry_run"}
+    | {"executor", "executor_workers"}
 )
 """Run options to leave out of :attr:`Run.last_options`. They apply only to one call of a verb (such as
-`generate`), or the run's folder stores them."""
+`generate`), or the run's folder stores them. The pool of an executor may be closed meanwhile."""
 
 
 class Run(StoredRun):

@@ -5,8 +5,9 @@ of all attempts). A worker gets a share of the limit on calls in flight, and a p
 """
 
 import asyncio
+import contextlib
 import pickle
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, field, replace
@@ -25,19 +26,35 @@ from speechframe.batch.lanes import Lane
 from speechframe.batch.options import Options
 from speechframe.batch.progress import Progress
 from speechframe.batch.queue import Queue
-from speechframe.errors import RunLocked, SettingsError, SpeechframeError
+from speechframe.errors import (
+    ConnectionFailed,
+    RunLocked,
+    SettingsError,
+    SpeechframeError,
+    StoreError,
+    Unavailable,
+)
 from speechframe.local.start import is_shared_service
-from speechframe.scale.shard import DEFAULT_WIDTH, Job, Report, Shard, ShardLimits, add_counters, cut_shard
+from speechframe.scale.shard import (
+    DEFAULT_WIDTH,
+    Job,
+    Report,
+    Shard,
+    ShardLimits,
+    add_counters,
+    cut_shard,
+    read_progress,
+)
 from speechframe.scale.worker import run_shard
 from speechframe.settings import Settings
 from speechframe.store import parts, shards
 from speechframe.store.cache import Cache
 from speechframe.store.folder import Folder, convert_os_errors
 from speechframe.store.journal import Journal, load_json
-from speechframe.store.ledger import AMOUNT_COLUMNS, Ledger, compute_billed_millicredits
+from speechframe.store.ledger import AMOUNT_COLUMNS, Ledger
 from speechframe.store.records import find_group_starts, read_ledger, read_snapshot, sum_millicredits
 from speechframe.store.remote import RemoteFolder
-from speechframe.store.schema import KEY_BYTES, TAGS, StopReason
+from speechframe.store.schema import TAGS, StopReason
 from speechframe.store.verify import CLIPS_FOLDER
 
 TICK_S, REMOTE_TICK_S = 0.5, 5.0
@@ -63,12 +80,12 @@ class _HeldShard:
 
     places: npt.NDArray[np.int64]  # positions of its rows in the table
     price: int  # price of the calls still to make, in thousandths of a credit
+    tags: Mapping[str, str]  # tags of its rows, if a budget counts tags
     shard: Shard | None = None  # set when the task is first handed out
     tries: int = 0
     spent: int = 0  # spending so far, in thousandths of a credit
     request: Request = field(default_factory=partial(Request, b"", b"", 0))  # reservation in the budget
-    tag_prices: Counter[str] = field(default_factory=Counter)  # by tags as JSON, if a budget counts tags
-    spent_by_tags: Counter[str] = field(default_factory=Counter)
+    reported: set[str] = field(default_factory=set)  # keys whose outcomes are reported
     slot: int = 0  # number of the share of the limits that it uses now
 
 
@@ -124,7 +141,9 @@ class Driver:
             is_local,
         )
         self._job = pickle.dumps(job)
-        self._total, self._spent_before = progress.total, progress.credits_millis
+        self._had_answers = False
+        self._tags: list[dict[str, str]] = []  # different tags of the rows, if a budget counts tags
+        self._tag_codes: npt.NDArray[np.int32] = np.empty(0, np.int32)  # for each row, its place in `_tags`
         self._shares = _Shares(opened.lanes, workers, options.max_concurrency, is_local=is_local)
         self._counters: dict[int, Mapping[str, Any]] = {}  # counters by shard
         self._rows_per_s = 0.0
@@ -147,7 +166,8 @@ class Driver:
         self._rest = np.flatnonzero(plan.todo & ~plan.in_packs)
         waiting: deque[_HeldShard] = deque()
         if len(packs := np.flatnonzero(plan.todo & plan.in_packs)):
-            waiting.append(self._make_task(packs))  # the rows of a pack must be in one shard
+            # The rows of a pack must be in one shard. They are paid already.
+            waiting.append(_HeldShard(packs, self._price_of(packs), {}))
         under_way: dict[asyncio.Future[Report], _HeldShard] = {}
         try:
             while under_way or ((waiting or len(self._rest)) and self._queue.stopped is None):
@@ -166,6 +186,9 @@ class Driver:
             await asyncio.to_thread(self.stop, drain=True, reason=StopReason.FAILED)
             for future in under_way:
                 future.cancel()
+            if self._ledger is not None:
+                with contextlib.suppress(SpeechframeError):
+                    await asyncio.to_thread(parts.copy_to_ledger, self._folder, self._ledger)
             if isinstance(error, SpeechframeError) or not isinstance(error, Exception):
                 raise
             raise SpeechframeError(
@@ -180,8 +203,10 @@ class Driver:
         """Convert the segment of this process, and find the first numbers of shards."""
         number = self._journal.close()
         parts.convert_segment(self._folder, number, self._backend.columns, self._ledger)
-        self._number = shards.get_block(parts.find_next_number(self._folder)).stop
+        self._number = shards.find_first_block(self._folder)
+        self._before = read_progress(self._progress, 0)
         shards.write_order(self._folder, None)
+        self._find_tags()
         plan = self._plan
         source = plan.prepared.table_folder.get_source(plan.prepared.entry.file)
         with convert_os_errors(self._folder, "reading the table"), pq.ParquetFile(source) as file:
@@ -214,7 +239,6 @@ class Driver:
                     cut_shard, self._plan, self._number, task.places, self._group_starts
                 )
                 self._number += shards.BLOCK_NUMBERS
-                task.tag_prices = await asyncio.to_thread(self._sum_prices_by_tags, task.shard)
             if not self._reserve(task, is_alone=not under_way):
                 waiting.appendleft(task)
                 return
@@ -228,7 +252,7 @@ class Driver:
                 __version__,
                 self._job,
                 task.shard,
-                ShardLimits(calls, limit),
+                ShardLimits(calls, limit, self._had_answers),
             )
             under_way[asyncio.wrap_future(future)] = task
 
@@ -243,11 +267,13 @@ class Driver:
         first = FIRST_UNKNOWN_ROWS if learns else FIRST_ROUNDS * width
         size = max(first, int(self._rows_per_s * SHARD_S))
         size = min(size, max(1, -(-left // self._shares.count)), MAX_SHARD_ROWS)
-        places, self._rest = self._rest[:size], self._rest[size:]
-        return self._make_task(places)
-
-    def _make_task(self, places: npt.NDArray[np.int64]) -> _HeldShard:
-        return _HeldShard(places, self._price_of(places))
+        chosen, tags = np.arange(min(size, len(self._rest))), {}
+        if self._tags:
+            # A shard has rows with equal tags, so that its budget is that of these tags.
+            codes = self._tag_codes[self._rest]
+            chosen, tags = np.flatnonzero(codes == codes[0])[:size], self._tags[codes[0]]
+        places, self._rest = self._rest[chosen], np.delete(self._rest, chosen)
+        return _HeldShard(places, self._price_of(places), tags)
 
     def _price_of(self, places: npt.NDArray[np.int64]) -> int:
         """Return the price of the unpaid calls of some rows, in thousandths of a credit."""
@@ -262,41 +288,29 @@ class Driver:
         """
         if self._budget is None:
             return True
-        request = self._make_reservation(task, min(task.price, self._budget.left or task.price))
+        request = Request(b"", b"", task.price, facts={"tags": task.tags})
+        if is_alone:
+            request = replace(request, price=min(task.price, self._budget.compute_left(request)))
         while not self._budget.reserve(request, request.price):
             if not is_alone:
                 return False  # wait for the tasks under way, because they may cost less than reserved
-            if request.price <= 1:
-                self._is_used_up = True
-                self._rest = self._rest[self._plan.already_paid[self._rest]]
-                request = Request(b"", b"", 0)
-                break
-            request = self._make_reservation(task, request.price // 2)
+            request = replace(request, price=request.price // 2)  # another run was faster
+        if task.price and not request.price:
+            self._is_used_up = True
+            self._rest = self._rest[self._plan.already_paid[self._rest]]
         task.request = request
         return True
 
-    def _make_reservation(self, task: _HeldShard, price: int) -> Request:
-        """Return a part of a task's price as one request, with a part for each set of tags of its rows."""
-        whole = task.tag_prices.total()
-        made = [
-            Request(b"", b"", price * each // whole, facts={"tags": load_json(tags)})
-            for tags, each in task.tag_prices.items()
-            if each
-        ]
-        return Request(b"", b"", sum(part.price for part in made) if made else price, parts=tuple(made))
-
-    def _sum_prices_by_tags(self, shard: Shard) -> Counter[str]:
-        """Return the price of a shard's calls by the tags of their rows. Empty if no budget counts tags."""
-        found: Counter[str] = Counter()
+    def _find_tags(self) -> None:
+        """Read the tags of all rows as codes, if a budget counts tags."""
         if self._budget is not None and self._budget.counts_tags:
-            plan, free = self._plan, set(shard.failed_records)
+            plan = self._plan
             source = plan.prepared.table_folder.get_source(plan.prepared.entry.file)
-            with convert_os_errors(self._folder, "reading the table"), pq.ParquetFile(source) as file:
-                tags = file.read_row_groups(shard.groups, columns=[TAGS]).column(0).to_pylist()
-            for row in np.flatnonzero(shard.todo).tolist():
-                key = shard.keys[row * KEY_BYTES : (row + 1) * KEY_BYTES].hex()
-                found[tags[row] or "{}"] += 0 if key in free else int(shard.prices[row])
-        return found
+            with convert_os_errors(self._folder, "reading the table"):
+                tags: Any = pq.read_table(source, columns=[TAGS]).column(0).combine_chunks()
+            encoded = tags.fill_null("{}").dictionary_encode()
+            self._tag_codes = encoded.indices.to_numpy()
+            self._tags = [load_json(each) for each in encoded.dictionary.to_pylist()]
 
     # -- the end of a shard ------------------------------------------------------------------
 
@@ -308,7 +322,10 @@ class Driver:
         await asyncio.to_thread(self._settle, task, shard)
         if error is not None:
             return await self._note_death(error, task)
-        report = future.result()
+        return await self._note_report(future.result(), task, shard)
+
+    async def _note_report(self, report: Report, task: _HeldShard, shard: Shard) -> _HeldShard | None:
+        """Book the report of a shard. Return its task if it must be handed out again."""
         if self._ledger is not None and report.segments:
             await asyncio.to_thread(parts.copy_to_ledger, self._folder, self._ledger, report.segments)
         if self._update_budget is not None:
@@ -317,7 +334,9 @@ class Driver:
             self._counters[shard.number] = report.counters
         for note in report.notes:
             self._progress.note(note)
-        self._progress.follow(report.outcomes)
+        self._progress.follow([each for each in report.outcomes if each.request_key not in task.reported])
+        task.reported |= {each.request_key for each in report.outcomes}
+        self._had_answers |= bool(report.counters.get("done") or report.counters.get("suspect"))
         self._shares.learn(task.slot, report.learned)
         self._rows_per_s = report.made / max(report.seconds, 0.1)
         if report.balance is not None:
@@ -326,6 +345,14 @@ class Driver:
             # Retakes cost more than planned, or only a part was reserved. Try again if the part was of use.
             task.price = report.missing
             self._is_used_up |= not report.made
+            return task
+        if report.reason == StopReason.STOPPED and self._queue.stopped is None:
+            # Another worker superseded this one, or this worker does not see the driver's lock.
+            if task.tries >= MAX_TRIES:
+                raise StoreError(
+                    f"{self._folder.path}: workers do not see the lock of this run: use a run_dir on a disk "
+                    "with file locks, which all workers mount under the same path"
+                )
             return task
         if report.reason is not None and self._queue.stopped is None:
             self.stop(drain=True, reason=StopReason(report.reason))
@@ -338,7 +365,10 @@ class Driver:
             # A worker that was taken for dead still makes the shard.
             task.tries -= 1
             await asyncio.sleep(1.0)
-        elif isinstance(error, SpeechframeError | BrokenExecutor) or task.tries >= MAX_TRIES:
+        elif task.tries >= MAX_TRIES or (
+            isinstance(error, SpeechframeError | BrokenExecutor)
+            and not isinstance(error, ConnectionFailed | Unavailable)
+        ):
             raise error
         else:
             self._progress.note(f"a worker failed ({type(error).__name__}: {error}): another worker goes on")
@@ -348,21 +378,9 @@ class Driver:
         """Book the spending of a shard in the budget."""
         if self._budget is None:
             return
-        attempts = read_ledger(
-            read_snapshot(self._folder, within=shard.block), ["time", "tags", *AMOUNT_COLUMNS]
-        )
+        attempts = read_ledger(read_snapshot(self._folder, within=shard.block), ["time", *AMOUNT_COLUMNS])
         spent = sum_millicredits(attempts)
-        costs = [spent - task.spent]
-        if task.request.parts:
-            millicredits = compute_billed_millicredits(attempts).to_pylist()
-            by_tags: Counter[str] = Counter()
-            for tags, amount in zip(attempts.column("tags").to_pylist(), millicredits, strict=True):
-                by_tags[_find_own_tags(tags, task.tag_prices)] += amount
-            costs = [
-                by_tags[tags] - task.spent_by_tags[tags] for tags, price in task.tag_prices.items() if price
-            ]
-            task.spent_by_tags = by_tags
-        self._budget.settle(task.request, task.request.price, costs)
+        self._budget.settle(task.request, task.request.price, [spent - task.spent])
         task.price = max(0, task.price - (spent - task.spent))
         task.spent, task.request = spent, Request(b"", b"", 0)
 
@@ -372,7 +390,7 @@ class Driver:
 
     def _show_counters(self) -> None:
         """Show the sums of the counters of all shards."""
-        add_counters(self._progress, self._counters, self._spent_before, self._total)
+        add_counters(self._progress, self._counters, self._before)
         self._progress.redraw()
 
 
@@ -382,6 +400,7 @@ class _Shares:
     def __init__(self, lanes: Sequence[LaneSpec], workers: int, most: int | None, *, is_local: bool) -> None:
         self.count, self._free = workers, set(range(workers))
         known = {lane.name: [each for each in (lane.published, most) if each] for lane in lanes}
+        self._fallbacks = {lane.name for lane in lanes if lane.is_fallback}
         self._caps: dict[str, int | None] = {name: min(caps, default=None) for name, caps in known.items()}
         # Each worker has a local service of its own, with limits of its own.
         self._is_unlimited = is_local and most is None
@@ -404,14 +423,17 @@ class _Shares:
         if self._is_unlimited:
             return None
         found: dict[str, int | None] = {}
-        for place, (lane, cap) in enumerate(self._caps.items()):
+        ordinary = [lane for lane in self._caps if lane not in self._fallbacks]
+        for lane, cap in self._caps.items():
+            place = ordinary.index(lane) if lane in ordinary else 0
             if cap is None:
                 # One worker alone learns the limit of a lane.
                 if place % self.count == share:
                     found[lane] = None
             elif calls := cap // self.count + (share < cap % self.count):
                 found[lane] = min(calls, self._lowered.get((share, lane), calls))
-        return found
+        # A worker with the fall-back lane alone would use it while the other lanes work.
+        return found if found.keys() - self._fallbacks else {}
 
     def learn(self, share: int, learned: Mapping[str, int]) -> None:
         """Note the limits of lanes that refused calls of a share."""
@@ -420,12 +442,6 @@ class _Shares:
                 self._caps[lane] = limit
             else:
                 self._lowered[share, lane] = max(1, limit)
-
-
-def _find_own_tags(tags: Sequence[tuple[str, str]] | None, known: Iterable[str]) -> str:
-    """Return the tags of a row as JSON, one of `known`, from the tags of its attempt."""
-    found = dict(tags or ())
-    return next((each for each in known if load_json(each).items() <= found.items()), "{}")
 
 
 def _refuse_files_at_address(folder: Folder, backend: Backend) -> None:

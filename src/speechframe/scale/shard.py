@@ -85,11 +85,13 @@ class ShardLimits:
 
     `calls` is the largest number of calls in flight by lane, or None for the limits of the worker's own
     service. The number None stands for a cap that is still to be learned. `millicredits` is the largest
-    spending of the shard, including its spending so far, or None without a limit.
+    spending of the shard, including its spending so far, or None without a limit. `had_answers` is True if
+    the service has given usable answers to the run.
     """
 
     calls: Mapping[str, int | None] | None
     millicredits: int | None
+    had_answers: bool
 
 
 @dataclass
@@ -160,6 +162,7 @@ def read_progress(progress: Progress, total: int) -> dict[str, Any]:
     counters: dict[str, Any] = {name: getattr(progress, name) for name in COUNTER_NAMES}
     return {
         **counters,
+        "total": progress.total,
         "retakes": progress.total - total,
         "retried_by": dict(progress.retried_by),
         "failed_by": dict(progress.failed_by),
@@ -169,17 +172,13 @@ def read_progress(progress: Progress, total: int) -> dict[str, Any]:
 
 
 def add_counters(
-    progress: Progress, shards: Mapping[int, Mapping[str, Any]], before: int, total: int
+    progress: Progress, shards: Mapping[int, Mapping[str, Any]], before: Mapping[str, Any]
 ) -> None:
-    """Set the counters of a run to the sums over its shards.
-
-    `before` is the spending before this process, in thousandths of a credit. `total` is the number of calls
-    without retakes.
-    """
+    """Set the counters of a run to the counters `before` its first shard, and the sums over its shards."""
     for name in COUNTER_NAMES:
-        setattr(progress, name, sum(counters.get(name, 0) for counters in shards.values()))
-    progress.credits_millis += before
-    progress.total = total + sum(counters.get("retakes", 0) for counters in shards.values())
+        setattr(progress, name, before[name] + sum(counters.get(name, 0) for counters in shards.values()))
+    retakes = sum(counters.get("retakes", 0) for counters in shards.values())
+    progress.total = before["total"] + retakes
     for name in ("retried_by", "failed_by"):
         sums: Counter[str] = sum((Counter(each.get(name, {})) for each in shards.values()), Counter())
         setattr(progress, name, sums)

@@ -6,16 +6,19 @@ shard. It makes only the calls that have no outcome yet.
 
 import asyncio
 import contextlib
+import functools
 import os
 import pickle
 import signal
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from multiprocessing import parent_process
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from speechframe._version import __version__
 from speechframe.backends.service import ServiceBackend
@@ -23,6 +26,7 @@ from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.budget import Budget
 from speechframe.batch.engine import Engine
 from speechframe.batch.lanes import Lane, compute_max_calls
+from speechframe.batch.options import Options
 from speechframe.batch.plan import find_ended, find_wait_ends, make_key_array, mark_known_keys
 from speechframe.batch.prepare import Prepared
 from speechframe.batch.progress import Outcome, Progress
@@ -46,7 +50,7 @@ from speechframe.store.records import read_ledger, read_snapshot, sum_millicredi
 from speechframe.store.remote import RemoteFolder
 from speechframe.store.schema import CHARGED_UNKNOWN, PACK, StopReason
 
-TICK_S, REMOTE_TICK_S = 0.5, 5.0
+TICK_S, REMOTE_TICK_S = 0.5, 3.0
 """Seconds between two looks at the driver's order, on a disk and at an address."""
 MAX_INTERRUPTIONS = 2
 """A call during which this number of workers died is not sent again in this run."""
@@ -87,23 +91,31 @@ def run_shard(version: str, pickled_job: bytes, shard: Shard, limits: ShardLimit
             f"a worker cannot import the backend ({type(error).__name__}: {error}): put the backend into a "
             "module that all workers can import"
         ) from error
-    parent = parent_process()
-    if parent is not None and threading.current_thread() is threading.main_thread():
+    is_in_pool = parent_process() is not None and threading.current_thread() is threading.main_thread()
+    if is_in_pool:
         # In a terminal Ctrl-C reaches all processes of a pool. Only the driver decides what follows.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+        _end_with_pool()
+    with _BUSY if is_in_pool else contextlib.nullcontext():
         return run_sync(_run_shard(job, backend, shard, limits))
-    finally:
-        if parent is not None and _is_dead(parent):
-            os._exit(1)  # a pool's worker would wait for ever for its dead parent
 
 
-def _is_dead(parent: Any) -> bool:
-    """Return whether the parent of a pool's worker has ended."""
-    try:
-        return not parent.is_alive()
-    except ValueError:  # loky's parent answers no questions
-        return bool(os.getppid() != parent.pid)
+_BUSY = threading.Lock()
+"""Held by a pool's worker while it makes a shard."""
+
+
+@functools.cache
+def _end_with_pool() -> None:
+    """Begin to watch the parent of a pool's worker. Without its parent, the worker would wait for ever."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        with _BUSY:
+            os._exit(1)
+
+    threading.Thread(target=watch, name="speechframe-parent", daemon=True).start()
 
 
 async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: ShardLimits) -> Report:
@@ -111,26 +123,26 @@ async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: Sh
     async with contextlib.AsyncExitStack() as stack:
         folder, block, options = open_folder(job.address), shard.block, job.options
         stack.enter_context(shards.lock_shard(folder, block))
+        numbers, segment_rows = shards.claim_numbers(folder, block)
         # First register, then look for the driver. A new driver first takes the lock, then waits for shards.
-        shards.write_counters(folder, block, {})
-        stack.callback(shards.remove_counters, folder, block)
-        if shards.read_order(folder, job.holder) is not None:
+        shards.write_counters(folder, numbers, {})
+        stack.callback(shards.remove_counters, folder, numbers)
+        lease = _Lease(folder, job, numbers)
+        if lease.look() is not None:
             return Report(reason=StopReason.STOPPED.value)
+        await asyncio.to_thread(shards.wait_for_earlier_makers, folder, numbers)
         manifest = read_manifest(folder)
         backend = backend or await _make_backend(job)
-        backend.is_budgeted, backend.folder = limits.millicredits is not None, folder.work
-        if options.max_answer_mb is not None:
-            backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
+        _prepare_backend(backend, folder, options, limits)
         opened = await backend.open()
         stack.push_async_callback(backend.close)
         _check_service(job, manifest, backend, opened)
         header = {**job.header, "host": socket.gethostname()}
-        numbers, segment_rows = shards.claim_numbers(folder, block)
         shards.recover_shard(folder, backend.columns, header, block, numbers)
-        plan, ended, spent = _plan_shard(folder, manifest, shard, opened, job)
+        plan, ended, spent, audio_seconds = _plan_shard(folder, manifest, shard, opened, job)
         total = int(plan.todo.sum())
         progress = Progress(backend.unit, total, options, "", lambda _: "")
-        progress.credits_millis = spent
+        progress.credits_millis, progress.audio_seconds = spent, audio_seconds
         notes: list[str] = []
         backend.tell = notes.append
         for outcome in ended:
@@ -138,23 +150,19 @@ async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: Sh
             progress.add(outcome)
         journal = Journal(folder, parts.find_next_number(folder, numbers), header, segment_rows)
         stack.callback(journal.close)
-        most = compute_max_calls(len(opened.lanes))
-        lanes = [
-            Lane(spec, (limits.calls or {}).get(spec.name), make_shared_folder(), most=most)
-            for spec in opened.lanes
-            if limits.calls is None or spec.name in limits.calls
-        ]
+        lanes = _make_lanes(opened, limits)
         for lane in lanes:
             stack.callback(lane.close)
         budget = None if limits.millicredits is None else Budget(limits.millicredits, spent)
         at_once = {work: each.calls_at_once * len(lanes) for work, each in opened.throughputs.items()}
         queue = Queue(plan, backend, budget, at_once)
         if isinstance(folder, RemoteFolder) and not opened.repeats_free_s:
-            width = sum((limits.calls or {}).get(lane.name) or DEFAULT_WIDTH for lane in lanes)
+            # Two groups of calls have intents and wait at most, so they have half of the calls in flight.
+            width = -(-sum((limits.calls or {}).get(lane.name) or DEFAULT_WIDTH for lane in lanes) // 2)
             queue = IntentQueue(
                 plan, backend, budget, at_once, folder=folder, numbers=numbers, header=header, width=width
             )
-            queue.may_send = _Lease(folder, job, numbers, block).is_valid
+            queue.may_send = lease.is_valid
         engine = Engine(
             backend,
             opened,
@@ -169,8 +177,9 @@ async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: Sh
             options=options,
             ledger=None,
             update_budget=None,
+            had_answers=limits.had_answers,
         )
-        watching = asyncio.create_task(_watch(folder, job, shard, engine, progress, total))
+        watching = asyncio.create_task(_watch(lease, engine, progress, total))
         try:
             await _run_to_end(engine)
         finally:
@@ -194,8 +203,26 @@ async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: Sh
             progress.ended - len(ended),
             progress.balance,
             notes,
-            {lane.name: lane.limit_here for lane in lanes if lane.has_refused},
+            _find_learned(lanes, limits),
         )
+
+
+def _make_lanes(opened: Opened, limits: ShardLimits) -> list[Lane]:
+    """Return the lanes of a shard, with its shares of their limits."""
+    most, shared = compute_max_calls(len(opened.lanes)), make_shared_folder()
+    if limits.calls is None:
+        return [Lane(spec, None, shared, most=most) for spec in opened.lanes]
+    calls = limits.calls
+    return [Lane(spec, calls[spec.name], shared, most=most) for spec in opened.lanes if spec.name in calls]
+
+
+def _find_learned(lanes: Sequence[Lane], limits: ShardLimits) -> dict[str, int]:
+    """Return the limits of lanes that refused calls, or whose limit was to be learned."""
+    return {
+        lane.name: lane.limit_here
+        for lane in lanes
+        if lane.has_refused or (limits.calls is not None and limits.calls[lane.name] is None)
+    }
 
 
 async def _run_to_end(engine: Engine) -> None:
@@ -224,6 +251,13 @@ async def _make_backend(job: Job) -> Backend:
     return made
 
 
+def _prepare_backend(backend: Backend, folder: Folder, options: Options, limits: ShardLimits) -> None:
+    """Set the attributes that a run sets before it opens its backend."""
+    backend.is_budgeted, backend.folder = limits.millicredits is not None, folder.work
+    if options.max_answer_mb is not None:
+        backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
+
+
 def _check_service(job: Job, manifest: Manifest, backend: Backend, opened: Opened) -> None:
     """Raise an error if this worker uses another service or another key than the run."""
     if backend.service != manifest.service:
@@ -237,8 +271,8 @@ def _check_service(job: Job, manifest: Manifest, backend: Backend, opened: Opene
 
 def _plan_shard(
     folder: Folder, manifest: Manifest, shard: Shard, opened: Opened, job: Job
-) -> tuple[Plan, list[Outcome], int]:
-    """Return the calls without an outcome, the outcomes so far, and the spending so far.
+) -> tuple[Plan, list[Outcome], int, float]:
+    """Return the calls without an outcome, the outcomes so far, their spending, and their audio in seconds.
 
     Earlier makers of the shard may have died.
     """
@@ -247,7 +281,7 @@ def _plan_shard(
     prepared = Prepared(folder, manifest, folder, manifest.table, bytearray(shard.keys), shard.prices)
     none = np.zeros(len(todo), dtype=bool)
     statuses: dict[str, str] = {}
-    spent = 0
+    spent, audio_seconds = 0, 0.0
     if folder.list_numbers(parts.ATTEMPTS_FOLDER, shard.block):
         ended = find_ended(folder, keys, opened, job.options, shard.block)
         often = parts.count_interruptions(folder, shard.block)
@@ -263,8 +297,10 @@ def _plan_shard(
             key = keys[row].as_py().hex()
             known = index.get_statuses(index.find([key]))[0].as_py()
             statuses[key] = CHARGED_UNKNOWN if is_kept[row] else known
-        attempts = read_ledger(read_snapshot(folder, within=shard.block), ["time", *AMOUNT_COLUMNS])
+        columns = ["time", "audio_seconds", *AMOUNT_COLUMNS]
+        attempts = read_ledger(read_snapshot(folder, within=shard.block), columns)
         spent = sum_millicredits(attempts)
+        audio_seconds = pc.sum(attempts.column("audio_seconds")).as_py() or 0.0
     is_ended = todo & mark_known_keys(keys, bytes.fromhex("".join(statuses)))
     todo &= ~is_ended
     free = todo & mark_known_keys(keys, bytes.fromhex("".join(records)))
@@ -275,43 +311,44 @@ def _plan_shard(
         Outcome(request.row_id, request.key, statuses[request.key], 0)
         for request in plan.read_requests(is_ended)
     ]
-    return plan, outcomes, spent
+    return plan, outcomes, spent, audio_seconds
 
 
 class _Lease:
-    """The right of a worker at an address to send the calls of its shard."""
+    """The right of a worker to make its shard. It ends with the driver, or with a later claim."""
 
-    def __init__(self, folder: Folder, job: Job, numbers: range, block: range) -> None:
-        self._folder, self._job, self._numbers, self._block = folder, job, numbers, block
-        self._checked_s = time.monotonic()
+    def __init__(self, folder: Folder, job: Job, numbers: range) -> None:
+        self.folder, self.numbers, self._job = folder, numbers, job
+        self.tick_s = REMOTE_TICK_S if isinstance(folder, RemoteFolder) else TICK_S
+        self._looked_s = time.monotonic()
+
+    def look(self) -> bytes | None:
+        """Return the order of the driver, or `DRAIN` if the lease has ended, or None."""
+        started_s = time.monotonic()
+        order = shards.read_order(self.folder, self._job.holder)
+        if order is None and shards.is_superseded(self.folder, self.numbers):
+            order = shards.DRAIN
+        self._looked_s = started_s
+        return order
 
     async def is_valid(self) -> bool:
-        """Return whether the driver lives and no other worker has begun the shard.
+        """Return whether calls may be sent. Look again first if the last look was long ago.
 
-        Look only after a long pause. This process may have been stopped meanwhile, and taken for dead.
+        This process may have been stopped meanwhile, and taken for dead.
         """
-        now = time.monotonic()
-        if now - self._checked_s < 2 * REMOTE_TICK_S:
-            self._checked_s = now
+        if time.monotonic() - self._looked_s < 2 * self.tick_s:
             return True
-        if await asyncio.to_thread(shards.read_order, self._folder, self._job.holder) is not None:
-            return False
-        self._checked_s = now
-        claims = await asyncio.to_thread(self._folder.list_names, shards.CLAIMS_FOLDER, "")
-        return max(int(name) for name in claims if int(name) in self._block) == self._numbers.start
+        return await asyncio.to_thread(self.look) is None
 
 
-async def _watch(
-    folder: Folder, job: Job, shard: Shard, engine: Engine, progress: Progress, total: int
-) -> None:
-    """Write the counters of the shard for the driver. End the shard if the driver is dead or orders so."""
-    tick_s = REMOTE_TICK_S if isinstance(folder, RemoteFolder) else TICK_S
+async def _watch(lease: _Lease, engine: Engine, progress: Progress, total: int) -> None:
+    """Write the counters of the shard for the driver. End the shard by an order, or if the lease ends."""
     while True:
-        await asyncio.sleep(tick_s)
+        await asyncio.sleep(lease.tick_s)
         order = None
         with contextlib.suppress(OSError, StoreError):  # the next look follows soon
-            order = await asyncio.to_thread(shards.read_order, folder, job.holder)
+            order = await asyncio.to_thread(lease.look)
         if order is not None:
             engine.stop(drain=order == shards.DRAIN, reason=StopReason.STOPPED)
         counters = read_progress(progress, total)
-        await asyncio.to_thread(shards.write_counters, folder, shard.block, counters)
+        await asyncio.to_thread(shards.write_counters, lease.folder, lease.numbers, counters)

@@ -31,11 +31,12 @@ from speechframe.store.journal import (
     load_json,
 )
 from speechframe.store.ledger import Ledger
-from speechframe.store.records import read_snapshot
+from speechframe.store.records import Snapshot, read_snapshot
 from speechframe.store.remote import RemoteFolder
-from speechframe.store.schema import Row
+from speechframe.store.schema import PENDING, TIME_TYPE, Row
+from speechframe.store.schema import columns as make_schema
 
-BLOCK_NUMBERS, CLAIMED_NUMBERS = 1000, 100
+BLOCK_NUMBERS, CLAIMED_NUMBERS = 100_000, 2000
 """Number of segment numbers of a shard, and of those that one worker claims at an address."""
 MAX_REMOTE_SEGMENT_ROWS = 256
 """Largest number of records of a segment of a worker at an address. They are lost with the machine."""
@@ -43,10 +44,11 @@ SHARDS_FOLDER, CLAIMS_FOLDER, INTENTS_FOLDER = "shards", "claims", "intents"
 """Folders of the counters of shards, of claimed numbers, and of intents. They are empty after a run."""
 DRAIN, NOW = b"drain", b"now"
 """Orders to all workers: end after the calls under way, or cancel these calls."""
-LONGEST_WAIT_S, SILENT_S = 60.0, 20.0
+LONGEST_WAIT_S, SILENT_S = 60.0, 12.0
 """Longest wait in seconds for shards of an earlier driver. A worker at an address counts as dead if its
 counters stay the same for `SILENT_S` seconds."""
 
+_END_SCHEMA = make_schema(status=pa.string(), finished_at=TIME_TYPE)
 _LOCKS_FILE, _ORDER_FILE = f"{LOG_FOLDER}/shards.lock", f"{SHARDS_FOLDER}/order"
 
 
@@ -99,12 +101,19 @@ def wait_for_shards(folder: Folder) -> None:
             locks.close()
 
 
-def _count_busy_elsewhere(folder: Folder, last_news: dict[str, tuple[bytes, float]]) -> int:
-    """Return the number of workers whose counters at an address still change. `last_news` is a memory."""
+def _count_busy_elsewhere(
+    folder: Folder, last_news: dict[str, tuple[bytes, float]], within: range | None = None
+) -> int:
+    """Return the number of workers whose counters at an address still change.
+
+    `last_news` is a memory for the next call. With `within`, only workers with these numbers count.
+    """
     if not isinstance(folder, RemoteFolder):
         return 0
     busy = 0
     for name in folder.list_names(SHARDS_FOLDER, ".json"):
+        if within is not None and int(name.partition(".")[0]) not in within:
+            continue
         with suppress(FileNotFoundError):
             news, now = folder.read(f"{SHARDS_FOLDER}/{name}"), time.monotonic()
             if last_news.get(name, (b"", 0.0))[0] != news:
@@ -144,11 +153,11 @@ def read_order(folder: Folder, holder: str) -> bytes | None:
     return None
 
 
-def write_counters(folder: Folder, block: range, counters: Mapping[str, Any]) -> None:
+def write_counters(folder: Folder, numbers: range, counters: Mapping[str, Any]) -> None:
     """Write the counters of a shard for the driver. Errors are ignored, because the next counters follow."""
     # The time makes each content different, so that a driver sees that the worker lives.
     content = json.dumps({**counters, "time": time.time()}).encode()
-    name = f"{SHARDS_FOLDER}/{block.start:06d}.json"
+    name = f"{SHARDS_FOLDER}/{numbers.start:06d}.json"
     with suppress(OSError, StoreError):
         if isinstance(folder, RemoteFolder):
             folder.put(name, content)
@@ -159,18 +168,22 @@ def write_counters(folder: Folder, block: range, counters: Mapping[str, Any]) ->
 
 
 def read_counters(folder: Folder) -> dict[int, dict[str, Any]]:
-    """Return the counters of the shards that are being made, by the first number of their block."""
+    """Return the counters of the shards that are being made, by the first number of their block.
+
+    If two workers write counters of one shard, the later worker counts.
+    """
     found = {}
     for name in folder.list_names(SHARDS_FOLDER, ".json"):
+        block = get_block(int(name.partition(".")[0]))
         with suppress(OSError, ValueError):
-            found[int(name.partition(".")[0])] = json.loads(folder.read(f"{SHARDS_FOLDER}/{name}"))
+            found[block.start] = json.loads(folder.read(f"{SHARDS_FOLDER}/{name}"))
     return found
 
 
-def remove_counters(folder: Folder, block: range) -> None:
-    """Remove the counters of a shard that has ended."""
+def remove_counters(folder: Folder, numbers: range) -> None:
+    """Remove the counters of a worker whose shard has ended."""
     with suppress(OSError, StoreError):
-        folder.remove(f"{SHARDS_FOLDER}/{block.start:06d}.json")
+        folder.remove(f"{SHARDS_FOLDER}/{numbers.start:06d}.json")
 
 
 # -- the journal of a worker -----------------------------------------------------------------
@@ -187,7 +200,33 @@ def claim_numbers(folder: Folder, block: range) -> tuple[range, int]:
         with convert_os_errors(folder, "claiming numbers"):
             if folder.claim(f"{CLAIMS_FOLDER}/{start:06d}"):
                 return range(start, start + CLAIMED_NUMBERS), MAX_REMOTE_SEGMENT_ROWS
-    raise StoreError(f"{folder.path}: {block} was begun too often: find out why its workers end, and resume")
+    raise StoreError(f"{folder.path}: the same rows were begun too often: find out why their workers end")
+
+
+def is_superseded(folder: Folder, numbers: range) -> bool:
+    """Return whether another process has claimed numbers of the same shard after this process."""
+    return any(number > numbers.start for number in _list_claims(folder, get_block(numbers.start)))
+
+
+def wait_for_earlier_makers(folder: Folder, numbers: range) -> None:
+    """Wait until earlier makers of a shard at an address have ended. They end once they see a later claim."""
+    earlier = range(get_block(numbers.start).start, numbers.start)
+    last_news: dict[str, tuple[bytes, float]] = {}
+    while _count_busy_elsewhere(folder, last_news, earlier):
+        time.sleep(1.0)
+
+
+def find_first_block(folder: Folder) -> int:
+    """Return the first segment number of a shard that no process has ever begun."""
+    claimed = max(_list_claims(folder, None), default=0)
+    return get_block(max(parts.find_next_number(folder), claimed)).stop
+
+
+def _list_claims(folder: Folder, block: range | None) -> list[int]:
+    if not isinstance(folder, RemoteFolder):
+        return []
+    claims = [int(name) for name in folder.list_names(CLAIMS_FOLDER, "")]
+    return claims if block is None else [number for number in claims if number in block]
 
 
 def recover_shard(folder: Folder, columns: pa.Schema, header: Row, block: range, numbers: range) -> None:
@@ -232,15 +271,26 @@ def recover_intents(
     sent = [
         load_json(line) for name in names for line in folder.read(f"{INTENTS_FOLDER}/{name}").splitlines()
     ]
-    index = read_snapshot(folder, within=block).index
-    keys = [entry["request_key"] for each in sent for entry in each["entries"]]
-    known = dict(zip(keys, (index.find(keys) >= 0).tolist(), strict=True))
-    lost = [each for each in sent if not any(known[entry["request_key"]] for entry in each["entries"])]
-    if lost:
+    if lost := _find_lost_calls(read_snapshot(folder), sent):
         log = Journal(folder, parts.find_next_number(folder, numbers), header)
         parts.write_unknown_ends(log, ((each, None) for each in lost), time.time())
         parts.convert_segment(folder, log.close(), columns, ledger)
     folder.remove_all([f"{INTENTS_FOLDER}/{name}" for name in names])
+
+
+def _find_lost_calls(snapshot: Snapshot, sent: Sequence[Row]) -> list[Row]:
+    """Return the ``sent`` lines of calls without a final record that is newer than the line."""
+    entries = [(each["time"], entry["request_key"]) for each in sent for entry in each["entries"]]
+    positions = snapshot.index.find([key for _, key in entries])
+    records = snapshot.read_records(positions, _END_SCHEMA).to_pylist()
+    ended = {
+        key
+        for (sent_at, key), record in zip(entries, records, strict=True)
+        if record["finished_at"] is not None
+        and record["finished_at"].timestamp() >= sent_at
+        and record["status"] != PENDING
+    }
+    return [each for each in sent if not any(entry["request_key"] in ended for entry in each["entries"])]
 
 
 def remove_intents(folder: Folder, block: range) -> None:
@@ -257,9 +307,12 @@ def _list_intents(folder: Folder, block: range | None) -> list[str]:
 
 
 def clear_messages(folder: Folder) -> None:
-    """Remove the files of :data:`SHARDS_FOLDER` and the claims, once no worker makes a shard."""
+    """Remove the files of :data:`SHARDS_FOLDER` and the claims, once no worker makes a shard.
+
+    The last claim stays, so that no later shard gets its numbers. A lost machine may have files with them.
+    """
     names = [f"{SHARDS_FOLDER}/{name}" for name in folder.list_names(SHARDS_FOLDER, "")]
-    claims = [f"{CLAIMS_FOLDER}/{name}" for name in folder.list_names(CLAIMS_FOLDER, "")]
+    claims = [f"{CLAIMS_FOLDER}/{number:06d}" for number in sorted(_list_claims(folder, None))[:-1]]
     if isinstance(folder, RemoteFolder):
         folder.remove_all([*names, *claims])
     else:
