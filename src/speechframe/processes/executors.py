@@ -15,6 +15,11 @@ CONNECT_TIMEOUT_S, CORES_TIMEOUT_S = 5.0, 2.0
 """Longest wait in seconds for a scheduler of Dask, and for the number of cores of its workers."""
 
 
+def is_connected(given: Any) -> bool:
+    """Return whether a client of Dask has a connection to its scheduler. True for other executors."""
+    return not _is_dask_client(given) or given.status == "running"
+
+
 def open_executor(given: Any, workers: int | None = None) -> tuple[Executor, int]:
     """Return an executor, and the number of its workers.
 

@@ -7,6 +7,7 @@ of all attempts). A worker gets a share of the limit on calls in flight, and a p
 import asyncio
 import contextlib
 import pickle
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor
@@ -64,6 +65,8 @@ FIRST_ROUNDS, SHARD_S, MAX_SHARD_ROWS = 4, 60.0, 20_000
 They have at most `MAX_SHARD_ROWS` rows."""
 FIRST_UNKNOWN_ROWS = 500
 """Number of rows of a first shard that learns the limit on calls in flight."""
+LONGEST_DISCONNECTION_S = 20.0
+"""A run ends once its executor has had no connection for this number of seconds."""
 MAX_TRIES = 5
 """A run ends once this number of workers died while they made the same shard."""
 _SHARED_SETTINGS = ("base_url", "regions", "region_urls", "profile", "allow_http", "trust_env", "ca_file")
@@ -101,6 +104,7 @@ class Driver:
         budget: Budget | None,
         *,
         executor: Executor,
+        is_connected: Callable[[], bool],
         workers: int,
         maker: type[Backend] | bytes,
         folder: Folder,
@@ -115,7 +119,8 @@ class Driver:
         del lanes, run_id, cache  # the workers have lanes and read the other two from run.json
         self._backend, self._queue, self._plan, self._budget = backend, queue, queue.plan, budget
         self._folder, self._journal, self._ledger, self._progress = folder, journal, ledger, progress
-        self._executor, self._update_budget = executor, update_budget
+        self._executor, self._is_connected, self._update_budget = executor, is_connected, update_budget
+        self._connected_s = time.monotonic()
         self._tick_s = REMOTE_TICK_S if isinstance(folder, RemoteFolder) else TICK_S
         _refuse_files_at_address(folder, backend)
         settings = options.service if isinstance(options.service, Settings) else None
@@ -175,6 +180,7 @@ class Driver:
                 if not under_way:
                     break
                 await asyncio.wait(under_way, timeout=self._tick_s, return_when=asyncio.FIRST_COMPLETED)
+                self._check_connection()
                 await asyncio.to_thread(self._read_counters)
                 self._show_counters()
                 for future in [future for future in under_way if future.done()]:
@@ -198,6 +204,13 @@ class Driver:
         self._show_counters()
         await asyncio.to_thread(shards.clear_messages, self._folder)
         self._end(waiting)
+
+    def _check_connection(self) -> None:
+        """Raise ConnectionError if the executor has had no connection for a while."""
+        if self._is_connected():
+            self._connected_s = time.monotonic()
+        elif time.monotonic() - self._connected_s > LONGEST_DISCONNECTION_S:
+            raise ConnectionError("its client has no connection to its scheduler")
 
     def _begin(self) -> None:
         """Convert the segment of this process, and find the first numbers of shards."""

@@ -2,9 +2,10 @@
 
 import asyncio
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from speechframe.batch import run as batch
@@ -13,7 +14,7 @@ from speechframe.batch.live import Run
 from speechframe.batch.options import Options
 from speechframe.batch.run import EarlierRun
 from speechframe.errors import SettingsError
-from speechframe.processes.executors import count_cores, open_executor
+from speechframe.processes.executors import count_cores, is_connected, open_executor
 from speechframe.scale.driver import Driver
 
 
@@ -25,13 +26,21 @@ class ExecutorWorkers:
     """
 
     executor: Executor
+    is_connected: Callable[[], bool]
     workers: int
     cores: int | None
     maker: type[Backend] | bytes  # the class, or the pickled backend before it is opened
 
     def make_engine(self, *args: Any, **parts: Any) -> Driver:
         """Return the driver of a run, for the arguments of an engine."""
-        return Driver(*args, executor=self.executor, workers=self.workers, maker=self.maker, **parts)
+        return Driver(
+            *args,
+            executor=self.executor,
+            is_connected=self.is_connected,
+            workers=self.workers,
+            maker=self.maker,
+            **parts,
+        )
 
 
 async def make_run(
@@ -58,11 +67,12 @@ async def _find_workers(backend: Backend, options: Options) -> ExecutorWorkers |
     if options.executor is None:
         return None
     executor, count = await asyncio.to_thread(open_executor, options.executor, options.executor_workers)
+    connected = partial(is_connected, options.executor)
     cores = await asyncio.to_thread(count_cores, options.executor)
     if hasattr(type(backend), "from_constants"):
-        return ExecutorWorkers(executor, count, cores, type(backend))
+        return ExecutorWorkers(executor, connected, count, cores, type(backend))
     try:
-        return ExecutorWorkers(executor, count, cores, pickle.dumps(backend))
+        return ExecutorWorkers(executor, connected, count, cores, pickle.dumps(backend))
     except Exception as error:  # the user's class can raise any error here
         raise SettingsError(
             f"executor= needs a backend that can be pickled, and {type(backend).__name__} cannot "
