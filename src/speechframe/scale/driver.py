@@ -146,6 +146,8 @@ class Driver:
             is_local,
         )
         self._job = pickle.dumps(job)
+        at_once = [each.calls_at_once for each in opened.throughputs.values()]
+        self._local_width = max(at_once, default=DEFAULT_WIDTH)  # calls at once of a worker's own service
         self._had_answers = False
         self._tags: list[dict[str, str]] = []  # different tags of the rows, if a budget counts tags
         self._tag_codes: npt.NDArray[np.int32] = np.empty(0, np.int32)  # for each row, its place in `_tags`
@@ -272,7 +274,7 @@ class Driver:
     def _take_rows(self, calls: Mapping[str, int | None] | None, others: Iterable[_HeldShard]) -> _HeldShard:
         """Take the next rows of the table: few at first, then those of a minute or of a fair share."""
         learns = calls is not None and None in calls.values()
-        width = sum(each or DEFAULT_WIDTH for each in (calls or {"": None}).values())
+        width = self._local_width if calls is None else sum(each or DEFAULT_WIDTH for each in calls.values())
         left = len(self._rest)
         for task in others:
             done = self._counters.get(task.shard.number if task.shard else 0, {}).get("done", 0)
