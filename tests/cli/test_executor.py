@@ -10,6 +10,7 @@ from speechframe.testing import FaultyService
 distributed = pytest.importorskip("distributed", reason="never skipped: the group dev has it")
 
 
+@pytest.mark.slow
 def test_a_command_makes_a_run_with_the_workers_of_a_scheduler(here, table, tmp_path, monkeypatch):
     with FaultyService() as service:
         monkeypatch.setenv("SPEECHFRAME_API_KEY", service.api_key.get_secret_value())

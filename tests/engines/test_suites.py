@@ -202,6 +202,7 @@ class TestSilent(SpeakerSuite):
 """
 
 
+@pytest.mark.slow
 def test_in_another_package_an_engine_without_abilities_passes_and_a_failure_shows_its_values(tmp_path):
     (tmp_path / "plain_engine.py").write_text(PLAIN_ENGINE)
     (tmp_path / "test_plain.py").write_text(PLAIN_TESTS)

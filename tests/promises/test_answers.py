@@ -348,5 +348,5 @@ def test_a_notebook_shows_a_progress_line_or_nothing(kernel, service, tmp_path, 
     said = [message["content"] for message in outputs if message["msg_type"] == "stream"]
     assert not errors
     # The bar is a widget. A run that has nothing to do has no bar.
-    done = "generate on 127.0.0.1: 20 rows, 20 done before, 0 calls, 0 credits\n"
+    done = "generate on 127.0.0.1: 20 rows, 20 done before, 0 calls, 0\ncredits\n"
     assert said == ([{"name": "stdout", "text": done}] if progress else [])

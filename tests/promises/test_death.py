@@ -65,7 +65,7 @@ def points_of(deaths, verb, lines, folder):
     return [(at, when) for at in range(1, count + 4) for when in ("before", "middle", "after")]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_death_at_every_file_operation(dying, tmp_path, part):
     check_lines(dying, "generate", tmp_path, slice(part, None, PARTS))

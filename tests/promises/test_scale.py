@@ -153,6 +153,7 @@ def test_a_driver_that_dies_leaves_a_run_that_goes_on_here(client, services, lin
 
 
 @pytest.mark.parametrize("idempotent", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_machine_that_is_lost_with_its_disk_leaves_no_silent_bill(
     services, lines, speak, tmp_path, address, idempotent
 ):

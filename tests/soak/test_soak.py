@@ -11,11 +11,8 @@ SEED = os.environ.get("SPEECHFRAME_SOAK_SEED") or str(time.time_ns())
 both = pytest.mark.parametrize("honours", [True, False], ids=["with idempotency", "without idempotency"])
 
 
-# With idempotency, too, is a long test: that nothing is billed twice then is proved by single deaths.
-@pytest.mark.parametrize(
-    "honours",
-    [pytest.param(False, id="without idempotency"), pytest.param(True, id="with", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@both
 def test_one_kill_of_each_kind_loses_no_row_and_no_character(tmp_path, honours):
     with soak(tmp_path, SEED, rows=300, honours=honours, retry_after="float") as run:
         run.leg(("client",), share=0.3, credits=0.6)

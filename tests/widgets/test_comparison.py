@@ -90,6 +90,7 @@ def test_two_voices_stand_side_by_side_each_line_beside_the_same_line(show, plan
     assert cut_off(bridge.page) == []
 
 
+@pytest.mark.slow
 def test_switching_keeps_the_place(show, planned):
     bridge = show(lambda: planned(texts=[LONG]).generate())
     group = bridge.page.locator(".spf-group").first

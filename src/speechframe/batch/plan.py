@@ -106,7 +106,7 @@ group."""
 
 
 @dataclass(frozen=True)
-class Workers:
+class WorkerFacts:
     """The workers of an executor.
 
     `cores` is the number of cores of their machines, or None if unknown. `is_service_own` tells whether each
@@ -410,7 +410,7 @@ def estimate_time(
     breakdown: Breakdown,
     manifest: Manifest,
     ledger: Folder | None,
-    workers: Workers | None = None,
+    workers: WorkerFacts | None = None,
 ) -> dict[str, Any]:
     """Return the fields of the estimate about concurrency and duration.
 
@@ -515,7 +515,7 @@ def plan_calls(
     cache: Cache | None = None,
     limit: int | None = None,
     ledger: Folder | None = None,
-    workers: Workers | None = None,
+    workers: WorkerFacts | None = None,
 ) -> tuple[Plan, Estimate]:
     """Return the plan of the calls to make, and its estimate.
 

@@ -22,7 +22,7 @@ from speechframe.batch.lanes import MAX_CALLS_PER_LANE, Lane, compute_max_calls
 from speechframe.batch.live import Run
 from speechframe.batch.notebook import find_dashboard, is_notebook
 from speechframe.batch.options import Options
-from speechframe.batch.plan import Estimate, Workers, plan_calls
+from speechframe.batch.plan import Estimate, WorkerFacts, plan_calls
 from speechframe.batch.prepare import Prepared, prepare_run, reopen_run
 from speechframe.batch.progress import Live, Outcome, Progress, print_line
 from speechframe.batch.queue import Plan, Queue
@@ -263,9 +263,9 @@ async def _carry_out(
     """
     async with contextlib.AsyncExitStack() as stack:
         opened, rules, limit = await open_backend(backend, options, stack)
-        workers: Workers | None = None
+        workers: WorkerFacts | None = None
         if scale is not None:
-            workers = Workers(scale.workers, scale.cores, opened.is_local)
+            workers = WorkerFacts(scale.workers, scale.cores, opened.is_local)
         begin = partial(_plan_run, prepare, backend, opened, options, rules, limit, workers, stack)
         begun = await run_in_thread(begin)
         prepared, planned, folder = begun.prepared, begun.estimate, begun.prepared.folder
@@ -337,7 +337,7 @@ def _plan_run(
     options: Options,
     rules: SpendingRules,
     limit: int | None,
-    workers: Workers | None,
+    workers: WorkerFacts | None,
     stack: contextlib.AsyncExitStack,
     is_stopped: Callable[[], bool],
 ) -> _PlannedRun:
