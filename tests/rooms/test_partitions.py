@@ -144,6 +144,7 @@ def test_the_client_of_dask_computes_the_partitions():
         assert rows_of(made) == [{"text": "worker 0"}] * 2
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray warns about its own options
 @pytest.mark.slow
 def test_a_ray_dataset_is_read_in_the_order_of_its_blocks():
     ray = pytest.importorskip("ray")
