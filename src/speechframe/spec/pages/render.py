@@ -50,8 +50,8 @@ def render_markdown() -> str:
                         f"`{endpoint.path}`",
                         _name_model(endpoint.request_model or endpoint.query_model),
                         ("array of " if endpoint.answers_list else "") + _name_model(endpoint.response_model),
-                        ", ".join(map(str, endpoint.statuses)),
-                        endpoint.auth.value,
+                        ", ".join(map(str, endpoint.chapter.statuses)),
+                        endpoint.chapter.auth.value,
                     )
                     for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS)
                 ),
@@ -166,7 +166,7 @@ def build_openapi() -> dict[str, Any]:
         "servers": [{"url": "/", "description": "Address of the service that returned this description."}],
         "tags": [
             {"name": name}
-            for name in dict.fromkeys(e.chapter for e in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS))
+            for name in dict.fromkeys(e.chapter.name for e in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS))
         ],
         "paths": paths,
         "components": {
