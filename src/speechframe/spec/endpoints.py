@@ -137,8 +137,9 @@ class Endpoint:
     @property
     def content_type(self) -> str | None:
         """Media type of the request's body. None without a body."""
-        model = self.request_model
-        return model and (FORM_TYPE if "file" in model.model_fields else JSON_TYPE)
+        if self.request_model is None:
+            return None
+        return FORM_TYPE if "file" in self.request_model.model_fields else JSON_TYPE
 
     @property
     def path_fields(self) -> tuple[str, ...]:
