@@ -164,17 +164,11 @@ class FaultyService(Running):
         data: str | os.PathLike[str] | None = None,
         **unknown: Never,  # raise SettingsError instead of TypeError; type checkers still report the call
     ) -> None:
-        self._keys = _check_keys(keys)
+        knobs = {name: value for name, value in locals().items() if name in Knobs.model_fields}
+        self._keys = _check_keys(knobs.pop("keys"))
         if data is not None and not isinstance(data, (str, os.PathLike)):
             raise SettingsError(f"data={data!r}; allowed: a folder")
-        self._knobs = Knobs.from_values({
-            "seed": seed, "latency": latency, "cap": cap, "cap_plan": cap_plan, "rate": rate,
-            "burst": burst, "quota": quota, "faults": faults, "scripts": scripts, "odd": odd,
-            "retry_after": retry_after, "retry_after_s": retry_after_s, "audio_bytes": audio_bytes,
-            "regions": regions, "down_regions": down_regions, "publish_cap": publish_cap,
-            "limits_page": limits_page, "idempotent": idempotent, "billed_times": billed_times,
-            "takes": takes, "hang_s": hang_s, "slow_s": slow_s, **unknown,
-        })  # fmt: skip
+        self._knobs = Knobs.from_values(knobs | unknown)
         self._given_data = data
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
