@@ -129,7 +129,7 @@ def make_shape(
     >>> make_shape(Format.WAV, 8000, 1, characters=100, audio_bytes=None, variant=0).seconds
     6.0
     >>> len(make_clip(make_shape(Format.WAV, 44100, 2, characters=9, audio_bytes=60_000, variant=0), 1, 0))
-    59994
+    60000
     """
     if audio_bytes is None:
         quanta = max(1, round(characters * SECONDS_PER_CHARACTER / _QUANTUM_S))
