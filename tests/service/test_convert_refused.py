@@ -231,7 +231,7 @@ async def test_over_the_cap_some_wait_and_the_rest_is_503_never_429(http, work, 
         if answer.status == 503:
             assert answer.code == "UNAVAILABLE"
             assert int(answer.headers[chosen.RETRY_AFTER_HEADER]) >= 1
-    assert set(statuses) <= set(get_endpoint("convert").statuses)
+    assert set(statuses) <= set(get_endpoint("convert").chapter.statuses)
 
 
 @pytest.mark.rule("status.changer-subset")
@@ -245,7 +245,7 @@ async def test_a_body_that_stalls_is_400_here_and_not_408(hasty, http_to):
     answer = await http.ask("POST", PATH, data=stalling(), headers=headers)
     assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
     assert "the body stalled" in answer.message
-    assert answer.status in get_endpoint("convert").statuses
+    assert answer.status in get_endpoint("convert").chapter.statuses
     assert no_uploads(hasty)
 
 

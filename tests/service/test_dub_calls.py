@@ -87,11 +87,11 @@ async def test_languages_are_listed_with_underscores_and_names(http):
 
 
 @pytest.mark.rule("auth.dubbing-key-required", "auth.403-never-401", "status.dubbing-subset")
-@pytest.mark.parametrize("name", [name for name in HANDLERS if get_endpoint(name).chapter == "dubbing"])
+@pytest.mark.parametrize("name", [name for name in HANDLERS if get_endpoint(name).chapter.name == "dubbing"])
 async def test_each_call_needs_a_dubbing_key(http, name):
     endpoint = get_endpoint(name)
     path = endpoint.path.format(job_id="x", project_id="x")
-    assert set(endpoint.statuses) == DUB_STATUSES
+    assert set(endpoint.chapter.statuses) == DUB_STATUSES
     for key, words in ((None, "missing"), ("nonsense", "invalid"), ("speech", "needs a dubbing key")):
         answer = await http.ask(endpoint.method, path, key=key)
         assert (answer.status, words in answer.message) == (403, True), answer.message

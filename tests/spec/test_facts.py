@@ -94,15 +94,15 @@ def endpoint_row(endpoint) -> tuple:
 
     answer = name(endpoint.response_model)
     return (
-        endpoint.section,
+        endpoint.chapter.section,
         endpoint.method,
         endpoint.path,
         endpoint.content_type,
         name(endpoint.request_model),
         name(endpoint.query_model),
         f"[{answer}]" if endpoint.answers_list else answer,
-        endpoint.statuses,
-        endpoint.auth,
+        endpoint.chapter.statuses,
+        endpoint.chapter.auth,
     )
 
 

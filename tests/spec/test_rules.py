@@ -37,7 +37,7 @@ def test_tests_name_only_rules_that_exist():
 
 
 def test_served_chapters_are_those_of_the_service():
-    served = {get_endpoint(name).chapter for name in HANDLERS if not get_endpoint(name).addition}
+    served = {get_endpoint(name).chapter.name for name in HANDLERS if not get_endpoint(name).addition}
     assert served == set(FACTS["served"])
 
 

@@ -80,10 +80,14 @@ class Running:
 class Child:
     """One child process that runs a service, with the pipes to the process.
 
-    `key_lines` are the keys that the child reads from its standard input, one per line.
+    `key_lines` are the lines with keys that the child reads from its standard input. `name` is the name of
+    the service in error messages.
     """
 
-    def __init__(self, command: Sequence[str], key_lines: Sequence[Hidden]) -> None:
+    def __init__(
+        self, command: Sequence[str], key_lines: Sequence[Hidden], name: str = "the local service"
+    ) -> None:
+        self._name = name
         self._last_lines: deque[str] = deque(maxlen=_MAX_LOG_LINES)
         self._process = subprocess.Popen(  # noqa: S603 - our own module, with our own options
             command,
@@ -131,7 +135,7 @@ class Child:
                 else f"did not answer within {_MAX_START_S:.0f} s"
             )
             raise SettingsError(
-                f"the local service {failure}: {' / '.join(self._last_lines) or 'it wrote nothing'}"
+                f"{self._name} {failure}: {' / '.join(self._last_lines) or 'it wrote nothing'}"
             ) from None
         if "error" in message:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -139,13 +143,19 @@ class Child:
             self._log_thread.join(_MAX_KILL_S)
             # The cause may be outside the service. Then the last line of the child's log usually contains it.
             hints = [line for line in self._last_lines if message["error"] not in line][-1:]
-            raise SettingsError("; ".join((f"the local service cannot start: {message['error']}", *hints)))
+            raise SettingsError("; ".join((f"{self._name} cannot start: {message['error']}", *hints)))
         return message
 
     def terminate(self) -> None:
         """Send the process SIGTERM."""
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
+
+    def kill(self) -> None:
+        """Kill the process, and wait for its end."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self.wait()
 
     def wait(self) -> None:
         """Wait until the process ends. Kill it if this takes too long. Then close the pipes."""

@@ -32,6 +32,11 @@ class Price:
     millicredits: Millicredits
     balance: str
 
+    @property
+    def credits(self) -> float:
+        """The price of one unit in credits."""
+        return convert_to_credits(self.millicredits)
+
 
 PRICES: dict[str, Price] = {
     price.operation: price

@@ -49,6 +49,47 @@ class Auth(StrEnum):
     """No key. Only addresses of ours that are not in the document."""
 
 
+_FREE_CALL_STATUSES = (200, 400, 403, 500, 503)
+_PAID_CALL_STATUSES = (200, 400, 402, 403, 500, 503)
+_SPEECH_CALL_STATUSES = tuple(sorted({*_PAID_CALL_STATUSES, *map(int, SPEECH_STATUSES)}))
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """The facts that all endpoints below a path share.
+
+    Attributes
+    ----------
+    name, section : str
+        Our name of the chapter, and section of the document. The section of our own addresses is "addition".
+    auth : Auth
+        The way in which a call identifies its key.
+    statuses : tuple of int
+        Statuses of section 7.2. Generate and stream also have those of section 7.1.
+    """
+
+    name: str
+    section: str
+    auth: Auth
+    statuses: tuple[int, ...]
+
+
+_CHAPTER_BY_PATH = {
+    "/v1/speech/stream-input": Chapter("streaming", "4.1", Auth.KEY_IN_UPGRADE, ()),
+    "/v1/speech/stream": Chapter("streaming", "4.1", Auth.KEY, _SPEECH_CALL_STATUSES),
+    "/v1/speech/generate": Chapter("generate", "4.1", Auth.KEY, _SPEECH_CALL_STATUSES),
+    "/v1/speech/voices": Chapter("voices", "4.1", Auth.KEY_OR_TOKEN, _FREE_CALL_STATUSES),
+    "/v1/voice-changer/": Chapter("changer", "4.2", Auth.KEY, _PAID_CALL_STATUSES),
+    "/v1/text/": Chapter("translate", "4.3", Auth.KEY, _PAID_CALL_STATUSES),
+    "/v1/auth/": Chapter("auth", "4.4", Auth.KEY_FOR_TOKEN, (200, 400, 401, 503)),
+    "/v1/dub/": Chapter("dubbing", "4.5", Auth.DUBBING_KEY, _FREE_CALL_STATUSES),
+    "/v1/limits": Chapter("additions", "addition", Auth.KEY, (200, 403, 500, 503)),
+    "/v1/openapi.json": Chapter("additions", "addition", Auth.NONE, (200,)),
+    "/healthz": Chapter("additions", "addition", Auth.NONE, (200, 503)),
+}
+"""Chapters by the beginning of their paths. The first one that fits a path counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """An address of the service with one HTTP method, or the WebSocket.
@@ -59,22 +100,12 @@ class Endpoint:
         Our short name.
     method, path : str
         HTTP method or "WebSocket", and path. Names in braces are fields of the path.
-    chapter, section : str
-        Our name of the chapter, and section of the document. The section of our own addresses is "addition".
-    request_model, response_model : type or None
-        Models of the body of the request and of the answer.
-    statuses : tuple of int
-        Statuses of section 7.2. Generate and stream also have those of section 7.1.
-    auth : Auth
-        The way in which a call identifies its key.
-    content_type : str or None
-        Media type of the request's body. None without a body.
-    query_model : type or None
-        Model of the query.
-    answers_list : bool
-        True if the answer is a JSON array of `response_model`.
     summary : str
         Purpose, for the OpenAPI description.
+    input_model, response_model : type or None
+        Models of the body or query of the request, and of the answer.
+    answers_list : bool
+        True if the answer is a JSON array of `response_model`.
     addition : bool
         True if the document does not have the address.
     """
@@ -82,17 +113,33 @@ class Endpoint:
     name: str
     method: str
     path: str
-    chapter: str
-    section: str
-    request_model: type[DocumentModel] | None
-    response_model: type[DocumentModel] | None
-    statuses: tuple[int, ...]
-    auth: Auth
-    content_type: str | None = None
-    query_model: type[DocumentModel] | None = None
+    summary: str
+    input_model: type[DocumentModel] | None = None
+    response_model: type[DocumentModel] | None = None
     answers_list: bool = False
-    summary: str = ""
     addition: bool = False
+
+    @property
+    def chapter(self) -> Chapter:
+        """Chapter of the path."""
+        return next(chapter for start, chapter in _CHAPTER_BY_PATH.items() if self.path.startswith(start))
+
+    @property
+    def request_model(self) -> type[DocumentModel] | None:
+        """Model of the body of the request. None without a body."""
+        return self.input_model if self.method in {"POST", "PUT"} else None
+
+    @property
+    def query_model(self) -> type[DocumentModel] | None:
+        """Model of the query. None without a query."""
+        return None if self.request_model else self.input_model
+
+    @property
+    def content_type(self) -> str | None:
+        """Media type of the request's body. None without a body."""
+        if self.request_model is None:
+            return None
+        return FORM_TYPE if "file" in self.request_model.model_fields else JSON_TYPE
 
     @property
     def path_fields(self) -> tuple[str, ...]:
@@ -100,205 +147,90 @@ class Endpoint:
         return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
 
 
-_PAID_CALL_STATUSES = (200, 400, 402, 403, 500, 503)
-_SPEECH_CALL_STATUSES = tuple(sorted({*_PAID_CALL_STATUSES, *map(int, SPEECH_STATUSES)}))
-_FREE_CALL_STATUSES = (200, 400, 403, 500, 503)
-_TOKEN_CALL_STATUSES = (200, 400, 401, 503)
-
 DOCUMENT_ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(
-        "stream",
-        "POST",
-        "/v1/speech/stream",
-        "streaming",
-        "4.1",
-        StreamRequest,
-        None,
-        _SPEECH_CALL_STATUSES,
-        Auth.KEY,
-        JSON_TYPE,
-        summary="Speak a text as a stream of audio",
-    ),
-    Endpoint(
-        "generate",
-        "POST",
-        "/v1/speech/generate",
-        "generate",
-        "4.1",
-        GenerateRequest,
-        GenerateResponse,
-        _SPEECH_CALL_STATUSES,
-        Auth.KEY,
-        JSON_TYPE,
-        summary="Speak a text",
-    ),
+    Endpoint("stream", "POST", "/v1/speech/stream", "Speak a text as a stream of audio", StreamRequest),
+    Endpoint("generate", "POST", "/v1/speech/generate", "Speak a text", GenerateRequest, GenerateResponse),
     Endpoint(
         "voices",
         "GET",
         "/v1/speech/voices",
-        "voices",
-        "4.1",
-        None,
+        "List the voices of a model",
+        VoicesQuery,
         Voice,
-        _FREE_CALL_STATUSES,
-        Auth.KEY_OR_TOKEN,
-        query_model=VoicesQuery,
         answers_list=True,
-        summary="List the voices of a model",
     ),
     Endpoint(
         "stream_input",
         "WebSocket",
         "/v1/speech/stream-input",
-        "streaming",
-        "4.1",
-        None,
-        None,
-        (),
-        Auth.KEY_IN_UPGRADE,
-        query_model=SocketQuery,
-        summary="Speak text frames, context by context",
+        "Speak text frames, context by context",
+        SocketQuery,
     ),
     Endpoint(
         "convert",
         "POST",
         "/v1/voice-changer/convert",
-        "changer",
-        "4.2",
+        "Speak a clip in another voice",
         ConvertRequest,
         ConvertResponse,
-        _PAID_CALL_STATUSES,
-        Auth.KEY,
-        FORM_TYPE,
-        summary="Speak a clip in another voice",
     ),
     Endpoint(
         "translate",
         "POST",
         "/v1/text/translate",
-        "translate",
-        "4.3",
+        "Translate texts into one language",
         TranslateRequest,
         TranslateResponse,
-        _PAID_CALL_STATUSES,
-        Auth.KEY,
-        JSON_TYPE,
-        summary="Translate texts into one language",
     ),
-    Endpoint(
-        "token",
-        "GET",
-        "/v1/auth/token",
-        "auth",
-        "4.4",
-        None,
-        AuthToken,
-        _TOKEN_CALL_STATUSES,
-        Auth.KEY_FOR_TOKEN,
-        summary="Get a short-lived token",
-    ),
+    Endpoint("token", "GET", "/v1/auth/token", "Get a short-lived token", None, AuthToken),
     Endpoint(
         "list_destination_languages",
         "GET",
         "/v1/dub/list-destination-languages",
-        "dubbing",
-        "4.5",
+        "List the locales that can be dubbed into",
         None,
         DestinationLocale,
-        _FREE_CALL_STATUSES,
-        Auth.DUBBING_KEY,
         answers_list=True,
-        summary="List the locales that can be dubbed into",
     ),
     Endpoint(
         "list_source_languages",
         "GET",
         "/v1/dub/list-source-languages",
-        "dubbing",
-        "4.5",
+        "List the locales that can be dubbed from",
         None,
         SourceLocale,
-        _FREE_CALL_STATUSES,
-        Auth.DUBBING_KEY,
         answers_list=True,
-        summary="List the locales that can be dubbed from",
     ),
-    Endpoint(
-        "create_job",
-        "POST",
-        "/v1/dub/jobs/create",
-        "dubbing",
-        "4.5",
-        JobCreateRequest,
-        DubJob,
-        _FREE_CALL_STATUSES,
-        Auth.DUBBING_KEY,
-        FORM_TYPE,
-        summary="Dub a media file",
-    ),
+    Endpoint("create_job", "POST", "/v1/dub/jobs/create", "Dub a media file", JobCreateRequest, DubJob),
     Endpoint(
         "create_job_with_project",
         "POST",
         "/v1/dub/jobs/create-with-project-id",
-        "dubbing",
-        "4.5",
+        "Dub a media file in a project",
         JobCreateWithProjectRequest,
         DubJob,
-        _FREE_CALL_STATUSES,
-        Auth.DUBBING_KEY,
-        FORM_TYPE,
-        summary="Dub a media file in a project",
     ),
     Endpoint(
-        "job_status",
-        "GET",
-        "/v1/dub/jobs/{job_id}/status",
-        "dubbing",
-        "4.5",
-        None,
-        DubJobStatus,
-        _FREE_CALL_STATUSES,
-        Auth.DUBBING_KEY,
-        summary="Get the status of a job",
+        "job_status", "GET", "/v1/dub/jobs/{job_id}/status", "Get the status of a job", None, DubJobStatus
     ),
     Endpoint(
-        "create_project",
-        "POST",
-        "/v1/dub/projects/create",
-        "dubbing",
-        "4.5",
-        ProjectCreateRequest,
-        Project,
-        _FREE_CALL_STATUSES,
-        Auth.DUBBING_KEY,
-        JSON_TYPE,
-        summary="Create a project",
+        "create_project", "POST", "/v1/dub/projects/create", "Create a project", ProjectCreateRequest, Project
     ),
     Endpoint(
         "list_projects",
         "GET",
         "/v1/dub/projects/list",
-        "dubbing",
-        "4.5",
-        None,
+        "List projects, page by page",
+        ProjectListQuery,
         ProjectPage,
-        _FREE_CALL_STATUSES,
-        Auth.DUBBING_KEY,
-        query_model=ProjectListQuery,
-        summary="List projects, page by page",
     ),
     Endpoint(
         "update_project",
         "PUT",
         "/v1/dub/projects/{project_id}/update",
-        "dubbing",
-        "4.5",
+        "Change the locales of a project",
         ProjectUpdateRequest,
         Project,
-        _FREE_CALL_STATUSES,
-        Auth.DUBBING_KEY,
-        JSON_TYPE,
-        summary="Change the locales of a project",
     ),
 )
 """All endpoints of the document, in its order."""
@@ -308,68 +240,32 @@ ADDED_ENDPOINTS: tuple[Endpoint, ...] = (
         "utterances",
         "GET",
         "/v1/dub/jobs/{job_id}/utterances",
-        "dubbing",
-        "addition",
-        None,
+        "List the utterances of a dub with their times",
+        UtterancesQuery,
         DubUtterances,
-        _FREE_CALL_STATUSES,
-        Auth.DUBBING_KEY,
-        query_model=UtterancesQuery,
-        summary="List the utterances of a dub with their times",
         addition=True,
     ),
     Endpoint(
         "update_utterances",
         "PUT",
         "/v1/dub/jobs/{job_id}/utterances",
-        "dubbing",
-        "addition",
+        "Correct texts and voices of a dub",
         UtterancesUpdateRequest,
         DubJobStatus,
-        _FREE_CALL_STATUSES,
-        Auth.DUBBING_KEY,
-        JSON_TYPE,
-        summary="Correct texts and voices of a dub",
         addition=True,
     ),
     Endpoint(
         "limits",
         "GET",
         "/v1/limits",
-        "additions",
-        "addition",
+        "Get the limits of this service, and its choices where the document is open",
         None,
         Limits,
-        (200, 403, 500, 503),
-        Auth.KEY,
-        summary="Get the limits of this service, and its choices where the document is open",
         addition=True,
     ),
+    Endpoint("openapi", "GET", "/v1/openapi.json", "Get this OpenAPI description", addition=True),
     Endpoint(
-        "openapi",
-        "GET",
-        "/v1/openapi.json",
-        "additions",
-        "addition",
-        None,
-        None,
-        (200,),
-        Auth.NONE,
-        summary="Get this OpenAPI description",
-        addition=True,
-    ),
-    Endpoint(
-        "health",
-        "GET",
-        "/healthz",
-        "additions",
-        "addition",
-        None,
-        Health,
-        (200, 503),
-        Auth.NONE,
-        summary="Check whether the service is working",
-        addition=True,
+        "health", "GET", "/healthz", "Check whether the service is working", None, Health, addition=True
     ),
 )
 """Addresses of the local service that the document does not have."""

@@ -3,7 +3,7 @@
 import functools
 import json
 from collections.abc import Sequence
-from http import HTTPStatus
+from http.client import responses
 
 from pydantic import TypeAdapter
 
@@ -56,11 +56,8 @@ def make_http_answer(
     >>> make_http_answer(200, [b"{}"], trace="7").split(b"\r\n")[0]
     b'HTTP/1.1 200 OK'
     """
-    head = (
-        f"HTTP/1.1 {status} {_find_reason_phrase(status)}\r\nContent-Type: {content_type}\r\n"
-        f"{TRACE_HEADER}: {trace}\r\n{headers}Content-Length: {sum(map(len, body))}\r\n\r\n"
-    )
-    return b"".join((head.encode("latin-1"), *body))
+    headers += f"Content-Length: {sum(map(len, body))}\r\n"
+    return b"".join((_make_head(status, trace, content_type, headers), *body))
 
 
 def make_chunked_answer(body: bytes, *, trace: str, content_type: str, headers: str = "") -> bytes:
@@ -74,21 +71,17 @@ def make_chunked_answer(body: bytes, *, trace: str, content_type: str, headers: 
     >>> make_chunked_answer(b"abc", trace="7", content_type="audio/wav").partition(b"\r\n\r\n")[2]
     b'3\r\nabc\r\n0\r\n\r\n'
     """
-    head = (
-        f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\n"
-        f"{TRACE_HEADER}: {trace}\r\n{headers}Transfer-Encoding: chunked\r\n\r\n"
-    )
     pieces = (body[start : start + _CHUNK_BYTES] for start in range(0, len(body), _CHUNK_BYTES))
     chunks = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces]
-    return b"".join((head.encode("latin-1"), *chunks, b"0\r\n\r\n"))
+    head = _make_head(200, trace, content_type, headers + "Transfer-Encoding: chunked\r\n")
+    return b"".join((head, *chunks, b"0\r\n\r\n"))
 
 
-@functools.cache
-def _find_reason_phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Unknown"
+def _make_head(status: int, trace: str, content_type: str, headers: str) -> bytes:
+    return (
+        f"HTTP/1.1 {status} {responses.get(status, 'Unknown')}\r\nContent-Type: {content_type}\r\n"
+        f"{TRACE_HEADER}: {trace}\r\n{headers}\r\n"
+    ).encode("latin-1")
 
 
 def make_error_answer(status: int, message: str, *, trace: str, headers: str = "") -> bytes:

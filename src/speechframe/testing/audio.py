@@ -12,6 +12,7 @@ silent nor clipped. By default its length is that of speech of the text.
 import functools
 import hashlib
 import io
+import re
 import struct
 from binascii import b2a_base64
 from typing import NamedTuple
@@ -42,29 +43,15 @@ _PEAK_SHARE = 0.5
 _MIN_FRAMES = 300
 """Length in frames of the shortest clip, a multiple of three."""
 
-_TAG_LAYOUT = struct.Struct("<QIH")
-"""Layout of the data in the head: tag, take, variant."""
-_WAV_TAG_NAME = b"spfT"
-"""Name of the RIFF chunk with the tag."""
-_WAV_HEAD_LAYOUT = struct.Struct("<4sI4s 4sIHHIIHH 4sI14s 4sI")
+_TAG_PATTERN = re.compile(rb"spftag:([0-9a-f]{16})-[0-9a-f]{8}")
+"""The text with the tag and the take in each file."""
+_EMPTY_TAG = b"spftag:%016x-%08x" % (0, 0)
+_WAV_HEAD_LAYOUT = struct.Struct("<4sI4s 4sIHHIIHH 4sI32s 4sI")
 """Layout of the head of a WAV file: RIFF header, format, tag, and the header of the samples."""
-_CHUNK_LAYOUT = struct.Struct("<4sI")
-"""Layout of the header of a RIFF chunk: name, size in bytes."""
-_FLAC_MAGIC = b"fLaC"
-_FLAC_TAG_ID = b"spfT"
-"""Application id of the FLAC metadata block with the tag."""
-_FLAC_APPLICATION_TYPE = 2
-"""Type of a FLAC metadata block for application data."""
-_FLAC_LAST_BIT = 0x80
-"""Bit in the type of the last FLAC metadata block."""
-_FLAC_INFO_BYTES = 42
-"""Size of the magic bytes and the STREAMINFO block, which is always the first block."""
-_FLAC_PADDING = b"\0\0"
-"""Zeros after the tag that make the size of a FLAC head a multiple of three."""
-_FLAC_FRAMES_OFFSET, _FLAC_FRAMES_MASK = 18, (1 << 36) - 1
-"""Offset of the eight bytes that contain the number of frames, and the mask of its 36 bits."""
 _UNKNOWN_LENGTH = b"\xff\xff\xff\xff"
 """Size in a WAV header that means an unknown length, as in a stream."""
+_FLAC_LENGTH, _FLAC_LENGTH_MASK = slice(18, 26), (1 << 36) - 1
+"""The bytes whose lowest 36 bits are the number of frames of a FLAC file, which is 0 in a stream."""
 
 
 class Shape(NamedTuple):
@@ -121,13 +108,12 @@ def tag_in(audio: bytes) -> int:
     >>> tag_in(make_clip(shape, tag_of("Hello"), take=0)) == tag_of("Hello")
     True
     """
-    payload = _find_flac_tag(audio) if audio.startswith(_FLAC_MAGIC) else _find_wav_tag(audio)
-    if payload is None or len(payload) < _TAG_LAYOUT.size:
+    found = _TAG_PATTERN.search(audio)
+    if found is None:
         raise AudioError(
             "the audio has no tag. Give the WAV or FLAC bytes exactly as a FaultyService sent them."
         )
-    tag: int = _TAG_LAYOUT.unpack_from(payload)[0]
-    return tag
+    return int(found[1], 16)
 
 
 def make_shape(
@@ -143,7 +129,7 @@ def make_shape(
     >>> make_shape(Format.WAV, 8000, 1, characters=100, audio_bytes=None, variant=0).seconds
     6.0
     >>> len(make_clip(make_shape(Format.WAV, 44100, 2, characters=9, audio_bytes=60_000, variant=0), 1, 0))
-    59994
+    60000
     """
     if audio_bytes is None:
         quanta = max(1, round(characters * SECONDS_PER_CHARACTER / _QUANTUM_S))
@@ -158,23 +144,18 @@ def make_shape(
 def make_clip(shape: Shape, tag: int, take: int) -> bytes:
     """Return the bytes of a clip."""
     if shape.format is Format.FLAC:
-        flac = _encode_flac_parts(shape)
-        return _make_flac_head(shape, flac, tag, take) + flac.tail
-    return b"".join(
-        (
-            _make_wav_head(shape, tag, take),
-            *_repeat_period(_make_period(*shape[1:3], shape.variant), _compute_data_bytes(shape)),
-        )
-    )
+        head, tail, _ = _encode_flac_parts(shape)
+        return head.replace(_EMPTY_TAG, _format_tag(tag, take)) + tail
+    period = _make_period(*shape[1:3], shape.variant)
+    return b"".join((_make_wav_head(shape, tag, take), *_repeat_period(period, _compute_data_bytes(shape))))
 
 
 def make_streamed_clip(shape: Shape, tag: int, take: int) -> bytes:
     """Return the bytes of a clip whose header gives no length, as in a stream."""
     whole = make_clip(shape, tag, take)
     if shape.format is Format.FLAC:
-        at = slice(_FLAC_FRAMES_OFFSET, _FLAC_FRAMES_OFFSET + 8)
-        packed = int.from_bytes(whole[at], "big") & ~_FLAC_FRAMES_MASK
-        return whole[: at.start] + packed.to_bytes(8, "big") + whole[at.stop :]
+        packed = int.from_bytes(whole[_FLAC_LENGTH]) & ~_FLAC_LENGTH_MASK
+        return whole[: _FLAC_LENGTH.start] + packed.to_bytes(8) + whole[_FLAC_LENGTH.stop :]
     head = _WAV_HEAD_LAYOUT.size
     return b"".join((whole[:4], _UNKNOWN_LENGTH, whole[8 : head - 4], _UNKNOWN_LENGTH, whole[head:]))
 
@@ -182,11 +163,15 @@ def make_streamed_clip(shape: Shape, tag: int, take: int) -> bytes:
 def encode_clip_base64(shape: Shape, tag: int, take: int) -> tuple[bytes | memoryview, ...]:
     """Return the Base64 of a clip in pieces. The Base64 of the tail comes from a cache."""
     if shape.format is Format.FLAC:
-        flac = _encode_flac_parts(shape)
-        return b2a_base64(_make_flac_head(shape, flac, tag, take), newline=False), flac.tail_base64
+        head, _, tail = _encode_flac_parts(shape)
+        return b2a_base64(head.replace(_EMPTY_TAG, _format_tag(tag, take)), newline=False), tail
     period = _encode_period_base64(*shape[1:3], shape.variant)
     pieces = _repeat_period(period, _compute_data_bytes(shape) * 4 // 3)
     return b2a_base64(_make_wav_head(shape, tag, take), newline=False), *pieces
+
+
+def _format_tag(tag: int, take: int) -> bytes:
+    return b"spftag:%016x-%08x" % (tag, take)
 
 
 def _round_to_threes(frames: int) -> int:
@@ -202,7 +187,7 @@ def _make_wav_head(shape: Shape, tag: int, take: int) -> bytes:
     return _WAV_HEAD_LAYOUT.pack(
         b"RIFF", _WAV_HEAD_LAYOUT.size - 8 + data_bytes, b"WAVE",
         b"fmt ", 16, 1, shape.channels, shape.rate_hz, shape.rate_hz * frame_bytes, frame_bytes, 16,
-        _WAV_TAG_NAME, _TAG_LAYOUT.size, _TAG_LAYOUT.pack(tag, take, shape.variant),
+        b"spfT", len(_EMPTY_TAG), _format_tag(tag, take),
         b"data", data_bytes,
     )  # fmt: skip
 
@@ -238,25 +223,22 @@ def _encode_period_base64(rate_hz: int, channels: int, variant: int) -> bytes:
     return b2a_base64(_make_period(rate_hz, channels, variant), newline=False)
 
 
-class _FlacParts(NamedTuple):
-    info: bytes
-    tail: bytes
-    tail_base64: bytes
-
-
 # Limit the cache, because each length of a text may need a shape of its own.
 @functools.lru_cache(maxsize=256)
-def _encode_flac_parts(shape: Shape) -> _FlacParts:
+def _encode_flac_parts(shape: Shape) -> tuple[bytes, bytes, bytes]:
+    """Return the head with an empty tag, the tail, and the Base64 of the tail."""
     data = _encode_flac(shape)
-    tail = data[_FLAC_INFO_BYTES:]
-    return _FlacParts(data[:_FLAC_INFO_BYTES], tail, b2a_base64(tail, newline=False))
+    end = data.index(_EMPTY_TAG) + len(_EMPTY_TAG)
+    end += -end % 3
+    return data[:end], data[end:], b2a_base64(data[end:], newline=False)
 
 
 def _encode_flac(shape: Shape) -> bytes:
     samples = np.resize(_make_samples(shape.rate_hz, shape.variant), shape.frames)
     buffer = io.BytesIO()
-    wide = np.repeat(samples[:, None], shape.channels, axis=1)
-    soundfile.write(buffer, wide, shape.rate_hz, format="FLAC", subtype="PCM_16")
+    with soundfile.SoundFile(buffer, "w", shape.rate_hz, shape.channels, "PCM_16", format="FLAC") as file:
+        file.comment = _EMPTY_TAG.decode()
+        file.write(np.repeat(samples[:, None], shape.channels, axis=1))
     return buffer.getvalue()
 
 
@@ -268,34 +250,3 @@ def _estimate_flac_frames(rate_hz: int, channels: int, audio_bytes: int) -> int:
         size = len(_encode_flac(Shape(Format.FLAC, rate_hz, channels, frames, 0)))
         frames = _round_to_threes(frames * audio_bytes // size)
     return frames
-
-
-def _make_flac_head(shape: Shape, flac: _FlacParts, tag: int, take: int) -> bytes:
-    data = _FLAC_TAG_ID + _TAG_LAYOUT.pack(tag, take, shape.variant) + _FLAC_PADDING
-    start = len(_FLAC_MAGIC)
-    last = flac.info[start] & _FLAC_LAST_BIT
-    block = bytes((last | _FLAC_APPLICATION_TYPE,)) + len(data).to_bytes(3, "big") + data
-    return _FLAC_MAGIC + bytes((flac.info[start] & ~_FLAC_LAST_BIT,)) + flac.info[start + 1 :] + block
-
-
-def _find_wav_tag(audio: bytes) -> bytes | None:
-    position = 12
-    while position + _CHUNK_LAYOUT.size <= len(audio):
-        name, size = _CHUNK_LAYOUT.unpack_from(audio, position)
-        position += _CHUNK_LAYOUT.size
-        if name == _WAV_TAG_NAME:
-            return audio[position : position + size]
-        position += size + size % 2
-    return None
-
-
-def _find_flac_tag(audio: bytes) -> bytes | None:
-    position, last = len(_FLAC_MAGIC), False
-    while not last and position + 4 <= len(audio):
-        kind, size = audio[position], int.from_bytes(audio[position + 1 : position + 4], "big")
-        position += 4
-        if kind & ~_FLAC_LAST_BIT == _FLAC_APPLICATION_TYPE and audio.startswith(_FLAC_TAG_ID, position):
-            return audio[position + len(_FLAC_TAG_ID) : position + size]
-        last = bool(kind & _FLAC_LAST_BIT)
-        position += size
-    return None

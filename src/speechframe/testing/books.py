@@ -229,21 +229,12 @@ class Counters:
         """
         shares = {region: [g.utilisation for g in found] for region, found in meters.items()}
         known = {region: [s for s in of if s is not None] for region, of in shares.items()}
+        counts = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        counts |= {"statuses": dict(self.statuses), "faults": dict(self.faults)}
         return Books(
-            requests=self.requests,
-            answered=self.answered,
-            statuses=dict(self.statuses),
-            faults=dict(self.faults),
-            refused=self.refused,
-            repeats=self.repeats,
-            early_retries=self.early_retries,
+            **counts,
             billed={tag: Billed(*billed) for tag, billed in self._billed.items()},
-            billed_characters=self.billed_characters,
             remaining=dict(remaining),
-            in_flight=self.in_flight,
-            most_in_flight=self.most_in_flight,
             most_in_flight_of={region: max(g.highest for g in found) for region, found in meters.items()},
             utilisation={region: sum(of) / len(of) for region, of in known.items() if of},
-            started_at=self.started_at,
-            last_at=self.last_at,
         )

@@ -51,17 +51,12 @@ __all__ = ["BOOKS_PATH", "CONTROL_PATH", "RequestHandler", "make_identity"]
 BOOKS_PATH = "/books"
 CONTROL_PATH = "/control"
 
-_GENERATE, _STREAM, _TRANSLATE, _VOICES, _LIMITS, _HEALTH = (
+_ENDPOINTS = [
     get_endpoint(name) for name in ("generate", "stream", "translate", "voices", "limits", "health")
-)
+]
+_GENERATE, _STREAM, _TRANSLATE, _VOICES, _, _HEALTH = _ENDPOINTS
 _CALL_PATHS = frozenset({_GENERATE.path, _STREAM.path, _TRANSLATE.path})
-_METHOD_BY_PATH = {
-    _GENERATE.path: _GENERATE.method,
-    _STREAM.path: _STREAM.method,
-    _TRANSLATE.path: _TRANSLATE.method,
-    _VOICES.path: _VOICES.method,
-    _LIMITS.path: _LIMITS.method,
-    _HEALTH.path: _HEALTH.method,
+_METHOD_BY_PATH = {endpoint.path: endpoint.method for endpoint in _ENDPOINTS} | {
     BOOKS_PATH: "GET",
     CONTROL_PATH: "POST",
 }

@@ -1,10 +1,7 @@
 """Start, stop and control a service with planned faults. It is a child process with a real local port."""
 
-import contextlib
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +13,9 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from speechframe.errors import ConnectionFailed, SettingsError
-from speechframe.processes.child import Running, read_first_line
+from speechframe.processes.child import Child, Running
 from speechframe.settings import GLOBAL_REGION, Settings
+from speechframe.settings.hidden import Hidden
 from speechframe.spec.chosen import API_KEY_HEADER
 from speechframe.testing.books import Books
 from speechframe.testing.handler import BOOKS_PATH, CONTROL_PATH, make_identity
@@ -26,10 +24,6 @@ from speechframe.testing.plan import Form, Latency
 
 __all__ = ["FaultyService"]
 
-_START_TIMEOUT_S = 60.0
-"""Time limit in seconds for the start of the child process, long enough for a busy machine."""
-_STOP_TIMEOUT_S = 5.0
-"""Time in seconds after which a child process that does not end is killed."""
 _REPLY_TIMEOUT_S = 60.0
 """Time limit in seconds for an answer of the child process about its counts or settings."""
 _STATUS_OK = 200
@@ -164,20 +158,14 @@ class FaultyService(Running):
         data: str | os.PathLike[str] | None = None,
         **unknown: Never,  # raise SettingsError instead of TypeError; type checkers still report the call
     ) -> None:
-        self._keys = _check_keys(keys)
+        knobs = {name: value for name, value in locals().items() if name in Knobs.model_fields}
+        self._keys = _check_keys(knobs.pop("keys"))
         if data is not None and not isinstance(data, (str, os.PathLike)):
             raise SettingsError(f"data={data!r}; allowed: a folder")
-        self._knobs = Knobs.from_values({
-            "seed": seed, "latency": latency, "cap": cap, "cap_plan": cap_plan, "rate": rate,
-            "burst": burst, "quota": quota, "faults": faults, "scripts": scripts, "odd": odd,
-            "retry_after": retry_after, "retry_after_s": retry_after_s, "audio_bytes": audio_bytes,
-            "regions": regions, "down_regions": down_regions, "publish_cap": publish_cap,
-            "limits_page": limits_page, "idempotent": idempotent, "billed_times": billed_times,
-            "takes": takes, "hang_s": hang_s, "slow_s": slow_s, **unknown,
-        })  # fmt: skip
+        self._knobs = Knobs.from_values(knobs | unknown)
         self._given_data = data
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._urls: dict[str, str] = {}
         self.pid = 0
 
@@ -218,7 +206,7 @@ class FaultyService(Running):
     @property
     def is_running(self) -> bool:
         """Whether the child process runs."""
-        return self._process is not None and self._process.poll() is None
+        return self._child is not None and self._child.is_alive
 
     # -- start and stop -------------------------------------------------------------
 
@@ -234,29 +222,31 @@ class FaultyService(Running):
             raise SettingsError("this faulty service is running already")
         if self._given_data is None and self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="speechframe-", ignore_cleanup_errors=True)
+        command = [sys.executable, "-P", "-m", "speechframe.testing.faulty"]
         try:
-            self._start_child()
+            self._child = Child(command, [Hidden(self._make_start_message())], "the faulty service")
+            message = self._child.read_announcement()
         except BaseException:
             self.stop()
             raise
+        self._urls, self.pid = message["urls"], message["pid"]
         return self
 
     def stop(self) -> None:
         """End the child process and remove the temporary folder, if any. A second call does nothing."""
-        process, self._process = self._process, None
-        if process is not None:
-            _end_process(process)
+        child, self._child = self._child, None
+        if child is not None:
+            child.let_go()
+            child.wait()
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
 
     def kill(self) -> None:
         """Kill the child process with SIGKILL. If no child process runs, do nothing."""
-        process, self._process = self._process, None
-        if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGKILL)
-            _end_process(process)
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
 
     def restart(self) -> None:
         """Start the service again on the same ports, with the same keys, settings and bills.
@@ -312,32 +302,6 @@ class FaultyService(Running):
             raise SettingsError(answer["error_message"])
         return answer
 
-    def _start_child(self) -> None:
-        command = [sys.executable, "-P", "-m", "speechframe.testing.faulty"]
-        self._process = process = subprocess.Popen(  # noqa: S603 - our own module
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # Ctrl-C in a notebook or terminal must interrupt only this process, not the child.
-            start_new_session=True,
-        )
-        assert process.stdin is not None  # noqa: S101 - true, because the arguments request pipes
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(self._make_start_message().encode() + b"\n")
-            process.stdin.flush()
-        assert process.stdout is not None  # noqa: S101 - same
-        line = read_first_line(process.stdout, _START_TIMEOUT_S)
-        try:
-            message = json.loads(line)
-        except ValueError:
-            message = {
-                "error": f"it ended or wrote nothing within {_START_TIMEOUT_S:g} s. See its standard error"
-            }
-        if "error" in message:
-            raise SettingsError(f"the faulty service cannot start: {message['error']}")
-        self._urls = message["urls"]
-        self.pid = message["pid"]
-
     def _make_start_message(self) -> str:
         folder = self._given_data if self._given_data is not None else self._temporary
         data = folder.name if isinstance(folder, tempfile.TemporaryDirectory) else os.fspath(folder or "")
@@ -358,15 +322,3 @@ def _check_keys(keys: Any) -> tuple[SecretStr, ...]:
     if not given:
         raise SettingsError("a FaultyService needs at least one key. Give keys=['one'], or leave keys out.")
     return tuple(key for one in given if (key := Settings(api_key=one).api_key) is not None)
-
-
-def _end_process(process: "subprocess.Popen[bytes]") -> None:
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
-    try:
-        process.wait(_STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(_STOP_TIMEOUT_S)

@@ -122,14 +122,10 @@ def change_answer(answer: bytes, odd: Mapping[str, str], *, trace: str) -> bytes
 
 
 def _make_replaced_answer(odd: Mapping[str, str], trace: str) -> bytes | None:
-    bodies = ((kind, body) for kind, body in odd.items() if "/" in kind)
-    return next(
-        (
-            answers.make_http_answer(200, [body.encode()], trace=trace, content_type=kind)
-            for kind, body in bodies
-        ),
-        None,
-    )
+    for kind, body in odd.items():
+        if "/" in kind:
+            return answers.make_http_answer(200, [body.encode()], trace=trace, content_type=kind)
+    return None
 
 
 def _encode_changed(fields: Mapping[str, object], odd: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from multidict import MultiMapping
@@ -20,6 +20,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from speechframe.errors import BadAnswer
 from speechframe.spec.billing import MAX_CALL_CREDITS
 from speechframe.spec.chosen import WARNING_HEADER
+from speechframe.spec.fields._model import DocumentModel
 
 orjson: Any
 pybase64: Any
@@ -40,6 +41,8 @@ MAX_WARNINGS = 20
 """Largest number of warnings of an answer. Further warnings are dropped."""
 MAX_READ_CHARACTERS = 65_536
 """Number of characters of a text that are read before it is shortened. Some services send megabytes."""
+
+M = TypeVar("M", bound=DocumentModel)
 
 SecretMasker = Callable[[str], str]
 """Function that masks secrets. It gets a text before the text is shortened, so that no part of a key remains.
@@ -190,19 +193,62 @@ def find_balance(body: bytes) -> int | None:
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in a body. Raise BadAnswer if the body is not a JSON object."""
-    value = decode_json(body)
+    """Return the JSON object in a body, by the rules of :func:`load_object`."""
+    return load_object(body)[0]
+
+
+def load_object(body: bytes, *, most_values: int = MAX_ANSWER_VALUES) -> tuple[dict[str, Any], bool]:
+    """Return the JSON object in a body, and whether text in it had to be repaired, as :func:`load_json`.
+
+    Raise BadAnswer if the body is not a JSON object. The error contains the balance if the body has one.
+    """
+    value, repaired = decode_json(body, most_values)
     if not isinstance(value, dict):
         raise BadAnswer(f"the answer is not a JSON object but {name_kind(value)}")
+    return value, repaired
+
+
+def decode_list(body: bytes) -> list[Any]:
+    """Return the JSON array in a body. Raise BadAnswer if the body is not a JSON array."""
+    value, _ = decode_json(body)
+    if not isinstance(value, list):
+        raise BadAnswer(f"the listing is not an array but {name_kind(value)}")
     return value
 
 
-def decode_json(body: bytes) -> Any:
-    """Return the JSON value in a body. Raise BadAnswer if the body is not JSON."""
+def decode_json(body: bytes, most_values: int = MAX_ANSWER_VALUES) -> tuple[Any, bool]:
+    """Return the JSON value in a body, and whether text in it had to be repaired, or raise BadAnswer."""
     try:
-        return load_json(body)[0]
+        return load_json(body, most_values=most_values)
+    except TooManyValuesError as error:
+        message = f"the answer has {error} of JSON, far more than a valid answer can have"
     except NotJsonError as error:
-        raise BadAnswer(f"the answer is not JSON: {error}") from None
+        message = f"the answer is not JSON: {error}"
+    raise BadAnswer(message, remaining_characters=find_balance(body))
+
+
+def validate_leniently(model: type[M], value: object) -> M:
+    """Return a JSON value as a model. Unknown words of an enum are accepted.
+
+    An optional field with a wrong type is left out. Raise BadAnswer if a required field is missing or has a
+    wrong type.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        wrong = name_wrong_fields(error)
+    if not isinstance(value, dict):
+        raise BadAnswer(f"the answer is not a JSON object but {name_kind(value)}")
+    try:
+        return model.model_validate({name: held for name, held in value.items() if name not in wrong})
+    except ValidationError:
+        raise BadAnswer(f"the answer has an unusable {', '.join(wrong)}") from None
+
+
+def name_wrong_fields(error: ValidationError) -> list[str]:
+    """Return the names of the fields with errors, each once. No values, because they could be secrets."""
+    details = error.errors(include_url=False, include_input=False, include_context=False)
+    return list(dict.fromkeys(str(one["loc"][0]) for one in details if one["loc"]))
 
 
 def read_amount(value: Any, most: float = MAX_CALL_CREDITS, *, least: float = 0) -> int | float | None:

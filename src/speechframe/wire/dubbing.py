@@ -5,14 +5,18 @@ Sections 2.8 to 2.11 of the service document describe these bodies.
 
 import hashlib
 import hmac
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import ValidationError
-
-from speechframe.errors import BadAnswer
 from speechframe.spec.dubbing import JobCreateRequest, JobCreateWithProjectRequest
 from speechframe.spec.fields._model import DocumentModel
-from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, decode_json, name_kind, shorten_to_line
+from speechframe.wire.answers import (
+    MAX_MESSAGE_CHARACTERS,
+    M,
+    decode_list,
+    decode_object,
+    shorten_to_line,
+    validate_leniently,
+)
 from speechframe.wire.requests import FileForm, encode_canonical_json, encode_form
 
 __all__ = [
@@ -23,8 +27,6 @@ __all__ = [
     "encode_json",
     "validate_value",
 ]
-
-M = TypeVar("M", bound=DocumentModel)
 
 _FILE_FIELD = "file"
 _TEXT_FIELDS = frozenset(
@@ -62,9 +64,7 @@ def encode_json(request: DocumentModel) -> bytes:
 
 
 def decode_model(model: type[M], body: bytes) -> M:
-    """Return an answer as its model. Raise BadAnswer if a required field is missing or has a wrong type.
-
-    Unknown words of an enum are accepted. An optional field with a wrong type is left out.
+    """Return an answer as its model, by the rules of :func:`validate_value`.
 
     Examples
     --------
@@ -72,35 +72,17 @@ def decode_model(model: type[M], body: bytes) -> M:
     >>> decode_model(DubJobStatus, b'{"job_id": "j1", "status": "REVIEWING"}').status
     'REVIEWING'
     """
-    return validate_value(model, decode_json(body))
+    return validate_value(model, decode_object(body))
 
 
 def decode_models(model: type[M], body: bytes) -> list[M]:
     """Return a JSON array as models. Raise BadAnswer if it is not an array, or if an item is unusable."""
-    value = decode_json(body)
-    if not isinstance(value, list):
-        raise BadAnswer(f"the listing is not an array but {name_kind(value)}")
-    return [validate_value(model, item) for item in value]
+    return [validate_value(model, item) for item in decode_list(body)]
 
 
 def validate_value(model: type[M], value: object) -> M:
-    """Return a JSON value as a model, by the rules of :func:`decode_model`.
-
-    Texts for people are put on one line.
-    """
-    value = _clean_texts(value)
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        wrong = {each["loc"][0] for each in found if each["loc"]}
-    if not isinstance(value, dict):
-        raise BadAnswer(f"the answer is not a JSON object but {name_kind(value)}")
-    try:
-        # Leave out the fields with a wrong type. This works if they are optional.
-        return model.model_validate({name: held for name, held in value.items() if name not in wrong})
-    except ValidationError:
-        raise BadAnswer(f"the answer has an unusable {', '.join(map(str, wrong))}") from None
+    """Return a JSON value as a model by the rules of :func:`validate_leniently`, with texts on one line."""
+    return validate_leniently(model, _clean_texts(value))
 
 
 def _clean_texts(value: Any, name: str = "") -> Any:

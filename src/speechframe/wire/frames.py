@@ -35,6 +35,7 @@ from speechframe.wire.answers import (
     SecretMasker,
     decode_base64,
     load_json,
+    name_wrong_fields,
     shorten_to_line,
 )
 from speechframe.wire.errors import MAX_CODE_CHARACTERS, read_code
@@ -306,8 +307,7 @@ def _find_wrong_fields(model: type[VoiceConfig | ClientFrame], given: Mapping[st
     try:
         model.model_validate(given)
     except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False, include_context=False)
-        return list(dict.fromkeys(str(one["loc"][0]) for one in details))
+        return name_wrong_fields(error)
     return []
 
 

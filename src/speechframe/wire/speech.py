@@ -5,6 +5,7 @@ Sections 2.1 to 2.5 and 2.7 of the service document describe these bodies.
 
 import re
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -18,16 +19,16 @@ from speechframe.wire.answers import (
     MAX_ANSWER_VALUES,
     REPAIRED_TEXT_NOTE,
     NotJsonError,
-    TooManyValuesError,
     decode_base64,
-    decode_json,
+    decode_list,
     decode_object,
     describe_value,
-    find_balance,
     load_json,
-    name_kind,
+    load_object,
+    name_wrong_fields,
     read_amount,
     read_whole_number,
+    validate_leniently,
 )
 from speechframe.wire.requests import encode_canonical_json, get_set_fields
 
@@ -168,14 +169,8 @@ def decode_spoken(
     `names` has the names of these fields. `most_values` is the allowed number of JSON values. Faults are
     handled as in :func:`decode_generate`.
     """
-    try:
-        cut = _cut_out_audio(body, names.audio, most_values)
-        fields, audio, repaired = cut or _decode_whole(body, names, most_values)
-    except TooManyValuesError as error:
-        raise BadAnswer(
-            f"the answer has {error} of JSON, far more than a list of words can have",
-            remaining_characters=find_balance(body),
-        ) from None
+    cut = _cut_out_audio(body, names.audio, most_values)
+    fields, audio, repaired = cut or _decode_whole(body, names, most_values)
     notes = [REPAIRED_TEXT_NOTE] if repaired else []
     remaining = read_whole_number(fields, names.balance)
     url, warning = fields.get(names.url), fields.get("warning")
@@ -217,8 +212,6 @@ def _cut_out_audio(body: bytes, field: str, most_values: int) -> tuple[dict[str,
     try:
         rest = b"".join((body[:start], _AUDIO_PLACEHOLDER.encode(), body[end:]))
         fields, repaired = load_json(rest, most_values=most_values)
-    except TooManyValuesError:
-        raise
     except NotJsonError:
         return None
     # If the field does not have the placeholder, the value belonged to another field.
@@ -229,14 +222,7 @@ def _cut_out_audio(body: bytes, field: str, most_values: int) -> tuple[dict[str,
 def _decode_whole(
     body: bytes, names: SpokenFieldNames, most_values: int
 ) -> tuple[dict[str, Any], bytes | None, bool]:
-    try:
-        fields, repaired = load_json(body, most_values=most_values)
-    except TooManyValuesError:
-        raise
-    except NotJsonError as error:
-        raise BadAnswer(f"the answer is not JSON: {error}", remaining_characters=find_balance(body)) from None
-    if not isinstance(fields, dict):
-        raise BadAnswer(f"the answer is not a JSON object but {name_kind(fields)}")
+    fields, repaired = load_object(body, most_values=most_values)
     encoded = fields.get(names.audio)
     if encoded is None or encoded == "":
         return fields, None, repaired
@@ -255,14 +241,11 @@ def decode_voices(body: bytes) -> list[Voice]:
     BadAnswer
         The body is not a JSON array.
     """
-    value = decode_json(body)
-    if not isinstance(value, list):
-        raise BadAnswer(f"the voice listing is not an array but {name_kind(value)}")
-    return [
-        voice
-        for item in value
-        if isinstance(item, dict) and (voice := _validate_leniently(Voice, item)) is not None
-    ]
+    voices = []
+    for item in decode_list(body):
+        with suppress(BadAnswer):
+            voices.append(validate_leniently(Voice, item))
+    return voices
 
 
 def decode_token(body: bytes) -> AuthToken:
@@ -273,12 +256,11 @@ def decode_token(body: bytes) -> AuthToken:
     BadAnswer
         The body is not a JSON object, or the token is not a string.
     """
-    fields = decode_object(body)
     try:
-        return AuthToken.model_validate(fields)
+        return AuthToken.model_validate(decode_object(body))
     except ValidationError as error:
         # Do not use the message of pydantic, because it could contain the token.
-        names = ", ".join(str(e["loc"][0]) for e in error.errors(include_input=False))
+        names = ", ".join(name_wrong_fields(error))
         raise BadAnswer(f"the token answer has an unusable value of {names}") from None
 
 
@@ -287,21 +269,27 @@ def _read_words(value: Any, notes: list[str], characters: int | None) -> list[tu
         notes.append("the answer gives no wordDurations")
         return []
     words: list[tuple[str, int, int]] = []
-    previous_ms, is_plain = 0, True
-    try:
-        # The usual case of valid words in order is fast, because the loop calls no functions of ours.
-        for item in value:
+    previous_ms, first_backwards = 0, 0
+    for item in value:
+        try:
             word, start_ms, end_ms = item["word"], item["startMs"], item["endMs"]
-            is_plain = type(word) is str and type(start_ms) is int and type(end_ms) is int
-            if not is_plain or not previous_ms <= start_ms <= end_ms <= _MAX_MS:
-                is_plain = False
-                break
-            previous_ms = start_ms
-            words.append((word, start_ms, end_ms))
-    except (KeyError, TypeError):
-        is_plain = False
-    if not is_plain:
-        words = _read_odd_words(value, notes)
+        except (KeyError, TypeError):
+            continue
+        is_plain = type(word) is str and type(start_ms) is int and type(end_ms) is int
+        if not is_plain or not previous_ms <= start_ms <= end_ms <= _MAX_MS:
+            start_ms, end_ms = _read_milliseconds(start_ms), _read_milliseconds(end_ms)
+            if not isinstance(word, str) or start_ms is None or end_ms is None:
+                continue
+            if not first_backwards and not previous_ms <= start_ms <= end_ms:
+                first_backwards = len(words) + 1
+        previous_ms = start_ms
+        words.append((word, start_ms, end_ms))
+    if len(words) < len(value):
+        notes.append(
+            f"{len(value) - len(words)} of {len(value)} wordDurations are unusable and were left out"
+        )
+    if first_backwards:
+        notes.append(f"wordDurations run backwards at word {first_backwards}")
     # Words are stored with their row, so limit their number and their letters.
     if characters is not None and (
         len(words) > _MIN_ALLOWED_WORDS + _WORDS_PER_CHARACTER * characters
@@ -313,43 +301,7 @@ def _read_words(value: Any, notes: list[str], characters: int | None) -> list[tu
     return words
 
 
-def _read_odd_words(value: list[Any], notes: list[str]) -> list[tuple[str, int, int]]:
-    words = [word for item in value if (word := _read_word(item)) is not None]
-    if len(words) < len(value):
-        notes.append(
-            f"{len(value) - len(words)} of {len(value)} wordDurations are unusable and were left out"
-        )
-    previous_ms = 0
-    for number, (_, start_ms, end_ms) in enumerate(words, start=1):
-        if start_ms < previous_ms or end_ms < start_ms:
-            notes.append(f"wordDurations run backwards at word {number}")
-            break
-        previous_ms = start_ms
-    return words
-
-
-def _read_word(item: Any) -> tuple[str, int, int] | None:
-    if not isinstance(item, dict):
-        return None
-    word = item.get("word")
-    start_ms, end_ms = _read_milliseconds(item.get("startMs")), _read_milliseconds(item.get("endMs"))
-    if not isinstance(word, str) or start_ms is None or end_ms is None:
-        return None
-    return word, start_ms, end_ms
-
-
 def _read_milliseconds(value: Any) -> int | None:
     # Accept a word that starts before the audio, because later checks of the audio report it.
     milliseconds = read_amount(value, _MAX_MS, least=-_MAX_MS)
     return None if milliseconds is None else round(milliseconds)
-
-
-def _validate_leniently(model: type[Voice], fields: dict[str, Any]) -> Voice | None:
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        wrong = {e["loc"][0] for e in error.errors(include_url=False, include_input=False)}
-    try:
-        return model.model_validate({name: value for name, value in fields.items() if name not in wrong})
-    except ValidationError:
-        return None

@@ -9,8 +9,7 @@ from typing import Any
 from speechframe.errors import BadAnswer
 from speechframe.wire.answers import (
     REPAIRED_TEXT_NOTE,
-    NotJsonError,
-    load_json,
+    load_object,
     make_amount_warning,
     read_amount,
 )
@@ -120,12 +119,7 @@ def _check_translation(translated: Any, text: str) -> str | BadAnswer:
 
 def _read_answer(body: bytes) -> tuple[list[Any], str | None, float | None, tuple[str, ...]]:
     """Return the entries, target language, credits and notes of an answer."""
-    try:
-        fields, repaired = load_json(body)
-    except NotJsonError as error:
-        raise BadAnswer(f"the answer is not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise BadAnswer("the answer is not a JSON object")
+    fields, repaired = load_object(body)
     found = fields.get("translations")
     if not isinstance(found, list):
         raise BadAnswer("the answer has no list of translations")

@@ -21,4 +21,4 @@ class OpenPoint:
     point: str
     choice: str
     reason: str
-    certainty: str
+    certainty: str = "ours"

@@ -86,7 +86,6 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         "Sent in seconds with 429 and 503. The client honours seconds, HTTP dates and retry-after-ms, up to "
         "the longest wait of the run.",
         "A service should announce when it will be free again. Proxies use different forms of the header.",
-        "ours",
     ),
     OpenPoint(
         "statuses",
@@ -96,14 +95,12 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         "gets 400. A dubbing call gets 400 for an unknown project or job, and 403 for a missing key. A lack "
         "of credits fails the job. An unknown path gets 404, and a wrong method gets 405.",
         "The document has a table per endpoint, so each endpoint follows its own table.",
-        "ours",
     ),
     OpenPoint(
         "warning-header",
         "Warnings for bodies without a `warning` field",
         f"Response header {WARNING_HEADER} (repeatable) on all answers. The client reads header and field.",
         "The service reports every value that it replaces or ignores.",
-        "ours",
     ),
     OpenPoint(
         "missing-key",
@@ -111,7 +108,6 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         "403 (400 on /v1/auth/token, as in the document). A WebSocket without a key is closed like a "
         "WebSocket with an invalid key.",
         "The header is optional only in the schema. The calls still require a key.",
-        "ours",
     ),
     OpenPoint(
         "token",
@@ -126,7 +122,6 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         "Unknown fields in a JSON body",
         "Ignored, with a warning that names them.",
         "Clients may be newer than the document. A misspelled field must still be visible.",
-        "ours",
     ),
     OpenPoint(
         "tolerated-http",
@@ -145,7 +140,6 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         "same bytes and is free. Errors are not stored. The same key with another body is 400.",
         "A batch that lost an answer can repeat the call without paying twice. The service still stores no "
         "audio.",
-        "ours",
     ),
     OpenPoint(
         "re-takes",
@@ -154,7 +148,6 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         "header and 0 give the first take. /v1/limits names the header. Content keys and idempotency keys "
         "contain the take.",
         "Equal requests give equal bytes, so another take needs another request.",
-        "ours",
     ),
     OpenPoint(
         "prices",
@@ -163,7 +156,6 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         "characters per second of input audio. Dubbing: credits per second of media and target locale. "
         "One table (billing).",
         "The caller knows each unit before the call.",
-        "ours",
     ),
     OpenPoint(
         "quota",
@@ -171,7 +163,6 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         "A key has one balance for speech, voice changer and translation. Dubbing credits are a separate "
         "balance of the dubbing key.",
         "The answers report the two balances under different names.",
-        "ours",
     ),
     OpenPoint(
         "pools",
@@ -180,7 +171,6 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         "streams share the streaming pool, which has the limit of the region. Generate, voice changer and "
         "translation share the other pool. A limit of the key overrides that of the region.",
         "The document counts streaming separately.",
-        "ours",
     ),
     OpenPoint(
         "turns",
@@ -189,7 +179,6 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         "slice of a translation or a clip. The jobs of one key are done in order of arrival. If the queue is "
         "full, the key with the most jobs loses its last job (503) to a key with at least three fewer.",
         "Otherwise fifty long texts of one key would delay all other keys.",
-        "ours",
     ),
     OpenPoint(
         "two-queues",
@@ -198,7 +187,6 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         "the other workers. For each of them, /v1/limits publishes the number of concurrent calls and the "
         "speed.",
         "A formant engine speaks a line in milliseconds. A neural engine needs many seconds.",
-        "ours",
     ),
     OpenPoint(
         "progress",
@@ -207,7 +195,6 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         f"{PROGRESS_SECONDS:g} s while the call is queued or in progress. The answer contains "
         f"{CALL_STATE_HEADER} and {CALL_CPU_HEADER}. The client then restarts its time limit.",
         "A call in progress must not time out, because it would be paid without an answer.",
-        "ours",
     ),
     OpenPoint(
         "body-size",
@@ -217,7 +204,6 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         f"{MAX_FORM_PARTS} parts, a locale {MAX_LOCALE_CHARACTERS} characters. The limits apply to gzip and "
         "deflate bodies after decompression. Larger requests get 400.",
         "The service reads one request at a time, so no request may take long.",
-        "ours",
     ),
     OpenPoint(
         "unread-answers",
@@ -228,7 +214,6 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         f"than {MAX_UNREAD_BYTES // 1024**2} MB wait in memory over all connections, the "
         "connection with the most waiting bytes is closed.",
         "Unread answers must not take memory or slots from other clients.",
-        "ours",
     ),
     OpenPoint(
         "key-shares",
@@ -238,7 +223,6 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
         f"its key gets 503. The service delivers {WEBHOOKS_PER_KEY} webhooks of a key at the same time. "
         f"{THREADS_PER_KEY} threads of a key read and write files and encode streams.",
         "A key with hanging host names or receivers must not delay other keys.",
-        "ours",
     ),
     OpenPoint(
         "interface-version",

@@ -26,7 +26,6 @@ CHANGER_POINTS: tuple[OpenPoint, ...] = (
         "Both or neither of file and file_url",
         "400 with a message that names both fields.",
         "A guess could dub and bill the wrong media file.",
-        "ours",
     ),
     OpenPoint(
         "file-url",
@@ -35,13 +34,11 @@ CHANGER_POINTS: tuple[OpenPoint, ...] = (
         f"its key. It follows at most {MAX_REDIRECTS} redirects. A failure gets 400 with its cause. The "
         "operator of a local service may allow private addresses.",
         "A caller must not reach the private network of the service through a file_url.",
-        "ours",
     ),
     OpenPoint(
         "empty-form-field",
         "A form field that is empty",
         "Counts as an absent field.",
         "HTML forms also send the fields that the user left empty.",
-        "ours",
     ),
 )

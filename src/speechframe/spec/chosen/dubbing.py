@@ -173,21 +173,18 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
         "gets 400. Older projects stay unchanged.",
         "The service handles no other request while it checks the entries, and a page has up to 100 "
         "projects.",
-        "ours",
     ),
     OpenPoint(
         "cursor",
         "Paging while projects are created",
         "next is a cursor and not an offset. So no project is listed twice or skipped.",
         "An offset would shift when a project is created.",
-        "ours",
     ),
     OpenPoint(
         "update-while-running",
         "Project update while jobs run",
         "Running jobs keep their target locales.",
         "A job that is already billed must not change.",
-        "ours",
     ),
     OpenPoint(
         "dub-review",
@@ -197,7 +194,6 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
         "version is billed. Corrections are free until the job is removed, up to "
         f"{MAX_CORRECTIONS_PER_LOCALE} for each target locale.",
         "The document has a QA type but no call for the review.",
-        "ours",
     ),
     OpenPoint(
         "dub-script",
@@ -205,7 +201,6 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
         "script (SRT or WebVTT, speakers as `NAME: ` or `<v NAME>`) in script_locale, cast (speaker to voice "
         f"id) and original_gain_db ({ORIGINAL_GAIN_DB_RANGE}, default {ORIGINAL_GAIN_DB_RANGE.default:g}).",
         "The script of a film is more exact than speech recognition.",
-        "ours",
     ),
     OpenPoint(
         "dub-script-reading",
@@ -217,7 +212,6 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
         "as many lines as there are cues. A cue without readable times is skipped. Warnings contain the "
         "speakers and the lines.",
         "No standard of subtitles covers speakers and sounds, and players also show files with invalid cues.",
-        "ours",
     ),
     OpenPoint(
         "audio-track",
@@ -226,21 +220,18 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
         "commentary comes last. Times and length count from the first sound or picture of the media "
         "file.",
         "Players choose a track and count time in this way.",
-        "ours",
     ),
     OpenPoint(
         "dub-subtitles",
         "Subtitles as WebVTT",
         "download_vtt_url beside download_srt_url.",
         "Browsers show no other format of subtitles.",
-        "ours",
     ),
     OpenPoint(
         "dub-progress",
         "Progress of a job",
         "Each download detail contains the running step of its locale.",
         "A film takes minutes. A status that does not change for so long looks like a fault.",
-        "ours",
     ),
     OpenPoint(
         "dub-credits",
@@ -248,7 +239,6 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
         f"{DEFAULT_DUB_CREDITS:,} in a billing cycle. The price of a job is reserved when the job is "
         "accepted. Only locales that succeed are billed. credits_used is rounded up to whole credits.",
         "Two jobs must not spend the same credits, and nobody should pay for a failure.",
-        "ours",
     ),
     OpenPoint(
         "dub-text",
@@ -260,7 +250,6 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
         f"{MAX_DUB_VOICES_AT_ONCE} times the length of the media file. A larger text gets 400.",
         "The price depends on the length of the media file alone, so much more text than speech would be "
         "free.",
-        "ours",
     ),
     OpenPoint(
         "dub-turns",
@@ -270,7 +259,6 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
         f"its oldest job. A key has at most {MAX_UNFINISHED_DUB_JOBS} waiting and running jobs. Further jobs "
         "get 503 with Retry-After.",
         "A key with many jobs must not delay other keys, nor fill the disk.",
-        "ours",
     ),
     OpenPoint(
         "project-count",
@@ -279,7 +267,6 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
         f"longest time, if that is at least {PROJECT_JOB_LIFETIME_SECONDS // 86400} days. Otherwise it gets "
         "400.",
         "The document has no call that removes a project.",
-        "ours",
     ),
     OpenPoint(
         "dub-max-credits",
@@ -289,7 +276,6 @@ DUBBING_POINTS: tuple[OpenPoint, ...] = (
         '400, and nothing is billed. GET /v1/limits announces the field as "max_credits": true in '
         '"dubbing".',
         "Nobody should pay more than planned because a media file is longer than expected.",
-        "ours",
     ),
     OpenPoint(
         "dub-length",

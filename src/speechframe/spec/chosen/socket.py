@@ -65,7 +65,6 @@ SOCKET_POINTS: tuple[OpenPoint, ...] = (
         "A binary message, a value that is not an object, NaN and Infinity, and more than "
         f"{MAX_JSON_VALUES:,} values or {MAX_JSON_DEPTH} levels. The whole frame is ignored.",
         "The readable half of a frame may have another meaning than the whole frame.",
-        "ours",
     ),
     OpenPoint(
         "sockets-per-key",
@@ -79,7 +78,6 @@ SOCKET_POINTS: tuple[OpenPoint, ...] = (
         "Refusals before a WebSocket is open",
         "With a valid key: 400 for an invalid query, 429 for too many sockets, 503 while the service stops.",
         "The table has no close codes for these cases.",
-        "ours",
     ),
     OpenPoint(
         "socket-quota",
@@ -87,7 +85,6 @@ SOCKET_POINTS: tuple[OpenPoint, ...] = (
         "A fatal error frame with error_code QUOTA_EXHAUSTED, as in an HTTP body. Each chunk of text is "
         "billed when it is spoken.",
         "The table has no code for this case, and a retry after INTERNAL_ERROR could not succeed.",
-        "ours",
     ),
     OpenPoint(
         "socket-faults",
@@ -96,7 +93,6 @@ SOCKET_POINTS: tuple[OpenPoint, ...] = (
         f"contexts. A frame above {MAX_FRAME_BYTES // 1024} KB is refused with INVALID_JSON. A frame above "
         f"{MAX_READ_FRAME_BYTES // 1024**2} MB is not read and closes the connection with 1009.",
         "The document lists only 1008 and 1000.",
-        "ours",
     ),
     OpenPoint(
         "clear",
@@ -111,7 +107,6 @@ SOCKET_POINTS: tuple[OpenPoint, ...] = (
         f"Any text of at most {MAX_CONTEXT_ID_CHARACTERS} characters without NUL, also the empty text. "
         "Any other value is ignored with INVALID_FIELD_TYPE, and the frame belongs to the default context.",
         "Every frame of audio repeats the id, so it must be short. An ignored field counts as absent.",
-        "ours",
     ),
     OpenPoint(
         "context-opening",
@@ -121,7 +116,6 @@ SOCKET_POINTS: tuple[OpenPoint, ...] = (
         "context_id open none and apply to every context of the socket without its own settings. A frame "
         "over the limit of concurrency is dropped with an error that is not fatal.",
         "A context takes a slot, so only a frame that announces speech opens a context.",
-        "ours",
     ),
     OpenPoint(
         "context-turns",
@@ -130,7 +124,6 @@ SOCKET_POINTS: tuple[OpenPoint, ...] = (
         "audio, then the final frame, then the audio of the next turn. Every turn has its own trace_id.",
         "Turns can use the same id one after the other. The text of the next turn need not wait for the "
         "audio.",
-        "ours",
     ),
     OpenPoint(
         "context-failed",
@@ -138,7 +131,6 @@ SOCKET_POINTS: tuple[OpenPoint, ...] = (
         "They are dropped. A frame with voice_config begins a new turn. After a frame with end, other frames "
         "begin a new turn too.",
         "The client sent them for the failed turn. The rest of a text is useless without its beginning.",
-        "ours",
     ),
     OpenPoint(
         "context-order",
@@ -146,14 +138,12 @@ SOCKET_POINTS: tuple[OpenPoint, ...] = (
         "One chunk of a context is synthesised at a time. The keys take turns over all sockets, streams "
         "and calls.",
         "A long text must not delay other contexts until its end, and clear can drop all text but one chunk.",
-        "ours",
     ),
     OpenPoint(
         "default-voice",
         "The default voice of a context",
         "The first voice of en-US in the listing of the model, or else the first voice of the listing.",
         "The document's warnings mention a default voice without a name.",
-        "ours",
     ),
     OpenPoint(
         "socket-warnings",
@@ -162,7 +152,6 @@ SOCKET_POINTS: tuple[OpenPoint, ...] = (
         f"{VOICE_WARNING_CODE} if a locale, style or variation is ignored.",
         "The service reports every value that it replaces or ignores. The codes of the table have other "
         "meanings.",
-        "ours",
     ),
     OpenPoint(
         "generation-rate",
@@ -179,6 +168,5 @@ SOCKET_POINTS: tuple[OpenPoint, ...] = (
         f"{MAX_WAITING_SOCKET_TURNS:,} ended turns wait, the service reads no more frames. The number of "
         "chunks of a key in synthesis is at most its limit of active contexts.",
         "Memory is limited, and nobody pays for audio that nobody hears.",
-        "ours",
     ),
 )

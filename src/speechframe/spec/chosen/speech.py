@@ -110,7 +110,6 @@ SPEECH_POINTS: tuple[OpenPoint, ...] = (
         "Empty text or whitespace",
         "400. A text without any character that the voice can speak also gets 400, with this reason.",
         "There is nothing to speak and nothing to bill.",
-        "ours",
     ),
     OpenPoint(
         "unspeakable-letters",
@@ -121,14 +120,12 @@ SPEECH_POINTS: tuple[OpenPoint, ...] = (
         "billed. If most letters are in another script than that of the voice's language, the text is spoken "
         "with a warning.",
         "The remaining letters would not express the text, and nobody would pay for the audio.",
-        "ours",
     ),
     OpenPoint(
         "ssml",
         "SSML in a text",
         "400 with a hint that names [pause 1s], rate and pitch.",
         "A voice would read the tags aloud. The audio would be billed and worthless.",
-        "ours",
     ),
     OpenPoint(
         "codes",
@@ -137,7 +134,6 @@ SPEECH_POINTS: tuple[OpenPoint, ...] = (
         "warning names them.",
         "Only the caller knows if the text is about code. Nobody notices a spoken tag in a thousand rows "
         "without a warning.",
-        "ours",
     ),
     OpenPoint(
         "spoken-numbers",
@@ -146,7 +142,6 @@ SPEECH_POINTS: tuple[OpenPoint, ...] = (
         "as numbers in English, German, French, Spanish, Portuguese and Italian. A warning names each. Word "
         "times keep the words as written.",
         "Engines read 3 000 with a narrow blank as three zero zero zero, and II as roman two.",
-        "ours",
     ),
     OpenPoint(
         "pause-marker",
@@ -175,7 +170,6 @@ SPEECH_POINTS: tuple[OpenPoint, ...] = (
         f"at most {MAX_PRONUNCIATIONS} words of {MAX_PRONUNCIATION_CHARACTERS} characters. A warning names "
         "words that do not occur in the text. Over a WebSocket, the warning follows the turn.",
         "The field is not in the document, but users of such services rely on it.",
-        "ours",
     ),
     OpenPoint(
         "voice-facts",
@@ -186,7 +180,6 @@ SPEECH_POINTS: tuple[OpenPoint, ...] = (
         "is the share of words (characters in Japanese) that a recogniser gets wrong, for each measured "
         "locale.",
         "A user cannot listen to a hundred voices before choosing one.",
-        "ours",
     ),
     OpenPoint(
         "answer-length",
@@ -196,7 +189,6 @@ SPEECH_POINTS: tuple[OpenPoint, ...] = (
         "longer value is clamped with a warning. Above max_audio_seconds the answer is 400. Only the text "
         "limits the natural length, including its pauses.",
         "A word that costs a few characters must not produce gigabytes of silence.",
-        "ours",
     ),
     OpenPoint(
         "voices-model",
@@ -211,7 +203,6 @@ SPEECH_POINTS: tuple[OpenPoint, ...] = (
         "The field is ignored, and a warning names the field. Pause markers are removed with a warning. A "
         "broken engine, voice or model gets 500. Answers never contain a file path of the service.",
         "Plug-ins differ in their abilities. A caller must be able to see that the pitch was ignored.",
-        "ours",
     ),
     OpenPoint(
         "g711",
@@ -225,7 +216,6 @@ SPEECH_POINTS: tuple[OpenPoint, ...] = (
         "`audioFile` if the request asks for Base64",
         "The empty string, and no audio is kept.",
         "The table requires the field. With zero retention there is no stored audio to link to.",
-        "ours",
     ),
     OpenPoint(
         "word-durations",
@@ -256,7 +246,6 @@ SPEECH_POINTS: tuple[OpenPoint, ...] = (
         "gen2 streaming is deprecated",
         f"The call works, and the answer has a {DEPRECATION_HEADER} header and a warning.",
         "A deprecated call is not a removed call.",
-        "ours",
     ),
     OpenPoint(
         "stream-speech",
@@ -266,6 +255,5 @@ SPEECH_POINTS: tuple[OpenPoint, ...] = (
         "spoken sentences, no matter who interrupted it. A repeat with the same idempotency key is billed "
         "for the rest. A full queue never refuses a stream in progress.",
         "The first sentence must not wait for the last. The client requested the sentences that were spoken.",
-        "ours",
     ),
 )

@@ -88,7 +88,6 @@ TRANSLATION_POINTS: tuple[OpenPoint, ...] = (
         "as the language of most texts of the call. A text that is already in the target language is "
         "returned unchanged with a warning, and is billed.",
         "The document has only a target language. The language of a single word often cannot be detected.",
-        "ours",
     ),
     OpenPoint(
         "translation-route",
@@ -97,6 +96,5 @@ TRANSLATION_POINTS: tuple[OpenPoint, ...] = (
         f"{ROUTE_WARNING_START}en>pt-BR>es; texts 0-2,5 (positions in the list, from 0). If the service has "
         "no translation into a region, it uses another region of the language, with a warning.",
         "A translation through a third language is worse, and a reader cannot see its route.",
-        "ours",
     ),
 )

@@ -32,9 +32,9 @@ def describe_operation(endpoint: Endpoint) -> dict[str, Any]:
     """Return the Operation object of an endpoint."""
     described: dict[str, Any] = {
         "operationId": endpoint.name,
-        "tags": [endpoint.chapter],
+        "tags": [endpoint.chapter.name],
         "summary": endpoint.summary,
-        "security": _SECURITY_BY_AUTH[endpoint.auth],
+        "security": _SECURITY_BY_AUTH[endpoint.chapter.auth],
         "responses": _describe_responses(endpoint),
     }
     parameters = _describe_parameters(endpoint)
@@ -147,7 +147,7 @@ def _describe_responses(endpoint: Endpoint) -> dict[str, Any]:
             **{str(int(status)): _refer_to_response(status) for status in _UPGRADE_REFUSALS},
         }
     described: dict[str, Any] = {}
-    for code in endpoint.statuses:
+    for code in endpoint.chapter.statuses:
         status = Status(code)  # type: ignore[call-arg]  # mypy takes the look-up for a call of __new__
         described[str(code)] = (
             _describe_answer(endpoint) if status is Status.OK else _refer_to_response(status)

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from speechframe.spec import codes, limits
-from speechframe.spec.billing import PRICES, convert_to_credits
+from speechframe.spec.billing import PRICES
 from speechframe.spec.chosen import API_KEY_HEADER, INTERFACE_VERSION, OPEN_POINTS, TOKEN_HEADER
 from speechframe.spec.endpoints import ADDED_ENDPOINTS, DOCUMENT_ENDPOINTS
 from speechframe.spec.facts import FieldFact, iter_models, read_field_facts
@@ -50,8 +50,8 @@ def render_markdown() -> str:
                         f"`{endpoint.path}`",
                         _name_model(endpoint.request_model or endpoint.query_model),
                         ("array of " if endpoint.answers_list else "") + _name_model(endpoint.response_model),
-                        ", ".join(map(str, endpoint.statuses)),
-                        endpoint.auth.value,
+                        ", ".join(map(str, endpoint.chapter.statuses)),
+                        endpoint.chapter.auth.value,
                     )
                     for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS)
                 ),
@@ -105,10 +105,7 @@ def render_markdown() -> str:
             "",
             *_render_table(
                 ("Operation", "Unit", "Credits", "Balance"),
-                (
-                    (p.operation, p.unit, f"{convert_to_credits(p.millicredits):g}", p.balance)
-                    for p in PRICES.values()
-                ),
+                ((p.operation, p.unit, f"{p.credits:g}", p.balance) for p in PRICES.values()),
             ),
             "## What the document leaves open, and what we do",
             "",
@@ -166,7 +163,7 @@ def build_openapi() -> dict[str, Any]:
         "servers": [{"url": "/", "description": "Address of the service that returned this description."}],
         "tags": [
             {"name": name}
-            for name in dict.fromkeys(e.chapter for e in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS))
+            for name in dict.fromkeys(e.chapter.name for e in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS))
         ],
         "paths": paths,
         "components": {

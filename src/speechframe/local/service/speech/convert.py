@@ -211,7 +211,7 @@ async def _answer(
         read_mark(request, "convert", _hash_content(call, upload), take=call.take),
         billing.compute_voice_change_millicredits(source.audio_seconds),
         f"the clip has {source.audio_seconds:,.3f} seconds at "
-        f"{billing.convert_to_credits(billing.PRICES['convert'].millicredits):g} characters each",
+        f"{billing.PRICES['convert'].credits:g} characters each",
         "convert",
     )
     clip = state.shelf.make_clip(call.request.format.lower())

@@ -13,18 +13,7 @@ from speechframe.local.service.http.answers import JSON_TYPE, Refusal
 from speechframe.local.service.http.auth import require_any_key
 from speechframe.local.service.state import STATE, State
 from speechframe.spec import billing, chosen
-from speechframe.spec.additions import (
-    Choice,
-    DubbingLimits,
-    Health,
-    Limits,
-    Pace,
-    Pair,
-    PriceOf,
-    StreamLimits,
-    TranslationPairs,
-    Workers,
-)
+from speechframe.spec.additions import Health, Limits
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.limits import REGIONS, Pool
 from speechframe.spec.pages.render import build_openapi as openapi_document
@@ -47,59 +36,10 @@ def describe_engines_by_verb(state: State) -> dict[str, str]:
     }
 
 
-def describe_translation_pairs(state: State) -> TranslationPairs:
-    """Return the pairs of languages that this service can translate, with quality and route."""
-    routes = state.routes.list_supported()
-    return TranslationPairs(
-        sources=sorted({route.locales[0] for route in routes}),
-        targets=sorted({route.target for route in routes}),
-        pairs=[
-            Pair(
-                source=route.locales[0],
-                target=route.target,
-                quality=route.quality.value,
-                route=str(route),
-            )
-            for route in routes
-        ],
-    )
-
-
-def describe_stream_limits(state: State, key: Key) -> StreamLimits:
-    """Return the limits of HTTP streams and WebSockets for a key."""
-    return StreamLimits(
-        default_model=REGIONS[state.config.region].default_stream_model,
-        max_sockets=chosen.SOCKETS_PER_CONCURRENCY * state.slots.get_cap(key, Pool.STREAMING),
-        socket_idle_seconds=state.config.socket_idle_s,
-        max_frame_bytes=chosen.MAX_FRAME_BYTES,
-        generation_requests_per_second=chosen.MAX_GENERATION_REQUESTS_PER_S,
-    )
-
-
-def describe_dubbing_limits(state: State, balance: quota.Balance | None) -> DubbingLimits:
-    """Return the limits of dubbing, and the quota and remaining credits in a dubbing key's balance."""
-    return DubbingLimits(
-        installed=bool(state.languages.targets),
-        at_once=state.config.dub_worker_count,
-        max_seconds=chosen.MAX_DUB_SECONDS,
-        link_seconds=chosen.DUB_LINK_LIFETIME_SECONDS,
-        project_job_seconds=chosen.PROJECT_JOB_LIFETIME_SECONDS,
-        characters_per_second=chosen.MAX_DUB_CHARACTERS_PER_SECOND,
-        least_text_seconds=chosen.MIN_DUB_TEXT_SECONDS,
-        voices_at_once=chosen.MAX_DUB_VOICES_AT_ONCE,
-        corrections_per_locale=chosen.MAX_CORRECTIONS_PER_LOCALE,
-        waiting_jobs=chosen.MAX_UNFINISHED_DUB_JOBS,
-        failed_jobs=chosen.MAX_KEPT_FAILED_DUB_JOBS,
-        projects=chosen.MAX_DUB_PROJECTS,
-        max_credits=True,
-        quota_credits=balance.quota_millis // billing.MILLICREDITS_PER_CREDIT if balance else None,
-        remaining_credits=balance.remaining_characters if balance else None,
-    )
-
-
 async def show_limits(request: web.Request) -> web.Response:
     """Answer ``GET /v1/limits`` for a speech key or a dubbing key, with the balances of this key."""
     state = request.app[STATE]
+    config, slots, routes = state.config, state.slots, state.routes.list_supported()
     speech_key, dub_key = require_any_key(request)
     key = speech_key or Key(b"", "", 0, None)
 
@@ -108,46 +48,40 @@ async def show_limits(request: web.Request) -> web.Response:
         return quota.read_balance(connection, key), credit
 
     balance, dub_balance = await state.database.read(read_balances)
-    paces = state.pools.list_paces(state.slots.get_cap(key, Pool.OTHER))
-    return _build_response(
-        Limits(
-            service="speechframe",
-            version=__version__,
-            identity=describe_engines(state, "speaker"),
-            identities=describe_engines_by_verb(state),
-            region=state.config.region,
-            concurrency=state.slots.get_cap(key, Pool.OTHER),
-            pools={pool.value: state.slots.get_cap(key, pool) for pool in Pool},
-            stream=describe_stream_limits(state, key),
-            max_text_characters=chosen.MAX_TEXT_CHARACTERS,
-            max_texts_per_call=chosen.MAX_TEXTS_PER_CALL,
-            max_translate_characters=chosen.MAX_TRANSLATE_CHARACTERS,
-            max_audio_seconds=state.config.max_audio_seconds,
-            max_upload_bytes=state.config.max_upload_bytes,
-            idempotency=True,
-            idempotency_seconds=chosen.IDEMPOTENCY_SECONDS,
-            take_header=chosen.TAKE_HEADER,
-            progress_header=chosen.PROGRESS_HEADER,
-            paces={work: Pace.model_validate(pace) for work, pace in paces.items()},
-            source_language=True,
-            translation=describe_translation_pairs(state),
-            dubbing=describe_dubbing_limits(state, dub_balance),
-            quota_characters=key.quota_millis // billing.MILLICREDITS_PER_CREDIT,
-            remaining_characters=balance.remaining_characters,
-            billing_cycle=quota.format_cycle(now()),
-            prices={
-                name: PriceOf(
-                    unit=price.unit,
-                    credits=billing.convert_to_credits(price.millicredits),
-                    balance=price.balance,
-                )
-                for name, price in billing.PRICES.items()
-            },
-            chosen=[
-                Choice(id=point.id, point=point.point, choice=point.choice) for point in chosen.OPEN_POINTS
+    page = {
+        "version": __version__,
+        "identity": describe_engines(state, "speaker"),
+        "identities": describe_engines_by_verb(state),
+        "region": config.region,
+        "concurrency": slots.get_cap(key, Pool.OTHER),
+        "pools": {pool.value: slots.get_cap(key, pool) for pool in Pool},
+        "stream": {
+            "default_model": REGIONS[config.region].default_stream_model,
+            "max_sockets": chosen.SOCKETS_PER_CONCURRENCY * slots.get_cap(key, Pool.STREAMING),
+            "socket_idle_seconds": config.socket_idle_s,
+        },
+        "max_audio_seconds": config.max_audio_seconds,
+        "max_upload_bytes": config.max_upload_bytes,
+        "paces": state.pools.list_paces(slots.get_cap(key, Pool.OTHER)),
+        "translation": {
+            "sources": sorted({route.locales[0] for route in routes}),
+            "targets": sorted({route.target for route in routes}),
+            "pairs": [
+                {"source": way.locales[0], "target": way.target, "quality": way.quality, "route": str(way)}
+                for way in routes
             ],
-        )
-    )
+        },
+        "dubbing": {
+            "installed": bool(state.languages.targets),
+            "at_once": config.dub_worker_count,
+            "quota_credits": dub_balance and dub_balance.quota_millis // billing.MILLICREDITS_PER_CREDIT,
+            "remaining_credits": dub_balance and dub_balance.remaining_characters,
+        },
+        "quota_characters": key.quota_millis // billing.MILLICREDITS_PER_CREDIT,
+        "remaining_characters": balance.remaining_characters,
+        "billing_cycle": quota.format_cycle(now()),
+    }
+    return _build_response(Limits.model_validate(page))
 
 
 def _build_response(model: Limits | Health) -> web.Response:
@@ -172,4 +106,5 @@ async def show_health(request: web.Request) -> web.Response:
     figures = state.pools.count_workers()
     if not figures["alive"]:
         raise Refusal(HttpErrorCode.UNAVAILABLE, "no worker process is running", retry_after_s=1.0)
-    return _build_response(Health(status="ok", version=__version__, workers=Workers.model_validate(figures)))
+    page = {"status": "ok", "version": __version__, "workers": figures}
+    return _build_response(Health.model_validate(page))
