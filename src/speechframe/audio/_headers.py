@@ -41,6 +41,22 @@ _WAV_BITS_BY_KIND = {_PCM_KIND: {8, 16, 24, 32}, _FLOAT_KIND: {32, 64}, _EXTENSI
 _MIN_NAME_BYTE = ord(" ")
 _CHUNK_HEADER, _WAV_START, _FMT_OFFSET = struct.Struct("<4sI"), struct.Struct("<12x4sIHHIIHH"), 20
 
+# Constants of FLAC (RFC 9639). The STREAMINFO block comes first. Each frame begins with a sync code of 15
+# bits, and a bit that decides whether the header counts frames or samples.
+_STREAMINFO_SIZE = (34).to_bytes(3, "big")
+_FIRST_BLOCK_END = 42
+_FLAC_SYNC_CODES = frozenset({b"\xff\xf8", b"\xff\xf9"})
+_SHORTEST_FRAME_HEADER, _LONGEST_FRAME_HEADER = 6, 16
+_BLOCK_FRAMES_BY_CODE = (
+    {1: 192} | {code: 144 << code for code in range(2, 6)} | {code: 1 << code for code in range(8, 16)}
+)
+_BLOCK_SIZE_BYTES_BY_CODE = {6: 1, 7: 2}
+_RATE_BYTES_BY_CODE = {12: 1, 13: 2, 14: 2}
+_MAX_FLAC_FRAMES = (1 << 36) - 1
+_MAX_FLAC_BLOCKS = 1000
+_MAX_CANDIDATES = 10_000
+"""Largest number of places to check that look like a start of a frame. Random data has one in 32 KB."""
+
 
 def recognise_format(data: bytes, asked: Format | None = None) -> Format:
     """Return the format of a file by its first bytes. Raise AudioError if it is unknown or not `asked`."""
@@ -241,24 +257,117 @@ class HeaderFacts(NamedTuple):
 def read_shape(data: bytes, found: Format) -> HeaderFacts | None:
     """Return rate, channels and length by the headers of a file, or None if only a decoder can find them.
 
-    Raise AudioError if MP3 has fewer frames than its header states.
+    Raise AudioError if FLAC or MP3 has fewer frames than its header states.
     """
     if found is Format.WAV:
         wav = read_plain_wav(data)
         return wav and HeaderFacts(wav.sample_rate_hz, wav.channels, wav.size // wav.frame_bytes)
-    mp3 = _mp3.read_mp3(data) if found is Format.MP3 else None
-    return None if mp3 is None else HeaderFacts(mp3.kind.sample_rate_hz, mp3.kind.channels, mp3.frames)
+    if found is Format.MP3:
+        mp3 = _mp3.read_mp3(data)
+        return (
+            HeaderFacts(mp3.kind.sample_rate_hz, mp3.kind.channels, mp3.frames) if mp3 is not None else None
+        )
+    return _read_flac(data) if found is Format.FLAC else None
 
 
-def write_wav_length(data: bytes) -> bytes:
-    """Return a WAV file with its length in the header, if the header has an unknown length.
+def write_length(data: bytes, found: Format) -> bytes:
+    """Return a WAV or FLAC file with its length in the header, if the header has an unknown length.
 
-    All other files are returned unchanged. Raise AudioError if the file has more than 10,000 chunks.
+    All other files are returned unchanged. Raise AudioError if a WAV file has more than 10,000 chunks.
     """
-    for name, start, size, present in read_riff_chunks(data):
-        if name == b"data" and present < size and size >= UNKNOWN_LENGTH:
-            riff_size = struct.pack("<I", len(data) - 8)
-            return b"".join(
-                (data[:4], riff_size, data[8 : start - 4], struct.pack("<I", present), data[start:])
-            )
+    if found is Format.FLAC and len(data) > _FIRST_BLOCK_END:
+        packed = int.from_bytes(data[18:26], "big")
+        shape = None if packed & _MAX_FLAC_FRAMES else _read_flac(data)
+        if shape is None or not 0 < shape.frames <= _MAX_FLAC_FRAMES:
+            return data
+        return data[:18] + (packed | shape.frames).to_bytes(8, "big") + data[26:]
+    if found is Format.WAV:
+        for name, start, size, present in read_riff_chunks(data):
+            if name == b"data" and present < size and size >= UNKNOWN_LENGTH:
+                riff_size = struct.pack("<I", len(data) - 8)
+                return b"".join(
+                    (data[:4], riff_size, data[8 : start - 4], struct.pack("<I", present), data[start:])
+                )
     return data
+
+
+def _read_flac(data: bytes) -> HeaderFacts | None:
+    start = _find_first_flac_frame(data)
+    if start is None:
+        return None
+    packed = int.from_bytes(data[18:26], "big")
+    rate_hz, channels, announced = packed >> 44, (packed >> 41 & 7) + 1, packed & _MAX_FLAC_FRAMES
+    block_frames = int.from_bytes(data[10:12], "big")
+    if not rate_hz or not block_frames:
+        return None
+    sync, at, is_found = data[start : start + 2], len(data), False
+    # Search backwards for the last frame. Some places only look like a frame.
+    for _ in range(_MAX_CANDIDATES):
+        at = data.rfind(sync, start, at)
+        if at < 0:
+            break
+        end = _read_flac_frame_end(data[at : at + _LONGEST_FRAME_HEADER], block_frames)
+        # The length in the header is 0 for a stream.
+        if end is not None and end == (announced or end):
+            return HeaderFacts(rate_hz, channels, end)
+        is_found |= end is not None
+    if is_found:
+        raise AudioError(
+            f"the FLAC file is truncated: no frame ends at frame {announced}, its length by its header"
+        )
+    return None
+
+
+def _find_first_flac_frame(data: bytes) -> int | None:
+    """Return the position of the first frame after the metadata blocks, or None if the file is unusual."""
+    if len(data) < _FIRST_BLOCK_END or data[4] & 0x7F or data[5:8] != _STREAMINFO_SIZE:
+        return None
+    at, is_last = 4, False
+    for _ in range(_MAX_FLAC_BLOCKS):
+        if is_last or at + 4 > len(data):
+            break
+        is_last = bool(data[at] & 0x80)
+        at += 4 + int.from_bytes(data[at + 1 : at + 4], "big")
+    return at if is_last and data[at : at + 2] in _FLAC_SYNC_CODES else None
+
+
+def _read_flac_frame_end(header: bytes, block_frames: int) -> int | None:
+    """Return the number of samples per channel up to the end of a FLAC frame, or None for other bytes."""
+    if len(header) < _SHORTEST_FRAME_HEADER or header[3] & 1:
+        return None
+    block_code, rate_code = header[2] >> 4, header[2] & 0x0F
+    # The number of the frame or sample is encoded like a character of UTF-8, but with up to seven bytes.
+    first = header[4]
+    further = 0 if first < 0x80 else 7 - (first ^ 0xFF).bit_length()  # noqa: PLR2004
+    at = 5 + further
+    number = first if not further else first & 0x3F >> further
+    for byte in header[5:at]:
+        if byte & 0xC0 != 0x80:  # noqa: PLR2004
+            return None
+        number = number << 6 | byte & 0x3F
+    size_bytes = _BLOCK_SIZE_BYTES_BY_CODE.get(block_code, 0)
+    crc_at = at + size_bytes + _RATE_BYTES_BY_CODE.get(rate_code, 0)
+    crc = 0
+    for byte in header[:crc_at]:
+        crc = _CRC_8_TABLE[crc ^ byte]
+    if crc_at >= len(header) or crc != header[crc_at]:
+        return None
+    frames = (
+        int.from_bytes(header[at : at + size_bytes], "big") + 1
+        if size_bytes
+        else _BLOCK_FRAMES_BY_CODE.get(block_code)
+    )
+    if frames is None:
+        return None
+    is_sample_number = header[1] & 1
+    return (number if is_sample_number else number * block_frames) + frames
+
+
+def _compute_crc_8(byte: int) -> int:
+    for _ in range(8):
+        byte = byte << 1 ^ (0x107 if byte & 0x80 else 0)
+    return byte
+
+
+_CRC_8_TABLE = bytes(map(_compute_crc_8, range(256)))
+"""Table for the checksum at the end of the header of a FLAC frame."""

@@ -58,10 +58,6 @@ _BLOCK_FRAMES = 1 << 16
 """Number of frames that are read or written at a time, which limits the memory."""
 _MAX_KEPT_FRAMES = 1 << 21
 """Audio of up to this many frames (44 s at 48000 Hz) is kept in memory at the output rate."""
-_SHORT_BLOCK_FRAMES = 1 << 10
-_MAX_DECODED_FRAMES = MAX_DECODED_BYTES // 4
-_FLAC_LENGTH, _MAX_FLAC_FRAMES = slice(18, 26), (1 << 36) - 1
-"""Bytes of FLAC (RFC 9639) whose lowest 36 bits are the number of frames."""
 ALLOWED_RATES_HZ = range(1000, 384_001)
 _MAX_CHANNELS = 8
 
@@ -115,7 +111,7 @@ def open_encoded(data: bytes, found: Format) -> SequentialSoundFile:
     """
     mp3 = _mp3.read_mp3(data) if found is Format.MP3 else None
     return SequentialSoundFile(
-        io.BytesIO(_write_length(data, found) if mp3 is None else mp3.make_decodable(data))
+        io.BytesIO(_headers.write_length(data, found) if mp3 is None else mp3.make_decodable(data))
     )
 
 
@@ -346,8 +342,6 @@ def inspect_audio(
     if shape is None:
         with _open_file(data, found) as file:
             shape = _headers.HeaderFacts(file.samplerate, file.channels, file.frames)
-            if found is Format.FLAC and _read_flac_length(data):
-                _refuse_missing_end(file)
     else:
         _refuse_unusual_shape(shape.sample_rate_hz, shape.channels)
     return AudioInfo(found, shape.sample_rate_hz, shape.channels, shape.frames / shape.sample_rate_hz)
@@ -372,29 +366,7 @@ def write_length(data: bytes) -> bytes:
     >>> write_length(streamed) == encode(np.zeros(800, np.float32), 8000, format=Format.WAV)
     True
     """
-    return _write_length(data, _headers.recognise_format(data))
-
-
-def _write_length(data: bytes, found: Format) -> bytes:
-    if found is Format.WAV:
-        return _headers.write_wav_length(data)
-    if found is not Format.FLAC or _read_flac_length(data):
-        return data
-    frames = 0
-    try:
-        with SequentialSoundFile(io.BytesIO(data)) as file:
-            while frames <= _MAX_DECODED_FRAMES and (count := len(file.read(_SHORT_BLOCK_FRAMES, "int16"))):
-                frames += count
-    except soundfile.LibsndfileError:
-        # Include the incomplete block of a cut stream, so that decoders notice that its samples are missing.
-        frames += _SHORT_BLOCK_FRAMES
-    packed = int.from_bytes(data[_FLAC_LENGTH]) | frames
-    return data[: _FLAC_LENGTH.start] + packed.to_bytes(8) + data[_FLAC_LENGTH.stop :]
-
-
-def _read_flac_length(data: bytes) -> int:
-    """Return the number of frames in the header of a FLAC file, which is 0 in a stream."""
-    return int.from_bytes(data[_FLAC_LENGTH]) & _MAX_FLAC_FRAMES
+    return _headers.write_length(data, _headers.recognise_format(data))
 
 
 def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
@@ -479,17 +451,6 @@ def _refuse_unusual_shape(rate_hz: int, channels: int) -> None:
             f"{channels} channels at {rate_hz} Hz cannot be read. "
             f"Allowed: 1 to {_MAX_CHANNELS} channels at {ALLOWED_RATES_HZ[0]} to {ALLOWED_RATES_HZ[-1]} Hz."
         )
-
-
-def _refuse_missing_end(file: soundfile.SoundFile) -> None:
-    """Raise AudioError if the last frame of a FLAC file cannot be decoded."""
-    try:
-        file.seek(max(0, file.frames - 1))
-        file.read(1)
-    except soundfile.LibsndfileError as error:
-        raise AudioError(
-            f"the {file.format} file is truncated: frame {file.frames}, its last by its header, is missing"
-        ) from error
 
 
 def _open_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> soundfile.SoundFile:
