@@ -273,7 +273,7 @@ def _show_failures(run: "Run") -> None:
         count += some.num_rows
     if not count:
         return
-    show.write_line(show.format_table(["row", *_REASON_COLUMNS], rows, width=show.get_terminal_width()))
+    show.write_table(["row", *_REASON_COLUMNS], rows)
     if count > len(rows):
         show.write_line(f"... and {count - len(rows):,} more")
 

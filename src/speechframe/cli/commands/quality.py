@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if len(odd):
         names = ["run_id", "row_id", "grade", "advice", "reasons"]
         cells = odd[names].head(_ROWS_SHOWN).itertuples(index=False)
-        show.write_line(show.format_table(names, cells, width=show.get_terminal_width()))
+        show.write_table(names, cells)
     if len(odd) > _ROWS_SHOWN:
         show.write_line(f"... and {len(odd) - _ROWS_SHOWN:,} more; --csv FILE writes all rows")
     return code
