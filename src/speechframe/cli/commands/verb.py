@@ -46,12 +46,6 @@ def run(options: argparse.Namespace) -> int:
 def call_verb(options: argparse.Namespace, **extra_arguments: Any) -> Any:
     """Call the verb with the options of the command line and `extra_arguments`. Return the run."""
     from speechframe import api
-    from speechframe.processes.executors import connect_executor
 
-    given = declared.collect_values(options)
-    runs.prepare_run_options(options.parser, given)
-    service = selection.choose_service(options)
-    with runs.explain_interrupts(), connect_executor(given.pop("executor", None)) as executor:
-        given["executor"] = executor
-        table = options.table[0] if len(options.table) == 1 else [str(path) for path in options.table]
-        return getattr(api, options.verb)(table, **given, **extra_arguments, service=service)
+    table = options.table[0] if len(options.table) == 1 else [str(path) for path in options.table]
+    return runs.call(options, getattr(api, options.verb), table, **extra_arguments)
