@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from speechframe._version import __version__
 from speechframe.cli import declared, exits, show
@@ -86,7 +86,8 @@ def make_parser(argv: Sequence[str]) -> Parser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"speechframe {__version__}")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error, and the log")
+    debug: Any = {"action": "store_true", "help": "show the traceback of an error, and the log"}
+    parser.add_argument("--debug", **debug)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     named_command = next((word for word in argv if not word.startswith("-")), None)
     for name, summary in list_commands().items():
@@ -95,12 +96,7 @@ def make_parser(argv: Sequence[str]) -> Parser:
         if name != named_command:
             continue
         # Use SUPPRESS. A default of this option would override a --debug before the name of the command.
-        command.add_argument(
-            "--debug",
-            action="store_true",
-            default=argparse.SUPPRESS,
-            help="show the traceback of an error, and the log",
-        )
+        command.add_argument("--debug", default=argparse.SUPPRESS, **debug)
         command.epilog = "speechframe --help lists the exit codes."
         command.set_defaults(parser=command)
         _import_command(name).add_arguments(command)

@@ -6,7 +6,7 @@ import os
 import shlex
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -32,8 +32,10 @@ _REASON_COLUMNS = ("status", "error_code", "error_message")
 """Columns that explain why a row has no answer."""
 
 
-def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--json``, which :func:`report` needs."""
+def add_arguments(parser: argparse.ArgumentParser, *, without: Sequence[str] = ()) -> None:
+    """Add the options of runs (except `without`) and of services, and ``--json`` for :func:`report`."""
+    declared.add_options(parser.add_argument_group("the run"), declared.read_run_options(without=without))
+    selection.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of the summary")
 
 

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from speechframe.cli import declared, runs, selection
+from speechframe.cli import runs
 
 _DESCRIPTION = (
     "Continue a run. Missing and failed rows are made, and finished rows are kept. All parameters come from "
@@ -29,11 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "corrected speaks the corrected texts of reviews",
     )
     # The run itself determines its folder and its takes, so these options are not offered.
-    declared.add_options(
-        parser.add_argument_group("the run"), declared.read_run_options(without=("run_dir", "take"))
-    )
-    selection.add_arguments(parser)
-    runs.add_report_arguments(parser)
+    runs.add_arguments(parser, without=("run_dir", "take"))
 
 
 def run(options: argparse.Namespace) -> int:

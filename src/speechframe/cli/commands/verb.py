@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from speechframe.cli import declared, docstrings, runs, selection
+from speechframe.cli import declared, docstrings, runs
 
 _FILE_METAVARS = {"audio": "AUDIO", "media": "MEDIA"}
 """Parameter of a verb that also accepts files instead of a table, to the word for files in the usage line."""
@@ -32,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     # Replace the usage that argparse makes, because it would print thirty lines before every error.
     parser.usage = f"%(prog)s {tables} {declared.make_required_usage(own)}[options]"
     declared.add_options(parser.add_argument_group("the calls"), own)
-    declared.add_options(parser.add_argument_group("the run"), declared.read_run_options())
-    selection.add_arguments(parser)
-    runs.add_report_arguments(parser)
+    runs.add_arguments(parser)
     parser.set_defaults(verb=name)
 
 
