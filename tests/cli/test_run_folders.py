@@ -16,7 +16,7 @@ import pytest
 
 import speechframe as spf
 from speechframe import open_run
-from speechframe.cli import exits, run_facts
+from speechframe.cli import exits
 
 
 @pytest.fixture(scope="module")
@@ -163,11 +163,12 @@ def test_what_only_the_journal_of_a_killed_run_has_is_counted_too(here, service,
     live.stop()
     live.wait()
     assert not list((tmp_path / "killed").glob("parts/*"))
-    facts, stats = run_facts.read_facts(tmp_path / "killed"), open_run(tmp_path / "killed").stats
-    assert facts.clips == facts.done == stats["done"] >= 3
-    assert (facts.credits, facts.audio_seconds) == (stats["credits"], stats["audio_seconds"])
+    (facts,) = json.loads(here("runs", "ls", "killed", "--json").out)["runs"]
+    stats = open_run(tmp_path / "killed").stats
+    assert facts["clips"] == facts["done"] == stats["done"] >= 3
+    assert (facts["credits"], facts["audio_seconds"]) == (stats["credits"], stats["audio_seconds"])
     lost = here("runs", "rm", tmp_path / "killed", "--yes").err
-    assert lost.startswith(f"{tmp_path / 'killed'}: {facts.clips} clips, ")
+    assert lost.startswith(f"{tmp_path / 'killed'}: {facts['clips']} clips, ")
 
 
 def test_ls_lists_each_run_once(here, made):

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 from speechframe._version import __version__
 from speechframe.cli import declared, exits, show
@@ -27,69 +27,52 @@ class Command(Protocol):
     run: Callable[[argparse.Namespace], int]
 
 
-class _Entry(NamedTuple):
-    summary: str
-    module: str
+_MODULE_BY_COMMAND = MappingProxyType(
+    {"dub": "dub", "listening-test": "listening", "reconcile": "usage", "report": "usage", "runs": "folders"}
+)
+"""Command to its module. Other verbs (such as `generate`) share `verb`. Other commands name their module."""
 
-
-_MODULE_BY_VERB = MappingProxyType({"dub": "dub"})
-"""Verb to the module of its command. All other verbs (such as `generate`) share the module `verb`."""
-
-_COMMANDS_BEFORE_VERBS: Mapping[str, _Entry] = MappingProxyType(
+_COMMANDS_BEFORE_VERBS: Mapping[str, str] = MappingProxyType(
     {
-        "demo": _Entry("Speak a table on the embedded local service and suggest next steps.", "demo"),
-        "serve": _Entry("Run the local service.", "serve"),
-        "voices": _Entry("List the voices of a service.", "voices"),
-        "say": _Entry("Speak one line into a file.", "say"),
+        "demo": "Speak a table on the embedded local service and suggest next steps.",
+        "serve": "Run the local service.",
+        "voices": "List the voices of a service.",
+        "say": "Speak one line into a file.",
     }
 )
-"""The commands that ``--help`` lists before the verbs."""
+"""The commands that ``--help`` lists before the verbs, with their summaries."""
 
-_COMMANDS_AFTER_VERBS: Mapping[str, _Entry] = MappingProxyType(
+_COMMANDS_AFTER_VERBS: Mapping[str, str] = MappingProxyType(
     {
-        "resume": _Entry(
-            "Continue a run. Make the rows that have no result, and keep all finished rows.", "resume"
+        "resume": "Continue a run. Make the rows that have no result, and keep all finished rows.",
+        "export": "Publish runs as a dataset: clips with manifests for training tools.",
+        "strings": "Read PO, XLIFF and subtitle files into a table, or write translations into them.",
+        "jobs": "Show the status of dubbing jobs: those of a run, or those with given ids.",
+        "runs": "List, check or remove run folders.",
+        "quality": "Measure and grade the clips of runs, and list bad rows with their reasons.",
+        "usage": "Show spending by run, user, voice and more, or check budgets.",
+        "reconcile": "Compare a bill with the ledger.",
+        "report": "Write a page about spending.",
+        "cache": "List or prune the cache of answers that runs share.",
+        "listening-test": (
+            "Run a listening test without a notebook: serve it or write its pages, and collect votes."
         ),
-        "export": _Entry("Publish runs as a dataset: clips with manifests for training tools.", "export"),
-        "strings": _Entry(
-            "Read PO, XLIFF and subtitle files into a table, or write translations into them.", "strings"
-        ),
-        "jobs": _Entry("Show the status of dubbing jobs: those of a run, or those with given ids.", "jobs"),
-        "runs": _Entry("List, check or remove run folders.", "folders"),
-        "quality": _Entry(
-            "Measure and grade the clips of runs, and list bad rows with their reasons.", "quality"
-        ),
-        "usage": _Entry("Show spending by run, user, voice and more, or check budgets.", "usage"),
-        "reconcile": _Entry("Compare a bill with the ledger.", "usage"),
-        "report": _Entry("Write a page about spending.", "usage"),
-        "cache": _Entry("List or prune the cache of answers that runs share.", "cache"),
-        "listening-test": _Entry(
-            "Run a listening test without a notebook: serve it or write its pages, and collect votes.",
-            "listening",
-        ),
-        "review": _Entry(
-            "Write a page on which people review rows, and store the reviews that they send back.", "review"
-        ),
-        "spec": _Entry("Print the description of the service as tables, JSON Schema or OpenAPI.", "spec"),
-        "models": _Entry(
-            "Show the installed voices, translations and recognisers, and how to add missing ones.", "models"
-        ),
-        "doctor": _Entry("Check the installation, and show how to install missing parts.", "doctor"),
+        "review": "Write a page on which people review rows, and store the reviews that they send back.",
+        "spec": "Print the description of the service as tables, JSON Schema or OpenAPI.",
+        "models": "Show the installed voices, translations and recognisers, and how to add missing ones.",
+        "doctor": "Check the installation, and show how to install missing parts.",
     }
 )
-"""The commands that ``--help`` lists after the verbs."""
+"""The commands that ``--help`` lists after the verbs, with their summaries."""
 
 _DESCRIPTION = (
     "DataFrames in, speech datasets out. If no key and no address are set, an embedded local service speaks."
 )
 
 
-def list_commands() -> dict[str, _Entry]:
-    """Return all commands by name, including one for each verb."""
-    verbs = {
-        declared.make_command_name(name): _Entry(verb.summary, _MODULE_BY_VERB.get(name, "verb"))
-        for name, verb in RUN_VERBS.items()
-    }
+def list_commands() -> dict[str, str]:
+    """Return the summary of each command by name, including one for each verb."""
+    verbs = {declared.make_command_name(name): verb.summary for name, verb in RUN_VERBS.items()}
     return {**_COMMANDS_BEFORE_VERBS, **verbs, **_COMMANDS_AFTER_VERBS}
 
 
@@ -103,29 +86,26 @@ def make_parser(argv: Sequence[str]) -> Parser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"speechframe {__version__}")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error, and the log")
+    debug: Any = {"action": "store_true", "help": "show the traceback of an error, and the log"}
+    parser.add_argument("--debug", **debug)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     named_command = next((word for word in argv if not word.startswith("-")), None)
-    for name, entry in list_commands().items():
-        summary = entry.summary.replace("%", "%%")
-        command = subparsers.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+    for name, summary in list_commands().items():
+        words = summary.replace("%", "%%")
+        command = subparsers.add_parser(name, help=words, description=words, allow_abbrev=False)
         if name != named_command:
             continue
         # Use SUPPRESS. A default of this option would override a --debug before the name of the command.
-        command.add_argument(
-            "--debug",
-            action="store_true",
-            default=argparse.SUPPRESS,
-            help="show the traceback of an error, and the log",
-        )
+        command.add_argument("--debug", default=argparse.SUPPRESS, **debug)
         command.epilog = "speechframe --help lists the exit codes."
-        command.set_defaults(module=entry.module, parser=command)
-        _import_command(entry.module).add_arguments(command)
+        command.set_defaults(parser=command)
+        _import_command(name).add_arguments(command)
     return parser
 
 
 def _import_command(name: str) -> Command:
-    return cast("Command", importlib.import_module(f"speechframe.cli.commands.{name}"))
+    module = _MODULE_BY_COMMAND.get(name, "verb" if name.replace("-", "_") in RUN_VERBS else name)
+    return cast("Command", importlib.import_module(f"speechframe.cli.commands.{module}"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -198,7 +178,7 @@ def _run_command(argv: list[str]) -> int:
     if options.debug:
         logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     try:
-        return _import_command(options.module).run(options)
+        return _import_command(options.command).run(options)
     except SpeechframeError as error:
         _print_error(error, options)
         return exits.find_error_code(error)

@@ -193,9 +193,10 @@ def _find_kind(member: Any) -> type:
 def add_options(group: Any, parameters: Sequence[Parameter]) -> None:
     """Add the options of some parameters to an argument group or parser."""
     for parameter in parameters:
+        has_pair = parameter.takes_column or parameter.can_be_off
+        either = group.add_mutually_exclusive_group(required=parameter.required) if has_pair else group
+        _add_option(either, parameter, required=parameter.required and not has_pair)
         if parameter.takes_column:
-            either = group.add_mutually_exclusive_group(required=parameter.required)
-            _add_option(either, parameter, required=False)
             either.add_argument(
                 f"{make_option_name(parameter.name)}-col",
                 dest=f"{_DEST_PREFIX}.{parameter.name}.column",
@@ -204,8 +205,6 @@ def add_options(group: Any, parameters: Sequence[Parameter]) -> None:
                 help="column that has the value for each row",
             )
         elif parameter.can_be_off:
-            either = group.add_mutually_exclusive_group(required=parameter.required)
-            _add_option(either, parameter, required=False)
             either.add_argument(
                 f"--no-{make_option_name(parameter.name)[2:]}",
                 dest=f"{_DEST_PREFIX}.{parameter.name}",
@@ -213,8 +212,6 @@ def add_options(group: Any, parameters: Sequence[Parameter]) -> None:
                 default=argparse.SUPPRESS,
                 help=f"use no {parameter.name.replace('_', ' ')}, even if the settings name one",
             )
-        else:
-            _add_option(group, parameter, required=parameter.required)
 
 
 def _add_option(group: Any, parameter: Parameter, *, required: bool) -> None:

@@ -11,14 +11,10 @@ from importlib.util import find_spec
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-PACKAGE_NAME = "speechframe"
+from packaging.requirements import Requirement
+from packaging.version import Version
 
-_REQUIREMENT_PATTERN = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?\s*([^;]*)")
-"""A requirement in the metadata: name of the package, its extras, and its versions."""
-_EXTRA_PATTERN = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
-"""The marker of a requirement that belongs to an extra."""
-_AT_LEAST_PATTERN = re.compile(r">=\s*([0-9][0-9.]*)")
-"""The lowest allowed version in a requirement."""
+PACKAGE_NAME = "speechframe"
 
 
 @dataclass(frozen=True)
@@ -30,7 +26,7 @@ class RequiredPackage:
     name
         Name of the package.
     at_least
-        The lowest version that works. Empty if any version works.
+        The lowest version that works. "0" if any version works.
     installed_version
         The installed version. None if the package is not installed.
     """
@@ -42,9 +38,10 @@ class RequiredPackage:
     @property
     def is_usable(self) -> bool:
         """Whether the package is installed in a version that works."""
-        return self.installed_version is not None and _parse_version(
-            self.installed_version
-        ) >= _parse_version(self.at_least)
+        # Ignore suffixes such as rc1 and .post2, which matter little for a lowest version.
+        if self.installed_version is None:
+            return False
+        return Version(Version(self.installed_version).base_version) >= Version(self.at_least)
 
     def __str__(self) -> str:
         """Return the name and the version. If the package is missing or too old, the text contains this."""
@@ -53,15 +50,6 @@ class RequiredPackage:
         return f"{self.name} {self.installed_version}" + (
             "" if self.is_usable else f" is older than {self.at_least}"
         )
-
-
-def _parse_version(text: str) -> tuple[int, ...]:
-    # Ignore suffixes such as rc1 and .post2, which matter little for a lowest version.
-    found = [re.match(r"\d+", part) for part in text.split(".")]
-    figures = [int(match.group()) for match in found if match]
-    while figures and figures[-1] == 0:
-        figures.pop()
-    return tuple(figures)
 
 
 def list_extras() -> dict[str, list[RequiredPackage]]:
@@ -83,19 +71,16 @@ def list_extras() -> dict[str, list[RequiredPackage]]:
 
 
 def _list_required(package: Distribution, extra: str) -> Iterator[RequiredPackage]:
-    for line in package.requires or ():
-        requirement, _, marker = line.partition(";")
-        named = _EXTRA_PATTERN.search(marker)
-        match = _REQUIREMENT_PATTERN.match(requirement)
-        if named is None or named.group(1) != extra or match is None:
+    for requirement in map(Requirement, package.requires or ()):
+        marker = requirement.marker
+        if marker is None or marker.evaluate({"extra": ""}) or not marker.evaluate({"extra": extra}):
             continue
-        name, below, figures = match.groups()
-        if name == PACKAGE_NAME:
-            for other in (below or "").split(","):
-                yield from _list_required(package, other.strip())
+        if requirement.name == PACKAGE_NAME:
+            for other in sorted(requirement.extras):
+                yield from _list_required(package, other)
         else:
-            lowest = _AT_LEAST_PATTERN.search(figures)
-            yield RequiredPackage(name, lowest.group(1) if lowest else "", _find_version(name))
+            lowest = next((each.version for each in requirement.specifier if each.operator == ">="), "0")
+            yield RequiredPackage(requirement.name, lowest, _find_version(requirement.name))
 
 
 def _find_version(name: str) -> str | None:

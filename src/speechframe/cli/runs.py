@@ -6,12 +6,12 @@ import os
 import shlex
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from speechframe.cli import exits, selection, show
+from speechframe.cli import declared, exits, selection, show
 from speechframe.cli.actions import Parser
 from speechframe.cli.docstrings import replace_arguments
 from speechframe.errors import SettingsError
@@ -32,12 +32,25 @@ _REASON_COLUMNS = ("status", "error_code", "error_message")
 """Columns that explain why a row has no answer."""
 
 
-def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--json``, which :func:`report` needs."""
+def add_arguments(parser: argparse.ArgumentParser, *, without: Sequence[str] = ()) -> None:
+    """Add the options of runs (except `without`) and of services, and ``--json`` for :func:`report`."""
+    declared.add_options(parser.add_argument_group("the run"), declared.read_run_options(without=without))
+    selection.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of the summary")
 
 
-def prepare_run_options(parser: Parser, given: dict[str, Any]) -> None:
+def call(options: argparse.Namespace, function: "Callable[..., Run]", *arguments: Any, **more: Any) -> "Run":
+    """Call a verb or `resume` with these arguments and the options of the command line. Return the run."""
+    from speechframe.processes.executors import connect_executor
+
+    given = declared.collect_values(options)
+    _prepare_run_options(options.parser, given)
+    service = selection.choose_service(options)
+    with explain_interrupts(), connect_executor(given.pop("executor", None)) as executor:
+        return function(*arguments, **given, **more, executor=executor, service=service)
+
+
+def _prepare_run_options(parser: Parser, given: dict[str, Any]) -> None:
     """Check the run options in `given`, and set those that a command sets. An invalid value is a usage error.
 
     Call this before a service starts. For a dry run, the function adds ``progress=False`` to `given` if
@@ -115,7 +128,6 @@ def _select_status_counts(facts: Mapping[str, Any]) -> dict[str, int]:
 def report(run: "Run", options: argparse.Namespace) -> int:
     """Print the result of a run, or the plan of a dry run, and its folder. Return the exit code."""
     from speechframe.batch.progress import describe_warnings
-    from speechframe.cli import declared
 
     progress, facts = run.progress, run.stats
     if progress is None:
@@ -174,8 +186,6 @@ def make_resume_command(run: "Run", options: argparse.Namespace) -> str:
 
 
 def _join_resume_command(run: "Run", extra_options: str, options: argparse.Namespace) -> str:
-    from speechframe.cli import declared
-
     executor = declared.collect_values(options).get("executor")
     at = "" if executor is None else f" --executor {shlex.quote(executor)}"
     repeated = f"{at}{selection.repeat_options(options)}"
@@ -250,12 +260,12 @@ def _make_summary_lines(
 ) -> Iterator[str]:
     from speechframe.batch.live import describe_results
     from speechframe.batch.progress import describe_balance
-    from speechframe.writing.words import format_count
 
     # After Ctrl-C the status and the reason are both "stopped". Print the word once.
     because = f" ({run.stopped_because})" if run.stopped_because not in {None, run.status} else ""
-    rows = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
-    yield f"{run.operation}: {run.status}{because}; {format_count(facts['rows'], 'row')}: {rows or 'none'}"
+    by_status = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n) or "none"
+    rows = show.format_count(facts["rows"], "row")
+    yield f"{run.operation}: {run.status}{because}; {rows}: {by_status}"
     spent = show.format_count(facts["credits"], "credit")
     yield "; ".join(filter(None, (describe_results(facts), f"{spent} in all on {run.service}")))
     left = "" if progress.balance is None else f"; {describe_balance(progress.balance)}"
@@ -273,7 +283,7 @@ def _show_failures(run: "Run") -> None:
         count += some.num_rows
     if not count:
         return
-    show.write_line(show.format_table(["row", *_REASON_COLUMNS], rows, width=show.get_terminal_width()))
+    show.write_table(["row", *_REASON_COLUMNS], rows)
     if count > len(rows):
         show.write_line(f"... and {count - len(rows):,} more")
 

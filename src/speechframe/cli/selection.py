@@ -49,6 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--api-key", "--key", nargs="?", const="", type=_refuse_key, help=argparse.SUPPRESS)
 
 
+def add_executor(parser: argparse.ArgumentParser) -> None:
+    """Add the option that chooses the workers of a command that makes no calls."""
+    help_text = "address of a Dask scheduler whose workers do the work, such as tcp://scheduler:8786"
+    parser.add_argument("--executor", metavar="ADDRESS", help=help_text)
+
+
 def choose_service(options: argparse.Namespace) -> "Settings | None":
     """Return the settings of the chosen service, or None for the embedded local service.
 

@@ -51,6 +51,12 @@ def write_json(text: str) -> None:
     print(escape_unprintable(text), flush=True)
 
 
+def write_table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, is_cut: bool = True) -> None:
+    """Write a table to standard output. If `is_cut`, shorten its last column to the width of the terminal."""
+    width = shutil.get_terminal_size().columns if is_cut and sys.stdout.isatty() else None
+    write_line(format_table(head, rows, width=width))
+
+
 def format_table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: int | None = None) -> str:
     """Return rows as a text with aligned columns.
 
@@ -137,11 +143,6 @@ def format_seconds(number: float | None) -> str | None:
 def format_time(time: datetime) -> str:
     """Return a time as text in the local time zone, such as ``2026-03-01 14:05``."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def get_terminal_width() -> int | None:
-    """Return the width of the terminal in columns. Return None if standard output is not a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def format_problems(problems: Sequence[Mapping[str, Any]], total: int, options: Collection[str] = ()) -> str:

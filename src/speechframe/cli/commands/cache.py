@@ -109,16 +109,11 @@ def _list(cache: "Cache", options: argparse.Namespace) -> int:
     size = cache.size()
     if options.json:
         totals = {"entries": count, "bytes": size, "audio_seconds": round(seconds, 3)}
-        limits = {
-            "max_bytes": _replace_infinity(cache.max_bytes),
-            "max_age_days": _replace_infinity(cache.max_age_days),
-        }
+        limits = {name: _replace_infinity(getattr(cache, name)) for name in ("max_bytes", "max_age_days")}
         show.print_json({"cache": str(cache.folder), **totals, **limits, "shown": shown})
         return exits.OK
     if shown:
-        show.write_line(
-            show.format_table(_TABLE_HEAD, map(_make_cells, shown), width=show.get_terminal_width())
-        )
+        show.write_table(_TABLE_HEAD, map(_make_cells, shown))
     if count > len(shown):
         show.write_line(f"... and {count - len(shown):,} more")
     limit = "" if cache.max_bytes is None else f" of {show.format_size(cache.max_bytes)}"

@@ -82,9 +82,7 @@ def _stop_once_jobs_exist(run: "Run", options: argparse.Namespace) -> int:
     if options.json:
         show.print_json({"run_dir": run.short_path, "jobs": jobs, "exit_code": exits.JOBS_RUNNING})
     else:
-        show.write_line(
-            show.format_table(["job", "rows"], [[job, ", ".join(rows)] for job, rows in jobs.items()])
-        )
+        show.write_table(["job", "rows"], jobs.items(), is_cut=False)
         show.write_line(f"see their status with: speechframe jobs {run.short_path}")
         show.write_line(f"fetch the dubs with: {runs.make_resume_command(run, options)}")
     return exits.JOBS_RUNNING

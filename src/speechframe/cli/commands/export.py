@@ -62,11 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=TEXT",
         help="repeatable: title, description, text_source, text_licence, licence",
     )
-    add(
-        "--executor",
-        metavar="ADDRESS",
-        help="address of a Dask scheduler whose workers do the work, such as tcp://scheduler:8786",
-    )
+    selection.add_executor(parser)
     add("--json", action="store_true", help="print the report as one line of JSON")
     selection.add_arguments(parser)
 

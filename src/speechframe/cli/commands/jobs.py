@@ -45,9 +45,7 @@ def run(options: argparse.Namespace) -> int:
         show.print_json({"jobs": facts, "exit_code": code})
         return code
     rows = [row for status in found for row in _make_rows(status, jobs[status.job_id])]
-    show.write_line(
-        show.format_table(_TABLE_HEAD, rows, width=show.get_terminal_width()) if rows else "no jobs"
-    )
+    show.write_table(_TABLE_HEAD, rows) if rows else show.write_line("no jobs")
     return code
 
 

@@ -107,7 +107,7 @@ def _serve(options: argparse.Namespace) -> int:
         if options.json:
             show.print_json({"url": served.url, "links": served.links, "folder": str(options.folder)})
         else:
-            show.write_line(show.format_table(("listener", "link"), served.links.items()))
+            show.write_table(("listener", "link"), served.links.items(), is_cut=False)
         if not served.is_local:
             show.write_note(
                 "Everyone on the network who has a link can use it to vote. Nothing is encrypted."
@@ -156,7 +156,7 @@ def _write_pages(options: argparse.Namespace) -> int:
     else:
         size = show.format_size(sum(path.stat().st_size for path in paths))
         show.write_line(
-            f"{options.out}: {show.format_count(len(paths), 'page', 'pages')} ({size}), one for each listener"
+            f"{options.out}: {show.format_count(len(paths), 'page')} ({size}), one for each listener"
         )
     return exits.OK
 
@@ -184,8 +184,8 @@ def _collect_votes(options: argparse.Namespace) -> int:
         facts = {"test": test.test_id, "votes": len(counted), "practice": practice, "listeners": listeners}
         show.print_json({**facts, "out": None if options.out is None else str(options.out)})
         return exits.OK
-    count_text = show.format_count(len(counted), "vote", "votes")
-    by = show.format_count(listeners, "listener", "listeners")
+    count_text = show.format_count(len(counted), "vote")
+    by = show.format_count(listeners, "listener")
     where = "" if options.out is None else f"; written to {options.out}"
     show.write_line(f"{test.test_id}: {count_text} of {by}, and {practice:,} for practice{where}")
     return exits.OK

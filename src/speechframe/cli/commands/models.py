@@ -57,7 +57,8 @@ def run(options: argparse.Namespace) -> int:
         return exits.OK
     if not asked:
         _show_engines(engines)
-    show.write_line("\n" + _format_languages(list(languages.values()), is_cut=not asked))
+    show.write_line()
+    _show_languages(list(languages.values()), is_cut=not asked)
     if asked:
         _show_missing(languages[language])
     else:
@@ -141,13 +142,13 @@ def _show_engines(engines: Sequence[Mapping[str, Any]]) -> None:
         size = None if each["size_bytes"] is None else show.format_size(each["size_bytes"])
         rows.append([each["kind"], each["name"], has, size, each["licence"]])
     head = ["kind", "engine", "installed", "size", "licence"]
-    show.write_line(show.format_table(head, rows, width=show.get_terminal_width()))
+    show.write_table(head, rows)
     for each in engines:
         if each["problem"] is not None:
             show.write_line(f"\n{each['name']}: {each['problem']}\n  get it: {each['command']}")
 
 
-def _format_languages(languages: Sequence[Mapping[str, Any]], *, is_cut: bool) -> str:
+def _show_languages(languages: Sequence[Mapping[str, Any]], *, is_cut: bool) -> None:
     rows = []
     for each in languages:
         neural = [voice["voice_id"] for voice in each["voices"] if voice["kind"] != "formant"]
@@ -156,7 +157,7 @@ def _format_languages(languages: Sequence[Mapping[str, Any]], *, is_cut: bool) -
             neural[_MAX_SHOWN_NAMES:] = [f"and {len(neural) - _MAX_SHOWN_NAMES} more"]
         rows.append([each["language"], formant, each["translated_from"], each["translated_to"], neural])
     head = ["language", "formant voices", "translated from", "to", "other voices"]
-    return show.format_table(head, rows, width=show.get_terminal_width() if is_cut else None)
+    show.write_table(head, rows, is_cut=is_cut)
 
 
 def _show_missing(language: Mapping[str, Any]) -> None:

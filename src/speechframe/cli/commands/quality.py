@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from speechframe.cli import exits, show
+from speechframe.cli import exits, selection, show
 
 _ROWS_SHOWN = 50
 
@@ -22,11 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run of transcribe with a reference over the run; repeatable, one for each run in order",
     )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write all measures of all rows as CSV")
-    parser.add_argument(
-        "--executor",
-        metavar="ADDRESS",
-        help="address of a Dask scheduler whose workers do the work, such as tcp://scheduler:8786",
-    )
+    selection.add_executor(parser)
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
 
 
@@ -55,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     if len(odd):
         names = ["run_id", "row_id", "grade", "advice", "reasons"]
         cells = odd[names].head(_ROWS_SHOWN).itertuples(index=False)
-        show.write_line(show.format_table(names, cells, width=show.get_terminal_width()))
+        show.write_table(names, cells)
     if len(odd) > _ROWS_SHOWN:
         show.write_line(f"... and {len(odd) - _ROWS_SHOWN:,} more; --csv FILE writes all rows")
     return code

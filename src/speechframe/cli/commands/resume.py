@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from speechframe.cli import declared, runs, selection
+from speechframe.cli import runs
 
 _DESCRIPTION = (
     "Continue a run. Missing and failed rows are made, and finished rows are kept. All parameters come from "
@@ -29,31 +29,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "corrected speaks the corrected texts of reviews",
     )
     # The run itself determines its folder and its takes, so these options are not offered.
-    declared.add_options(
-        parser.add_argument_group("the run"), declared.read_run_options(without=("run_dir", "take"))
-    )
-    selection.add_arguments(parser)
-    runs.add_report_arguments(parser)
+    runs.add_arguments(parser, without=("run_dir", "take"))
 
 
 def run(options: argparse.Namespace) -> int:
     """Continue the run and print its report. Return the exit code."""
     from speechframe import api
     from speechframe.batch.live import open_run
-    from speechframe.processes.executors import connect_executor
 
-    given = declared.collect_values(options)
-    runs.prepare_run_options(options.parser, given)
     if options.redo and options.table:
         options.parser.error("--redo and --table cannot be combined; run resume once with each")
     # Open the run now, so that a folder without a run is refused before a service starts.
     open_run(options.folder)
-    service = selection.choose_service(options)
-    with runs.explain_interrupts(), connect_executor(given.pop("executor", None)) as executor:
-        given["executor"] = executor
-        made = api.resume(
-            options.folder, options.table, redo=_parse_redo(options.redo), **given, service=service
-        )
+    made = runs.call(options, api.resume, options.folder, options.table, redo=_parse_redo(options.redo))
     return runs.report(made, options)
 
 

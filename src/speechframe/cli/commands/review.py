@@ -75,5 +75,5 @@ def _apply(options: argparse.Namespace) -> int:
         show.print_json({**conflicts.attrs, "conflicts": rows})
     elif rows:
         lines = [[row[name] for name in conflicts.columns] for row in rows]
-        show.write_line(show.format_table(list(conflicts.columns), lines, width=show.get_terminal_width()))
+        show.write_table(list(conflicts.columns), lines)
     return exits.ROWS_UNDECIDED if rows else exits.OK

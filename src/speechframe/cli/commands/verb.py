@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from speechframe.cli import declared, docstrings, runs, selection
+from speechframe.cli import declared, docstrings, runs
 
 _FILE_METAVARS = {"audio": "AUDIO", "media": "MEDIA"}
 """Parameter of a verb that also accepts files instead of a table, to the word for files in the usage line."""
@@ -32,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     # Replace the usage that argparse makes, because it would print thirty lines before every error.
     parser.usage = f"%(prog)s {tables} {declared.make_required_usage(own)}[options]"
     declared.add_options(parser.add_argument_group("the calls"), own)
-    declared.add_options(parser.add_argument_group("the run"), declared.read_run_options())
-    selection.add_arguments(parser)
-    runs.add_report_arguments(parser)
+    runs.add_arguments(parser)
     parser.set_defaults(verb=name)
 
 
@@ -46,12 +44,6 @@ def run(options: argparse.Namespace) -> int:
 def call_verb(options: argparse.Namespace, **extra_arguments: Any) -> Any:
     """Call the verb with the options of the command line and `extra_arguments`. Return the run."""
     from speechframe import api
-    from speechframe.processes.executors import connect_executor
 
-    given = declared.collect_values(options)
-    runs.prepare_run_options(options.parser, given)
-    service = selection.choose_service(options)
-    with runs.explain_interrupts(), connect_executor(given.pop("executor", None)) as executor:
-        given["executor"] = executor
-        table = options.table[0] if len(options.table) == 1 else [str(path) for path in options.table]
-        return getattr(api, options.verb)(table, **given, **extra_arguments, service=service)
+    table = options.table[0] if len(options.table) == 1 else [str(path) for path in options.table]
+    return runs.call(options, getattr(api, options.verb), table, **extra_arguments)

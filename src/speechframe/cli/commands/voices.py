@@ -43,9 +43,7 @@ def run(options: argparse.Namespace) -> int:
         ]
         for v in voices
     ]
-    show.write_line(
-        show.format_table([*_SHOWN_COLUMNS, "error", "speaks too"], rows, width=show.get_terminal_width())
-    )
+    show.write_table([*_SHOWN_COLUMNS, "error", "speaks too"], rows)
     if any("*" in row[-2] for row in rows):
         show.write_line("\nerror: share of words that a recogniser gets wrong, for Japanese of characters")
         show.write_line(f"*: {_CLEAREST_NOTE}")
