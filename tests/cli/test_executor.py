@@ -25,7 +25,7 @@ def test_a_command_makes_a_run_with_the_workers_of_a_scheduler(here, table, tmp_
     assert made.code == 0, made.err
     assert json.loads(made.out)["done"] == 3
     # Workers write the files from number 1,000 on.
-    assert [int(path.stem) // 1000 for path in (tmp_path / "run/parts").iterdir()] == [1]
+    assert [int(path.stem) // 100_000 for path in (tmp_path / "run/parts").iterdir()] == [1]
 
 
 def test_no_answer_of_a_scheduler_ends_the_command_before_anything_is_sent(
