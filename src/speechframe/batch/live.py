@@ -166,7 +166,9 @@ class Run(StoredRun):
         return Outcomes(self._live)
 
     def stop(self, *, drain: bool = True) -> None:
-        """Start no further call.
+        """Start no further call, and return at once.
+
+        The folder is locked until the run has ended. Call :meth:`wait` before you resume the run.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Hands the rows of a run out to workers as shards, one shard at a time for each worker.
+"""Hands the rows of a run out to workers as shards. A worker makes one shard at a time.
 
 The driver is the process that planned the run. It holds the run's lock, its budget and its ledger (the table
 of all attempts). A worker gets a share of the limit on calls in flight, and a part of the budget.
@@ -61,14 +61,14 @@ from speechframe.store.verify import CLIPS_FOLDER
 TICK_S, REMOTE_TICK_S = 0.5, 5.0
 """Seconds between two looks at the counters of the workers, on a disk and at an address."""
 FIRST_ROUNDS, SHARD_S, MAX_SHARD_ROWS = 4, 60.0, 20_000
-"""A first shard has `FIRST_ROUNDS` rows for each call in flight. Later shards take about `SHARD_S` seconds.
-They have at most `MAX_SHARD_ROWS` rows."""
+"""The first shards have `FIRST_ROUNDS` rows for each call in flight of a worker. Later shards should take
+about `SHARD_S` seconds. No shard has more than `MAX_SHARD_ROWS` rows."""
 FIRST_UNKNOWN_ROWS = 500
-"""Number of rows of a first shard that learns the limit on calls in flight."""
+"""Number of rows of a first shard whose worker learns the limit on calls in flight."""
 LONGEST_DISCONNECTION_S = 20.0
 """A run ends once its executor has had no connection for this number of seconds."""
 MAX_TRIES = 5
-"""A run ends once this number of workers died while they made the same shard."""
+"""A run ends once this number of workers died or failed while they made the same shard."""
 _SHARED_SETTINGS = ("base_url", "regions", "region_urls", "profile", "allow_http", "trust_env", "ca_file")
 """Settings that workers get. They read the keys themselves."""
 _DRIVERS_OPTIONS: Mapping[str, Any] = MappingProxyType(
@@ -79,21 +79,21 @@ _DRIVERS_OPTIONS: Mapping[str, Any] = MappingProxyType(
 
 @dataclass
 class _HeldShard:
-    """A shard that is handed out until its rows are made."""
+    """Rows of one shard. They are handed out again until all are made, because workers may die."""
 
     places: npt.NDArray[np.int64]  # positions of its rows in the table
     price: int  # price of the calls still to make, in thousandths of a credit
     tags: Mapping[str, str]  # tags of its rows, if a budget counts tags
-    shard: Shard | None = None  # set when the task is first handed out
-    tries: int = 0
+    shard: Shard | None = None  # set when the rows are first handed out
+    tries: int = 0  # number of times that the shard was handed out
     spent: int = 0  # spending so far, in thousandths of a credit
     request: Request = field(default_factory=partial(Request, b"", b"", 0))  # reservation in the budget
     reported: set[str] = field(default_factory=set)  # keys whose outcomes are reported
-    slot: int = 0  # number of the share of the limits that it uses now
+    slot: int = 0  # number of the share of the limits that the shard uses now
 
 
 class Driver:
-    """Makes the calls of a run with the workers of an executor. It takes the place of an engine."""
+    """Makes the calls of a run with the workers of an executor. A run uses it in place of an engine."""
 
     def __init__(
         self,
@@ -159,7 +159,11 @@ class Driver:
         self._is_used_up = False
 
     def stop(self, *, drain: bool, reason: StopReason) -> None:
-        """Hand out no more shards. Workers end after the calls under way, or without `drain` at once."""
+        """Hand out no more shards, and order the workers to end.
+
+        With `drain`, workers let the calls under way finish. Without `drain`, or if the calls are long,
+        workers cancel these calls.
+        """
         self._queue.stop(reason)
         shards.write_order(self._folder, shards.DRAIN if drain and not self._backend.is_long else shards.NOW)
 
@@ -215,7 +219,7 @@ class Driver:
             raise ConnectionError("its client has no connection to its scheduler")
 
     def _begin(self) -> None:
-        """Convert the segment of this process, and find the first numbers of shards."""
+        """Convert the journal of this process to Parquet, and find the first segment number of the shards."""
         number = self._journal.close()
         parts.convert_segment(self._folder, number, self._backend.columns, self._ledger)
         self._number = shards.find_first_block(self._folder)
@@ -228,7 +232,7 @@ class Driver:
             self._group_starts = find_group_starts(file)
 
     def _end(self, waiting: Iterable[_HeldShard]) -> None:
-        """Set the reason of an early end, if rows are left."""
+        """End the queue. Set the budget as its reason if the budget does not suffice for the rows left."""
         if self._is_used_up and self._budget is not None:
             rest = sum(task.price for task in waiting) + self._price_of(self._rest)
             self._queue.stop(StopReason.BUDGET, self._budget.explain_refusal(rest))
@@ -240,7 +244,7 @@ class Driver:
     async def _hand_out(
         self, waiting: deque[_HeldShard], under_way: "dict[asyncio.Future[Report], _HeldShard]"
     ) -> None:
-        """Send shards to the executor, as long as a share of the limits and a part of the budget is free."""
+        """Send shards to the executor, while a share of the limits and a part of the budget are free."""
         while self._queue.stopped is None and (slot := self._shares.find_free()) is not None:
             if not len(self._rest) and (self._is_used_up or not waiting):
                 return
@@ -272,7 +276,10 @@ class Driver:
             under_way[asyncio.wrap_future(future)] = task
 
     def _take_rows(self, calls: Mapping[str, int | None] | None, others: Iterable[_HeldShard]) -> _HeldShard:
-        """Take the next rows of the table: few at first, then those of a minute or of a fair share."""
+        """Take the next rows of the table: few at first, then enough for about `SHARD_S` seconds.
+
+        No worker gets more than an equal share of the rows left, so that all workers end together.
+        """
         learns = calls is not None and None in calls.values()
         width = self._local_width if calls is None else sum(each or DEFAULT_WIDTH for each in calls.values())
         left = len(self._rest)
@@ -297,9 +304,11 @@ class Driver:
     # -- the budget -----------------------------------------------------------------------
 
     def _reserve(self, task: _HeldShard, *, is_alone: bool) -> bool:
-        """Reserve the price of a task, or a part of it if no other task could free more of the budget.
+        """Reserve the price of a task, and return whether the task may be handed out.
 
-        If nothing is left, only rows that cost nothing are handed out from now on.
+        If the budget is too small, the task waits for other tasks, which may cost less than reserved. With
+        `is_alone` no other task is under way, so the task gets the part of its price that is left. If nothing
+        is left, only rows that cost nothing are handed out from now on.
         """
         if self._budget is None:
             return True
@@ -330,7 +339,7 @@ class Driver:
     # -- the end of a shard ------------------------------------------------------------------
 
     async def _note_end(self, future: "asyncio.Future[Report]", task: _HeldShard) -> _HeldShard | None:
-        """Note the end of a shard. Return its task if it must be handed out again."""
+        """Note that a worker ended with a shard. Return the task if it must be handed out again."""
         shard = task.shard
         assert shard is not None  # noqa: S101 - it was handed out
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
@@ -340,7 +349,7 @@ class Driver:
         return await self._note_report(future.result(), task, shard)
 
     async def _note_report(self, report: Report, task: _HeldShard, shard: Shard) -> _HeldShard | None:
-        """Book the report of a shard. Return its task if it must be handed out again."""
+        """Add the report of a worker to the run. Return the task if it must be handed out again."""
         if self._ledger is not None and report.segments:
             await asyncio.to_thread(parts.copy_to_ledger, self._folder, self._ledger, report.segments)
         if self._update_budget is not None:
@@ -357,7 +366,7 @@ class Driver:
         if report.balance is not None:
             self._progress.balance = report.balance
         if report.reason == StopReason.BUDGET:
-            # Retakes cost more than planned, or only a part was reserved. Try again if the part was of use.
+            # Retakes cost more than planned, or only a part was reserved. Try again if that paid some calls.
             task.price = report.missing
             self._is_used_up |= not report.made
             return task
@@ -375,9 +384,12 @@ class Driver:
         return None
 
     async def _note_death(self, error: BaseException, task: _HeldShard) -> _HeldShard:
-        """Note that a worker died or could not begin, and return the task for another worker."""
+        """Return the task of a worker that died or could not begin, for another worker.
+
+        The error is raised if another worker would fail in the same way, or after `MAX_TRIES` tries.
+        """
         if isinstance(error, RunLocked):
-            # A worker that was taken for dead still makes the shard.
+            # An earlier worker was taken for dead, but it still makes the shard. Do not count this try.
             task.tries -= 1
             await asyncio.sleep(1.0)
         elif task.tries >= MAX_TRIES or (
@@ -390,7 +402,7 @@ class Driver:
         return task
 
     def _settle(self, task: _HeldShard, shard: Shard) -> None:
-        """Book the spending of a shard in the budget."""
+        """Replace the reservation of a shard in the budget by its spending."""
         if self._budget is None:
             return
         attempts = read_ledger(read_snapshot(self._folder, within=shard.block), ["time", *AMOUNT_COLUMNS])
@@ -410,7 +422,7 @@ class Driver:
 
 
 class _Shares:
-    """The shares of the workers in the limits on calls in flight. Each share has a number."""
+    """Divides the limits on calls in flight into numbered shares, one for each worker."""
 
     def __init__(self, lanes: Sequence[LaneSpec], workers: int, most: int | None, *, is_local: bool) -> None:
         self.count, self._free = workers, set(range(workers))
@@ -419,7 +431,7 @@ class _Shares:
         self._caps: dict[str, int | None] = {name: min(caps, default=None) for name, caps in known.items()}
         # Each worker has a local service of its own, with limits of its own.
         self._is_unlimited = is_local and most is None
-        self._lowered: dict[tuple[int, str], int] = {}
+        self._lowered: dict[tuple[int, str], int] = {}  # limits by share and lane, after refused calls
 
     def find_free(self) -> int | None:
         """Return the number of a free share with calls, or None. Fewer calls than workers may be allowed."""
@@ -434,7 +446,10 @@ class _Shares:
         self._free.add(share)
 
     def get_calls(self, share: int) -> dict[str, int | None] | None:
-        """Return the largest number of calls in flight by lane for a share. See :class:`ShardLimits`."""
+        """Return the largest number of calls in flight by lane for a share. See :class:`ShardLimits`.
+
+        The dict is empty if the share must not make calls.
+        """
         if self._is_unlimited:
             return None
         found: dict[str, int | None] = {}
@@ -451,7 +466,7 @@ class _Shares:
         return found if found.keys() - self._fallbacks else {}
 
     def learn(self, share: int, learned: Mapping[str, int]) -> None:
-        """Note the limits of lanes that refused calls of a share."""
+        """Note the limits of lanes that a worker with this share learned. See :attr:`Report.learned`."""
         for lane, limit in learned.items():
             if self._caps[lane] is None:
                 self._caps[lane] = limit

@@ -1,7 +1,7 @@
 """A queue that writes an intent at the run's address before it hands out a call.
 
-A worker's journal lies on the worker's machine. If this machine is lost, the intents show which rows may have
-been billed.
+An intent is a note that a call is about to be sent. A worker's journal is on the worker's machine. If this
+machine is lost, the intents show which rows may have been billed.
 """
 
 import asyncio
@@ -24,9 +24,10 @@ async def _always() -> bool:
 class IntentQueue(Queue):
     """A :class:`Queue` whose calls have an intent before they are handed out.
 
-    An intent is one file for `width` calls. While these calls are under way, the next file is written, so
-    that calls do not wait for the store. `numbers` are the segment numbers of this process, and `header` are
-    the ledger columns of all its attempts.
+    One file has the intents of `width` calls. While these calls are under way, the next file is written, so
+    that calls do not wait for the store. `numbers` are the segment numbers of this process, and `header`
+    contains the ledger columns of all its attempts. `may_send` returns whether this process may still send
+    calls.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class IntentQueue(Queue):
         self.may_send: Callable[[], Awaitable[bool]] = _always
 
     def _read_ahead(self, requests: Iterator[Request]) -> Iterator[Request]:
-        """Yield the requests. Begin the intent of each group of requests one group ahead."""
+        """Yield the requests. Begin to write the intents of each group of requests one group earlier."""
         groups = iter(lambda: [*itertools.islice(requests, self._width)], [])
         group = self._begin_intent(next(groups, []))
         while group:
@@ -49,6 +50,7 @@ class IntentQueue(Queue):
             group = following
 
     def _begin_intent(self, requests: list[Request]) -> list[Request]:
+        """Begin to write one file with the intents of these requests, and return the requests."""
         lines = []
         for request in requests:
             call = self.plan.make_call(request)
@@ -61,7 +63,10 @@ class IntentQueue(Queue):
         return requests
 
     async def take(self) -> Call | None:
-        """Return the next call once its intent is written. See :meth:`Queue.take`."""
+        """Return the next call once its intent is written, or None if the queue has ended.
+
+        See :meth:`Queue.take`.
+        """
         call = await super().take()
         if call is None:
             return None

@@ -20,7 +20,7 @@ from speechframe.scale.driver import Driver
 
 @dataclass(frozen=True)
 class ExecutorWorkers:
-    """The workers of a run's executor, and the backend that they make.
+    """The executor of a run, and the facts about its workers that an estimate and a driver need.
 
     `cores` is the number of cores of their machines, or None if unknown.
     """
@@ -29,10 +29,10 @@ class ExecutorWorkers:
     is_connected: Callable[[], bool]
     workers: int
     cores: int | None
-    maker: type[Backend] | bytes  # the class, or the pickled backend before it is opened
+    maker: type[Backend] | bytes  # the backend's class, or the pickled backend before it is opened
 
     def make_engine(self, *args: Any, **parts: Any) -> Driver:
-        """Return the driver of a run, for the arguments of an engine."""
+        """Return a driver. The arguments are those of :class:`~speechframe.batch.engine.Engine`."""
         return Driver(
             *args,
             executor=self.executor,

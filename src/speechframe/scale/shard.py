@@ -27,7 +27,7 @@ COUNTER_NAMES = ("done", "suspect", "failed", "unknown", "retries", "credits_mil
 
 @dataclass(frozen=True)
 class Job:
-    """The part that is the same for all shards of a run. It contains no key.
+    """The data that all shards of a run need. They contain no API key.
 
     Attributes
     ----------
@@ -84,9 +84,9 @@ class ShardLimits:
     """The limits of one shard.
 
     `calls` is the largest number of calls in flight by lane, or None for the limits of the worker's own
-    service. The number None stands for a cap that is still to be learned. `millicredits` is the largest
-    spending of the shard, including its spending so far, or None without a limit. `had_answers` is True if
-    the service has given usable answers to the run.
+    service. A lane with the value None has an unknown limit, which this shard learns. `millicredits` is the
+    largest spending of the shard in thousandths of a credit, including its spending so far, or None without a
+    limit. `had_answers` is True if the service has given usable answers to the run.
     """
 
     calls: Mapping[str, int | None] | None
@@ -109,15 +109,15 @@ class Report:
     segments
         Numbers of the segments with attempts.
     reason, error
-        Why the shard ended early, as a value of ``StopReason``, and the error behind that.
+        Reason of an early end as a value of ``StopReason``, and the error that caused it, or None.
     seconds, made
-        Duration, and number of calls that ended.
+        Duration in seconds, and number of calls that ended in this time.
     balance
         Characters left on the key, if known.
     notes
         Messages of the backend for the user.
     learned
-        Limit of calls in flight of each lane that refused calls.
+        Limit of calls in flight by lane, for lanes that refused calls or whose limit was unknown.
     """
 
     counters: dict[str, Any] = field(default_factory=dict)
@@ -137,8 +137,8 @@ class Report:
 def cut_shard(plan: Plan, number: int, places: npt.NDArray[np.int64], group_starts: Any) -> Shard:
     """Return a shard for some rows of the table.
 
-    `places` are the positions of the rows. `group_starts` are the positions of the first rows of all row
-    groups, and the number of rows.
+    `places` are the positions of the rows. `group_starts` has the position of the first row of each row
+    group, and ends with the number of rows of the table.
     """
     groups = np.unique(np.searchsorted(group_starts, places, side="right") - 1)
     rows = np.concatenate([np.arange(group_starts[group], group_starts[group + 1]) for group in groups])
@@ -158,7 +158,7 @@ def cut_shard(plan: Plan, number: int, places: npt.NDArray[np.int64], group_star
 
 
 def read_progress(progress: Progress, total: int) -> dict[str, Any]:
-    """Return the counters of a shard. `total` is its number of calls without retakes."""
+    """Return the counters of a shard. `total` is its planned number of calls, without retakes."""
     counters: dict[str, Any] = {name: getattr(progress, name) for name in COUNTER_NAMES}
     return {
         **counters,
@@ -174,7 +174,7 @@ def read_progress(progress: Progress, total: int) -> dict[str, Any]:
 def add_counters(
     progress: Progress, shards: Mapping[int, Mapping[str, Any]], before: Mapping[str, Any]
 ) -> None:
-    """Set the counters of a run to the counters `before` its first shard, and the sums over its shards."""
+    """Set the counters of a run: those `before` its first shard, plus the sums over its shards."""
     for name in COUNTER_NAMES:
         setattr(progress, name, before[name] + sum(counters.get(name, 0) for counters in shards.values()))
     retakes = sum(counters.get("retakes", 0) for counters in shards.values())

@@ -1,7 +1,9 @@
-"""Makes one shard of a run in a worker process. The result of a dead worker is taken up by the next one.
+"""Makes one shard of a run in a worker process.
 
-:func:`run_shard` may be called again for the same shard at any time, also while another process makes the
-shard. It makes only the calls that have no outcome yet.
+:func:`run_shard` may be called again for the same shard at any time, for example because a worker died. It
+keeps the outcomes of earlier workers, and makes only the other calls. If another process still holds the lock
+of the shard, RunLocked is raised. For a run at an address, it waits until processes on other machines have
+ended.
 """
 
 import asyncio
@@ -53,7 +55,7 @@ from speechframe.store.schema import CHARGED_UNKNOWN, PACK, StopReason
 TICK_S, REMOTE_TICK_S = 0.5, 3.0
 """Seconds between two looks at the driver's order, on a disk and at an address."""
 MAX_INTERRUPTIONS = 2
-"""A call during which this number of workers died is not sent again in this run."""
+"""A call is not sent again in this run if this number of workers died while the call was in flight."""
 
 
 def run_shard(version: str, pickled_job: bytes, shard: Shard, limits: ShardLimits) -> Report:
@@ -101,12 +103,12 @@ def run_shard(version: str, pickled_job: bytes, shard: Shard, limits: ShardLimit
 
 
 _BUSY = threading.Lock()
-"""Held by a pool's worker while it makes a shard."""
+"""Held by a pool's worker while it makes a shard, so that the worker does not exit during a shard."""
 
 
 @functools.cache
 def _end_with_pool() -> None:
-    """Begin to watch the parent of a pool's worker. Without its parent, the worker would wait for ever."""
+    """End this worker of a pool after its shard if its parent has died. Otherwise it would wait for ever."""
     parent = os.getppid()
 
     def watch() -> None:
@@ -212,7 +214,7 @@ async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: Sh
 
 
 def _make_lanes(opened: Opened, limits: ShardLimits) -> list[Lane]:
-    """Return the lanes of a shard, with its shares of their limits."""
+    """Return the lanes of a shard, with the part of their limits that this worker may use."""
     most, shared = compute_max_calls(len(opened.lanes)), make_shared_folder()
     if limits.calls is None:
         return [Lane(spec, None, shared, most=most) for spec in opened.lanes]
@@ -284,9 +286,10 @@ def _check_service(job: Job, manifest: Manifest, backend: Backend, opened: Opene
 def _plan_shard(
     folder: Folder, manifest: Manifest, shard: Shard, opened: Opened, job: Job
 ) -> tuple[Plan, list[Outcome], int, float]:
-    """Return the calls without an outcome, the outcomes so far, their spending, and their audio in seconds.
+    """Return the plan of calls to make, the outcomes so far, their spending, and their audio in seconds.
 
-    Earlier makers of the shard may have died.
+    The outcomes are those of earlier workers that died or ended early. The spending is in thousandths of a
+    credit.
     """
     keys, todo, records = make_key_array(shard.keys), shard.todo.copy(), dict(shard.failed_records)
     waits, in_packs = dict(shard.waits), shard.in_packs
@@ -327,7 +330,10 @@ def _plan_shard(
 
 
 class _Lease:
-    """The right of a worker to make its shard. It ends with the driver, or with a later claim."""
+    """The right of a worker to make its shard.
+
+    It ends if the driver dies or gives an order, or if another process claims the same shard later.
+    """
 
     def __init__(self, folder: Folder, job: Job, numbers: range) -> None:
         self.folder, self.numbers, self._job = folder, numbers, job
@@ -346,7 +352,7 @@ class _Lease:
     async def is_valid(self) -> bool:
         """Return whether calls may be sent. Look again first if the last look was long ago.
 
-        This process may have been stopped meanwhile, and taken for dead.
+        This process may have been paused for long, and another worker may make the shard now.
         """
         if time.monotonic() - self._looked_s < 2 * self.tick_s:
             return True
@@ -354,7 +360,7 @@ class _Lease:
 
 
 async def _watch(lease: _Lease, engine: Engine, progress: Progress, total: int) -> None:
-    """Write the counters of the shard for the driver. End the shard by an order, or if the lease ends."""
+    """Write the counters of the shard for the driver, until cancelled. Stop the engine if the lease ends."""
     while True:
         await asyncio.sleep(lease.tick_s)
         order = None

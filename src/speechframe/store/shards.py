@@ -1,13 +1,15 @@
 """Shards of a run in its folder. A shard is a set of rows that one worker makes, perhaps on another machine.
 
-The driver is the process that plans the run and holds its lock. Each shard has a block of segment numbers for
-itself, so no two workers write the same file. While a worker makes a shard, it holds a lock on the shard and
-writes its counters to ``shards/``. The driver writes an order there to stop all workers.
+The driver is the process that plans the run and holds its lock. A segment is a numbered piece of the journal
+(`speechframe.store.journal`). Each shard has a block of segment numbers for itself, so no two workers write
+the same file. While a worker makes a shard, it holds a lock on the shard and writes its counters to
+``shards/``. The driver writes an order there to stop all workers.
 
-For a run at an address, the journal and the locks of a worker lie on the worker's machine, and other machines
-do not see them. So a worker claims numbers at the address. Before it sends calls whose repeats are not free,
-it also writes intents there: copies of the ``sent`` lines of its journal. If a machine is lost for ever, its
-rows become ``charged_unknown`` by these intents.
+For a run at an address, the journal and the locks of a worker are on the worker's machine, and other machines
+do not see them. So a worker claims segment numbers at the address: only one process can create the file of a
+claim. Before the worker sends calls whose repeats are not free, it also writes intents there. Intents are
+copies of the ``sent`` lines of its journal. If a machine and its disk are lost, a later process reads the
+intents and marks these rows as ``charged_unknown``.
 """
 
 import json
@@ -37,23 +39,24 @@ from speechframe.store.schema import PENDING, TIME_TYPE, Row
 from speechframe.store.schema import columns as make_schema
 
 BLOCK_NUMBERS, CLAIMED_NUMBERS = 100_000, 2000
-"""Number of segment numbers of a shard, and of those that one worker claims at an address."""
+"""Number of segment numbers of a shard, and number of them that one worker claims at an address."""
 MAX_REMOTE_SEGMENT_ROWS = 256
-"""Largest number of records of a segment of a worker at an address. They are lost with the machine."""
+"""Largest number of records of a segment for a run at an address. If a machine is lost, the records of its
+open segment are lost, too."""
 SHARDS_FOLDER, CLAIMS_FOLDER, INTENTS_FOLDER = "shards", "claims", "intents"
 """Folders of the counters of shards, of claimed numbers, and of intents. They are empty after a run."""
 DRAIN, NOW = b"drain", b"now"
 """Orders to all workers: end after the calls under way, or cancel these calls."""
 LONGEST_WAIT_S, SILENT_S = 60.0, 12.0
-"""Longest wait in seconds for shards of an earlier driver. A worker at an address counts as dead if its
-counters stay the same for `SILENT_S` seconds."""
+"""Longest wait in seconds for shards of an earlier driver. For a run at an address, a worker counts as dead
+if its counters stay the same for `SILENT_S` seconds."""
 
 _END_SCHEMA = make_schema(status=pa.string(), finished_at=TIME_TYPE)
 _LOCKS_FILE, _ORDER_FILE = f"{LOG_FOLDER}/shards.lock", f"{SHARDS_FOLDER}/order"
 
 
 def get_block(number: int) -> range:
-    """Return the segment numbers of the shard that has this segment number."""
+    """Return all segment numbers of the shard to which this segment number belongs."""
     start = number // BLOCK_NUMBERS * BLOCK_NUMBERS
     return range(start, start + BLOCK_NUMBERS)
 
@@ -106,7 +109,8 @@ def _count_busy_elsewhere(
 ) -> int:
     """Return the number of workers whose counters at an address still change.
 
-    `last_news` is a memory for the next call. With `within`, only workers with these numbers count.
+    Pass the same dict `last_news` to each call, because it keeps the counters between calls. With `within`,
+    only workers with these segment numbers count. The counters of dead workers are removed.
     """
     if not isinstance(folder, RemoteFolder):
         return 0
@@ -126,7 +130,7 @@ def _count_busy_elsewhere(
 
 
 def has_traces(folder: Folder) -> bool:
-    """Return whether workers wrote to the run, so that its ledger may lack attempts."""
+    """Return whether workers of an executor wrote to the run. Its ledger may then lack attempts."""
     return folder.exists(SHARDS_FOLDER) or folder.exists(CLAIMS_FOLDER)
 
 
@@ -142,7 +146,7 @@ def write_order(folder: Folder, order: bytes | None) -> None:
 
 
 def read_order(folder: Folder, holder: str) -> bytes | None:
-    """Return the order to a worker, or None. `holder` is the lock of its driver.
+    """Return the order to a worker, or None. `holder` is the text that identifies its driver's lock.
 
     The order is `DRAIN` if another process holds the lock, because the driver is dead then.
     """
@@ -192,7 +196,8 @@ def remove_counters(folder: Folder, numbers: range) -> None:
 def claim_numbers(folder: Folder, block: range) -> tuple[range, int]:
     """Return the segment numbers that this process may write, and the largest number of records of a segment.
 
-    StoreError is raised if a shard was begun too often.
+    For a run at an address, claim the numbers. StoreError is raised if the shard has no numbers left, because
+    too many processes began it.
     """
     if not isinstance(folder, RemoteFolder):
         return block, MAX_SEGMENT_ROWS
@@ -217,7 +222,7 @@ def wait_for_earlier_makers(folder: Folder, numbers: range) -> None:
 
 
 def find_first_block(folder: Folder) -> int:
-    """Return the first segment number of a shard that no process has ever begun."""
+    """Return the smallest first segment number for a new shard. No process has used it or a larger number."""
     claimed = max(_list_claims(folder, None), default=0)
     return get_block(max(parts.find_next_number(folder), claimed)).stop
 
@@ -261,9 +266,9 @@ def recover_intents(
     block: range | None = None,
     numbers: range | None = None,
 ) -> None:
-    """Write ``charged_unknown`` for each row with an intent but without a record, and remove the intents.
+    """Write ``charged_unknown`` for rows with an intent but without a later record. Remove the intents.
 
-    By default for all shards. With `block`, only for one shard, in segments with these `numbers`.
+    By default for all shards. With `block`, only for one shard, in a segment with one of these `numbers`.
     """
     names = _list_intents(folder, block)
     if not isinstance(folder, RemoteFolder) or not names:
@@ -294,7 +299,7 @@ def _find_lost_calls(snapshot: Snapshot, sent: Sequence[Row]) -> list[Row]:
 
 
 def remove_intents(folder: Folder, block: range) -> None:
-    """Remove the intents of a shard whose records are all written."""
+    """Remove the intents of a shard. Call only once all its records are written."""
     if isinstance(folder, RemoteFolder):
         folder.remove_all([f"{INTENTS_FOLDER}/{name}" for name in _list_intents(folder, block)])
 
@@ -307,9 +312,10 @@ def _list_intents(folder: Folder, block: range | None) -> list[str]:
 
 
 def clear_messages(folder: Folder) -> None:
-    """Remove the files of :data:`SHARDS_FOLDER` and the claims, once no worker makes a shard.
+    """Remove the files of :data:`SHARDS_FOLDER`, and all claims but the last.
 
-    The last claim stays, so that no later shard gets its numbers. A lost machine may have files with them.
+    Call only once no worker makes a shard. The last claim stays, so that no later shard gets its numbers. A
+    lost machine may still have files with these numbers.
     """
     names = [f"{SHARDS_FOLDER}/{name}" for name in folder.list_names(SHARDS_FOLDER, "")]
     claims = [f"{CLAIMS_FOLDER}/{number:06d}" for number in sorted(_list_claims(folder, None))[:-1]]
