@@ -4,17 +4,21 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 import distributed
 import pytest
 from accounts import billed, check_audio, price, statuses, times_billed
 from machines import Machines
-from poison import PoisonTones
+from poison import PoisonTones, UncappedTones, UnusableTones
 
 import speechframe as spf
 from forked import Program
@@ -180,6 +184,136 @@ def test_a_shard_that_is_made_twice_at_once_is_billed_once(services, lines, spea
     with TwiceExecutor(4) as pool:
         run = speak(service, texts, executor=pool, executor_workers=2)
     check(run, service, texts)
+
+
+class TwiceMachines(Machines):
+    """Begins each function again on another machine a second later, as Dask does after a lost connection."""
+
+    def submit(self, function, *args):
+        super().submit(function, *args)
+        time.sleep(1)
+        return super().submit(function, *args)
+
+
+def test_a_shard_that_is_begun_again_on_another_machine_is_billed_once(
+    services, lines, speak, tmp_path, address
+):
+    service, texts = services(latency=0.2, cap=4, publish_cap=True, idempotent=False), lines(80)
+    with TwiceMachines(tmp_path, 2) as machines:
+        run = speak(service, texts, executor=machines, executor_workers=1, run_dir=address)
+    check(run, service, texts)
+
+
+LOSING_PROGRAM = Program("""
+import json, sys
+from pathlib import Path
+order = json.loads(sys.stdin.readline())
+sys.path.insert(0, order["tests"])
+from machines import Machines
+import speechframe as spf
+spf.configure(**order["settings"])
+spf.resume(order["address"], executor=Machines(Path(order["folder"]), 1), progress=False)
+""")
+
+
+def test_a_machine_that_is_lost_with_its_driver_leaves_no_silent_bill(
+    services, lines, speak, tmp_path, address, monkeypatch
+):
+    service = services(cap=8, publish_cap=True, idempotent=False, faults={"500": 1.0})
+    texts = lines(40)
+    run = speak(service, texts, run_dir=address, max_attempts=1)
+    assert set(statuses(run)) == {"failed"}
+    service.set(faults={}, latency=0.2)
+    order = {
+        "tests": str(Path(__file__).parent), "address": address, "folder": str(tmp_path),
+        "settings": {"base_url": service.url, "profile": service.settings.profile},
+    }  # fmt: skip
+    driver = subprocess.Popen(
+        [sys.executable, "-c", LOSING_PROGRAM], stdin=subprocess.PIPE, text=True, start_new_session=True
+    )
+    driver.stdin.write(json.dumps(order) + "\n")
+    driver.stdin.flush()
+    wait_for(lambda: len(service.books().billed) >= 20)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait(60)
+    driver.stdin.close()
+    shutil.rmtree(tmp_path / "machine-0")
+    monkeypatch.setattr("speechframe.store.shards.SILENT_S", 4.0)
+    run = spf.resume(address, service=service.settings, progress=False)
+    assert set(statuses(run)) == {"done", "charged_unknown"}
+    assert max(times_billed(service, text) for text in texts) == 1
+    unknown = run.ledger.query("status == 'charged_unknown'")["credits"].sum()
+    assert billed(service, texts) <= run.ledger["credits"].sum() <= billed(service, texts) + unknown
+
+
+def test_a_lane_without_a_published_cap_uses_several_workers(tmp_path):
+    bills = tmp_path / "bills"
+    bills.touch()
+    texts = [f"line {number}" for number in range(1200)]
+    with ProcessPoolExecutor(3) as pool:
+        run = spf.run(UncappedTones(bills), texts, run_dir=tmp_path / "run", executor=pool, progress=False)
+    assert set(statuses(run)) == {"done"}
+    calls = [line.split() for line in bills.with_suffix(".calls").read_text().splitlines()]
+    calls = [(process, float(began), float(ended)) for process, began, ended in calls]
+    beside_others = sum(
+        any(process != other and began < end and start < ended for other, start, end in calls)
+        for process, began, ended in calls
+    )
+    assert beside_others >= 100
+
+
+def test_the_fall_back_region_gets_no_call_while_the_preferred_one_works(services, lines, tmp_path):
+    service = services(latency=0.02, cap=6, regions=("global", "eu-central"))
+    texts = lines(700)
+    settings = replace(service.settings, regions=("eu-central",))
+    with ProcessPoolExecutor(2) as pool:
+        run = spf.generate(
+            texts, voice="en-US-nora", sample_rate=8000, run_dir=tmp_path / "run", executor=pool,
+            service=settings, progress=False,
+        )  # fmt: skip
+    check(run, service, texts)
+    assert set(run.ledger["lane"]) == {"eu-central"}
+
+
+def test_bad_rows_in_the_middle_do_not_stop_a_run_over_workers(tmp_path):
+    bills = tmp_path / "bills"
+    bills.touch()
+    # The first shards have twelve rows. The next shards begin with bad rows.
+    texts = [f"bad {number}" if 12 <= number < 90 else f"line {number}" for number in range(120)]
+    with ProcessPoolExecutor(2) as pool:
+        run = spf.run(UnusableTones(bills), texts, run_dir=tmp_path / "run", executor=pool, progress=False)
+    found = statuses(run)
+    assert run.stopped_because is None
+    assert [status == "done" for status in found] == [text.startswith("line") for text in texts]
+
+
+def test_outcomes_come_once_after_a_budget_was_used_up_in_parts(services, lines, speak, tmp_path):
+    service, texts = services(latency=0.01, cap=12, publish_cap=True), lines(120)
+    budgets = tmp_path / "budgets.toml"
+    limit = price(texts) // 2 + 3
+    budgets.write_text(f'[[budget]]\nname = "all"\nmax_credits = {limit}\nperiod = "total"\n')
+    spf.configure(budgets=str(budgets))
+    with ProcessPoolExecutor(1) as pool:  # the last shard goes to the worker again until nothing is left
+        run = speak(service, texts, executor=pool, wait=False)
+        times = Counter(outcome.row_id for outcome in run.outcomes())
+    spf.configure(budgets=None)
+    assert run.stopped_because == "budget"
+    assert set(times.values()) == {1}
+    assert len(times) == statuses(run).count("done") == run.progress.done
+
+
+def test_audio_seconds_count_cached_rows_and_rows_of_dead_workers(services, lines, speak, tmp_path):
+    service, texts = services(latency=0.05, cap=4, publish_cap=True), lines(120)
+    cache = tmp_path / "cache"
+    speak(service, texts[:20], cache=cache, run_dir=tmp_path / "earlier")
+    with Machines(tmp_path, 2, renewed=True) as machines:
+        run = speak(service, texts, cache=cache, executor=machines, wait=False)
+        wait_for(lambda: service.books().answered > 70)
+        os.kill(machines.machines[0].pid, signal.SIGKILL)
+        run.wait(60)
+    assert run.progress.cached == 20
+    check_audio(run)
+    assert run.progress.audio_seconds == pytest.approx(run.stats["audio_seconds"])
 
 
 def test_a_put_that_fails_ends_the_run_and_nothing_is_lost(services, lines, speak, tmp_path, address, port):
