@@ -96,7 +96,9 @@ class Options:
     dry_run: Switch = False
     service: Any = None
     executor: Annotated[
-        Any, AfterValidator(_check_is_executor), Allowed("an executor, or a client of Dask")
+        Any,
+        AfterValidator(_check_is_executor),
+        Allowed('an executor such as ProcessPoolExecutor(4), or a dask.distributed.Client("tcp://…")'),
     ] = field(default=None, repr=False)
     executor_workers: _Count | None = None
 

@@ -37,6 +37,10 @@ def open_executor(given: Any, workers: int | None = None) -> tuple[Executor, int
     """
     executor, count = given, workers
     if _is_dask_client(given):
+        if not is_connected(given):
+            raise SettingsError(
+                f"the client of Dask is {given.status}: make a new one with dask.distributed.Client(address)"
+            )
         # With `pure`, Dask would take two equal tasks for one task.
         executor = given.get_executor(pure=False)
         count = workers or len(given.scheduler_info(n_workers=-1)["workers"])

@@ -10,10 +10,9 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -71,10 +70,6 @@ MAX_TRIES = 5
 """A run ends once this number of workers died or failed while they made the same shard."""
 _SHARED_SETTINGS = ("base_url", "regions", "region_urls", "profile", "allow_http", "trust_env", "ca_file")
 """Settings that workers get. They read the keys themselves."""
-_DRIVERS_OPTIONS: Mapping[str, Any] = MappingProxyType(
-    {"service": None, "executor": None, "on_alert": None, "tags": {}, "progress": False}
-)
-"""Options that workers do not get."""
 
 
 @dataclass
@@ -224,7 +219,7 @@ class Driver:
         parts.convert_segment(self._folder, number, self._backend.columns, self._ledger)
         self._number = shards.find_first_block(self._folder)
         self._before = read_progress(self._progress, 0)
-        shards.write_order(self._folder, None)
+        shards.clear_messages(self._folder)  # of an earlier driver
         self._find_tags()
         plan = self._plan
         source = plan.prepared.table_folder.get_source(plan.prepared.entry.file)
@@ -273,6 +268,8 @@ class Driver:
                 task.shard,
                 ShardLimits(calls, limit, self._had_answers),
             )
+            if not isinstance(future, Future):
+                raise SettingsError("submit() of the executor must return a concurrent.futures.Future")
             under_way[asyncio.wrap_future(future)] = task
 
     def _take_rows(self, calls: Mapping[str, int | None] | None, others: Iterable[_HeldShard]) -> _HeldShard:

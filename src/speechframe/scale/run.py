@@ -64,8 +64,10 @@ async def _find_workers(backend: Backend, options: Options) -> ExecutorWorkers |
 
     SettingsError is raised if workers cannot get the backend.
     """
-    if options.executor is None:
+    if options.executor is None and options.executor_workers is None:
         return None
+    if options.executor is None:
+        raise SettingsError("executor_workers= needs executor=: pass the executor, or leave both out")
     executor, count = await asyncio.to_thread(open_executor, options.executor, options.executor_workers)
     connected = partial(is_connected, options.executor)
     cores = await asyncio.to_thread(count_cores, options.executor)

@@ -142,13 +142,12 @@ async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: Sh
         header = {**job.header, "host": socket.gethostname()}
         shards.recover_shard(folder, backend.columns, header, block, numbers)
         plan, ended, spent, audio_seconds = _plan_shard(folder, manifest, shard, opened, job)
-        total = int(plan.todo.sum())
+        total = int(plan.todo.sum()) + len(ended)
         progress = Progress(backend.unit, total, options, "", lambda _: "")
         progress.credits_millis, progress.audio_seconds = spent, audio_seconds
         notes: list[str] = []
         backend.tell = notes.append
         for outcome in ended:
-            progress.total += 1
             progress.add(outcome)
         journal = Journal(folder, parts.find_next_number(folder, numbers), header, segment_rows)
         stack.callback(journal.close)

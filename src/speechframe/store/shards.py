@@ -137,12 +137,9 @@ def has_traces(folder: Folder) -> bool:
 # -- messages between the driver and the workers --------------------------------------------
 
 
-def write_order(folder: Folder, order: bytes | None) -> None:
-    """Write an order to all workers. None removes the order."""
-    if order is None:
-        folder.remove(_ORDER_FILE)
-    else:
-        folder.write(_ORDER_FILE, order)
+def write_order(folder: Folder, order: bytes) -> None:
+    """Write an order to all workers."""
+    folder.write(_ORDER_FILE, order)
 
 
 def read_order(folder: Folder, holder: str) -> bytes | None:
