@@ -170,6 +170,8 @@ class Prepared:
 
 
 prepared = Prepared()
+# A forked child, such as a worker of a pool, must not write into its parent's socket.
+os.register_at_fork(after_in_child=lambda: setattr(prepared, "is_wanted", False))
 
 
 def received(connection, size):
