@@ -171,6 +171,9 @@ def _forget_after_fork() -> None:
     # The registered work belongs to the parent process, not to the forked child.
     for held in (_blocks, _unfinished, _endings):
         held.clear()
+    # A child that waits for a lock of a thread which the fork left behind could not run our handler.
+    if signal.getsignal(signal.SIGTERM) is _handle_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
