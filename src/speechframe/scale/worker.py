@@ -37,7 +37,7 @@ from speechframe.batch.run import read_run
 from speechframe.errors import BudgetExceeded, RunMismatch, SettingsError, StoreError
 from speechframe.local.start import get_shared_service
 from speechframe.processes.loop import run_sync
-from speechframe.processes.slots import USER_BYTES_RANGE, Slots, make_shared_folder
+from speechframe.processes.slots import make_shared_folder
 from speechframe.scale.intents import IntentQueue
 from speechframe.scale.shard import DEFAULT_WIDTH, Job, Report, Shard, ShardLimits, read_progress
 from speechframe.settings import Settings, resolve_settings
@@ -155,11 +155,7 @@ async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: Sh
         for lane in lanes:
             stack.callback(lane.close)
         budget = None if limits.millicredits is None else Budget(limits.millicredits, spent)
-        neighbours = _count_neighbours(stack) if job.is_local else 0
-        at_once = {
-            work: max(1, each.calls_at_once * len(lanes) // (1 + neighbours))
-            for work, each in opened.throughputs.items()
-        }
+        at_once = {work: each.calls_at_once * len(lanes) for work, each in opened.throughputs.items()}
         queue = Queue(plan, backend, budget, at_once)
         if isinstance(folder, RemoteFolder) and not opened.repeats_free_s:
             # Two groups of calls have intents and wait at most, so they have half of the calls in flight.
@@ -219,14 +215,6 @@ def _make_lanes(opened: Opened, limits: ShardLimits) -> list[Lane]:
         return [Lane(spec, None, shared, most=most) for spec in opened.lanes]
     calls = limits.calls
     return [Lane(spec, calls[spec.name], shared, most=most) for spec in opened.lanes if spec.name in calls]
-
-
-def _count_neighbours(stack: contextlib.AsyncExitStack) -> int:
-    """Return the number of other workers of this machine, whose local services share its cores."""
-    shared = make_shared_folder()
-    workers = Slots(None if shared is None else shared / "workers.slots")
-    stack.callback(workers.close)
-    return workers.count_others(USER_BYTES_RANGE)
 
 
 def _find_learned(lanes: Sequence[Lane], limits: ShardLimits) -> dict[str, int]:
