@@ -3,11 +3,10 @@
 import json
 import socket
 
+import distributed
 import pytest
 
 from speechframe.testing import FaultyService
-
-distributed = pytest.importorskip("distributed", reason="never skipped: the group dev has it")
 
 
 @pytest.mark.slow

@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.filterwarn
 @pytest.fixture(scope="module")
 def executor():
     """Return two workers of Ray through the class of the page."""
-    ray = pytest.importorskip("ray", reason="the group ray has it, which make test-all installs")
+    import ray  # of the group ray, which only make test-all installs
+
     (block,) = [
         each for each in re.findall(r"```py\n(.*?)```", PAGE, re.DOTALL) if "class RayExecutor" in each
     ]

@@ -147,7 +147,7 @@ def test_the_client_of_dask_computes_the_partitions():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray warns about its own options
 @pytest.mark.slow
 def test_a_ray_dataset_is_read_in_the_order_of_its_blocks():
-    ray = pytest.importorskip("ray")
+    import ray  # of the group ray, which only make test-all installs
 
     def make(batch):
         time.sleep(0.5 if batch["id"][0] == 0 else 0)

@@ -75,6 +75,10 @@ class Scale(Protocol):
         """Number of cores of their machines, or None if unknown."""
         ...
 
+    def has_own_services(self, opened: Opened, options: Options) -> bool:
+        """Return whether each worker starts a local service of its own."""
+        ...
+
     def make_engine(self, *args: Any, **parts: Any) -> CallMaker:
         """Return what makes the calls, for the arguments of :class:`Engine`."""
         ...
@@ -265,7 +269,7 @@ async def _carry_out(
         opened, rules, limit = await open_backend(backend, options, stack)
         workers: WorkerFacts | None = None
         if scale is not None:
-            workers = WorkerFacts(scale.workers, scale.cores, opened.is_local)
+            workers = WorkerFacts(scale.workers, scale.cores, scale.has_own_services(opened, options))
         begin = partial(_plan_run, prepare, backend, opened, options, rules, limit, workers, stack)
         begun = await run_in_thread(begin)
         prepared, planned, folder = begun.prepared, begun.estimate, begun.prepared.folder

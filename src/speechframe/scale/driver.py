@@ -119,8 +119,7 @@ class Driver:
         self._tick_s = REMOTE_TICK_S if isinstance(folder, RemoteFolder) else TICK_S
         _refuse_files_at_address(folder, backend)
         settings = options.service if isinstance(options.service, Settings) else None
-        # Each worker starts a local service of its own, unless the user named the address of one.
-        is_local = opened.is_local and (settings is None or is_shared_service(settings))
+        is_local = has_own_services(opened, options)
         shared = {} if is_local else {name: getattr(settings, name, None) for name in _SHARED_SETTINGS}
         job = Job(
             str(folder.path),
@@ -364,7 +363,7 @@ class Driver:
             self._progress.balance = report.balance
         if report.reason == StopReason.BUDGET:
             # Retakes cost more than planned, or only a part was reserved. Try again if that paid some calls.
-            task.price = report.missing
+            task.price, task.tries = report.missing, 0
             self._is_used_up |= not report.made
             return task
         if report.reason == StopReason.STOPPED and self._queue.stopped is None:
@@ -416,6 +415,15 @@ class Driver:
         """Show the sums of the counters of all shards."""
         add_counters(self._progress, self._counters, self._before)
         self._progress.redraw()
+
+
+def has_own_services(opened: Opened, options: Options) -> bool:
+    """Return whether each worker starts a local service of its own.
+
+    If the user named the address of a local service, the workers use this service.
+    """
+    service = options.service
+    return opened.is_local and (not isinstance(service, Settings) or is_shared_service(service))
 
 
 class _Shares:

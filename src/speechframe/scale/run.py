@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 from speechframe.batch import run as batch
-from speechframe.batch.backend import Backend
+from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.live import Run
 from speechframe.batch.options import Options
 from speechframe.batch.run import EarlierRun
 from speechframe.errors import SettingsError
 from speechframe.processes.executors import count_cores, is_connected, open_executor
-from speechframe.scale.driver import Driver
+from speechframe.scale.driver import Driver, has_own_services
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,10 @@ class ExecutorWorkers:
     workers: int
     cores: int | None
     maker: type[Backend] | bytes  # the backend's class, or the pickled backend before it is opened
+
+    def has_own_services(self, opened: Opened, options: Options) -> bool:
+        """Return whether each worker starts a local service of its own."""
+        return has_own_services(opened, options)
 
     def make_engine(self, *args: Any, **parts: Any) -> Driver:
         """Return a driver. The arguments are those of :class:`~speechframe.batch.engine.Engine`."""
