@@ -24,7 +24,7 @@ from convert_lab import OURS, Work, install, with_path
 
 from speechframe.local.start import local_service
 from speechframe.spec import chosen
-from speechframe.spec.endpoints import ADDED_ENDPOINTS, DOCUMENT_ENDPOINTS, JSON_TYPE
+from speechframe.spec.endpoints import ENDPOINTS, JSON_TYPE
 from speechframe.spec.pages.render import build_openapi
 
 VOICE = "en-US-moody"
@@ -270,7 +270,7 @@ def _validator(method, template):
 def stated_answer(method, path):
     """Return the validator of the stated answer of a call, or None if the answer is not JSON."""
     path = path.partition("?")[0]
-    for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS):
+    for endpoint in ENDPOINTS:
         is_called = re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", endpoint.path), path)
         if is_called and endpoint.method == method:
             return _validator(method, endpoint.path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from speechframe.spec import chosen, codes, dubbing, limits, socket
-from speechframe.spec.endpoints import ADDED_ENDPOINTS, DOCUMENT_ENDPOINTS, Auth
+from speechframe.spec.endpoints import ENDPOINTS, Auth
 from speechframe.spec.facts import iter_models, read_field_facts
 
 MODELS = {model.__name__: model for model in iter_models()}
@@ -127,16 +127,14 @@ def fact_row(fact) -> tuple:
 
 @pytest.mark.rule("version.v1-paths")
 def test_endpoints_are_the_documents_row_by_row():
-    assert [endpoint_row(endpoint) for endpoint in DOCUMENT_ENDPOINTS] == [
+    assert [endpoint_row(endpoint) for endpoint in ENDPOINTS if not endpoint.addition] == [
         fact_row(fact) for fact in FACTS["endpoint"]
     ]
-    assert all(endpoint.path.startswith("/v1/") for endpoint in DOCUMENT_ENDPOINTS)
-    assert all(endpoint.addition for endpoint in ADDED_ENDPOINTS)
-    assert not any(endpoint.addition for endpoint in DOCUMENT_ENDPOINTS)
+    assert all(endpoint.path.startswith("/v1/") for endpoint in ENDPOINTS if not endpoint.addition)
 
 
 def test_endpoint_names_and_addresses_are_unique():
-    everything = (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS)
+    everything = ENDPOINTS
     assert len({endpoint.name for endpoint in everything}) == len(everything)
     assert len({(endpoint.method, endpoint.path) for endpoint in everything}) == len(everything)
 

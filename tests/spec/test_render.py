@@ -6,7 +6,7 @@ import pytest
 
 from speechframe.spec import chosen
 from speechframe.spec.codes import CloseCode, ErrorCode, Status, WarningCode
-from speechframe.spec.endpoints import ADDED_ENDPOINTS, DOCUMENT_ENDPOINTS
+from speechframe.spec.endpoints import ENDPOINTS
 from speechframe.spec.facts import iter_models, read_field_facts
 from speechframe.spec.limits import REGIONS
 from speechframe.spec.pages.render import build_json_schema, build_openapi, render_markdown
@@ -43,8 +43,8 @@ def test_openapi_carries_the_interface_version():
 
 def test_openapi_has_every_endpoint_with_its_statuses():
     found = operations(build_openapi())
-    assert set(found) == {endpoint.name for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS)}
-    for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS):
+    assert set(found) == {endpoint.name for endpoint in ENDPOINTS}
+    for endpoint in ENDPOINTS:
         path, method, operation = found[endpoint.name]
         assert path == endpoint.path
         if endpoint.method == "WebSocket":
@@ -60,9 +60,7 @@ def test_openapi_has_every_endpoint_with_its_statuses():
 
 
 def test_every_json_answer_has_a_stated_model():
-    http = [
-        endpoint for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS) if endpoint.method != "WebSocket"
-    ]
+    http = [endpoint for endpoint in ENDPOINTS if endpoint.method != "WebSocket"]
     # Audio, and the description itself.
     assert [e.name for e in http if e.response_model is None] == ["stream", "openapi"]
     # An answer always has all fields.
@@ -75,7 +73,7 @@ def test_every_json_answer_has_a_stated_model():
 def test_openapi_marks_what_is_ours():
     document = build_openapi()
     found = operations(document)
-    for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS):
+    for endpoint in ENDPOINTS:
         assert found[endpoint.name][2].get("x-speechframe-addition", False) is endpoint.addition
     generate = document["components"]["schemas"]["GenerateRequest"]["properties"]
     assert generate["pronunciationDictionary"]["x-speechframe-addition"] is True
@@ -135,7 +133,7 @@ def test_markdown_has_every_field_endpoint_code_and_choice():
         section = text.partition(f"### {model.__name__} (")[2].partition("\n### ")[0]
         for name in read_field_facts(model):
             assert f"| `{name}` |" in section, (model, name)
-    for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS):
+    for endpoint in ENDPOINTS:
         assert f"`{endpoint.path}`" in text
     for code in (*ErrorCode, *WarningCode, *CloseCode, *(int(status) for status in Status)):
         assert f"| {code} |" in text

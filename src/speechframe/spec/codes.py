@@ -159,8 +159,8 @@ class HttpErrorCode(StrEnum):
     UNAVAILABLE = "UNAVAILABLE", Status.SERVICE_UNAVAILABLE
 
 
-class ErrorCode(StrEnum):
-    """Values of `error_code` in a WebSocket error frame (section 7.3), each with its cause and effect."""
+class _FrameCode(StrEnum):
+    """Base class of the codes of WebSocket frames, each with its cause and effect."""
 
     cause: str
     effect: str
@@ -172,6 +172,10 @@ class ErrorCode(StrEnum):
         member.cause = cause
         member.effect = effect
         return member
+
+
+class ErrorCode(_FrameCode):
+    """Values of `error_code` in a WebSocket error frame (section 7.3), each with its cause and effect."""
 
     INVALID_VOICE = (
         "INVALID_VOICE",
@@ -191,19 +195,8 @@ class ErrorCode(StrEnum):
     INTERNAL_ERROR = ("INTERNAL_ERROR", "Failure on the service side.", "Retry the context.")
 
 
-class WarningCode(StrEnum):
+class WarningCode(_FrameCode):
     """Values of `warning_code` in a WebSocket warning frame (section 7.4). Synthesis continues."""
-
-    cause: str
-    effect: str
-
-    def __new__(cls, value: str, cause: str, effect: str) -> Self:
-        """Make a member with its cause and effect."""
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.cause = cause
-        member.effect = effect
-        return member
 
     INVALID_BUFFER_SIZE = (
         "INVALID_BUFFER_SIZE",

@@ -147,7 +147,7 @@ class Endpoint:
         return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
 
 
-DOCUMENT_ENDPOINTS: tuple[Endpoint, ...] = (
+ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("stream", "POST", "/v1/speech/stream", "Speak a text as a stream of audio", StreamRequest),
     Endpoint("generate", "POST", "/v1/speech/generate", "Speak a text", GenerateRequest, GenerateResponse),
     Endpoint(
@@ -232,10 +232,6 @@ DOCUMENT_ENDPOINTS: tuple[Endpoint, ...] = (
         ProjectUpdateRequest,
         Project,
     ),
-)
-"""All endpoints of the document, in its order."""
-
-ADDED_ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         "utterances",
         "GET",
@@ -268,9 +264,9 @@ ADDED_ENDPOINTS: tuple[Endpoint, ...] = (
         "health", "GET", "/healthz", "Check whether the service is working", None, Health, addition=True
     ),
 )
-"""Addresses of the local service that the document does not have."""
+"""All endpoints of the document, in its order, and then our own addresses."""
 
-_ENDPOINTS_BY_NAME = {endpoint.name: endpoint for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS)}
+_ENDPOINTS_BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}
 
 
 def get_endpoint(name: str) -> Endpoint:

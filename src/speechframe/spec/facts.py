@@ -1,7 +1,7 @@
 """Read the rules of each field back from the models. Tables, messages and tests use these rules."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -82,23 +82,20 @@ def iter_models() -> Iterator[type[DocumentModel]]:
 
 
 def _read_fact(name: str, schema: dict[str, Any], *, required: bool) -> FieldFact:
+    # Most rules have the same name in the schema.
+    given = {field.name: schema[field.name] for field in fields(FieldFact) if field.name in schema}
     return FieldFact(
-        name=name,
-        type=_name_type(schema),
-        required=required,
-        default=None if required else schema.get("default"),
-        default_note=schema.get("default_note", ""),
-        minimum=schema.get("minimum"),
-        maximum=schema.get("maximum"),
-        one_of=tuple(schema.get("enum") or schema.get("items", {}).get("enum", ())),
-        deprecated=schema.get("deprecated", False),
-        superseded_by=schema.get("superseded_by", ""),
-        gen2_only=schema.get("gen2_only", False),
-        addition=schema.get("addition", False),
-        chosen=tuple(schema.get("chosen", ())),
-        description=schema.get("description", ""),
-        min_length=schema.get("minLength"),
-        max_length=schema.get("maxLength"),
+        **given
+        | {
+            "name": name,
+            "type": _name_type(schema),
+            "required": required,
+            "default": None if required else schema.get("default"),
+            "one_of": tuple(schema.get("enum") or schema.get("items", {}).get("enum", ())),
+            "chosen": tuple(schema.get("chosen", ())),
+            "min_length": schema.get("minLength"),
+            "max_length": schema.get("maxLength"),
+        }
     )
 
 

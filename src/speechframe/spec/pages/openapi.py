@@ -53,45 +53,36 @@ def describe_operation(endpoint: Endpoint) -> dict[str, Any]:
     return described
 
 
-_IDEMPOTENCY_HOURS = chosen.IDEMPOTENCY_SECONDS // 3600
-_REPEAT_DESCRIPTION = (
-    f"A repeat within {_IDEMPOTENCY_HOURS} hours with the same key and body is not billed again."
-)
-
-
 def describe_header_parameters() -> dict[str, Any]:
     """Return the Parameter objects of the headers that several endpoints accept."""
-    return {
-        "IdempotencyKey": {
-            "name": chosen.IDEMPOTENCY_HEADER,
-            "in": "header",
-            "required": False,
-            "description": _REPEAT_DESCRIPTION,
-            "schema": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": chosen.MAX_IDEMPOTENCY_CHARACTERS,
-            },
-            **_ADDITION_MARK,
-        },
-        "Progress": {
-            "name": chosen.PROGRESS_HEADER,
-            "in": "header",
-            "required": False,
-            "description": f"Send an interim answer 102 every {chosen.PROGRESS_SECONDS:g} s while the call "
-            f"is queued or in progress, with {chosen.CALL_STATE_HEADER} and {chosen.CALL_CPU_HEADER}.",
-            "schema": {"type": "string"},
-            **_ADDITION_MARK,
-        },
-        "Take": {
-            "name": chosen.TAKE_HEADER,
-            "in": "header",
-            "required": False,
-            "description": "Number of the take (one of several spoken versions of a text); 0 is the first.",
-            "schema": {"type": "integer", "minimum": 0, "maximum": chosen.MAX_TAKE_NUMBER, "default": 0},
-            **_ADDITION_MARK,
-        },
+    hours = chosen.IDEMPOTENCY_SECONDS // 3600
+    states = f"{chosen.CALL_STATE_HEADER} and {chosen.CALL_CPU_HEADER}"
+    progress = f"Send an interim answer 102 every {chosen.PROGRESS_SECONDS:g} s while the call is queued"
+    headers: dict[str, tuple[str, str, dict[str, Any]]] = {
+        "IdempotencyKey": (
+            chosen.IDEMPOTENCY_HEADER,
+            f"A repeat within {hours} hours with the same key and body is not billed again.",
+            {"type": "string", "minLength": 1, "maxLength": chosen.MAX_IDEMPOTENCY_CHARACTERS},
+        ),
+        "Progress": (
+            chosen.PROGRESS_HEADER,
+            f"{progress} or in progress, with {states}.",
+            {"type": "string"},
+        ),
+        "Take": (
+            chosen.TAKE_HEADER,
+            "Number of the take (one of several spoken versions of a text); 0 is the first.",
+            {"type": "integer", "minimum": 0, "maximum": chosen.MAX_TAKE_NUMBER, "default": 0},
+        ),
     }
+    return {
+        key: {"name": name, "in": "header", "required": False, **_describe_header(description, schema)}
+        for key, (name, description, schema) in headers.items()
+    }
+
+
+def _describe_header(description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "schema": schema, **_ADDITION_MARK}
 
 
 def describe_error_responses() -> dict[str, Any]:
@@ -110,6 +101,11 @@ def describe_error_responses() -> dict[str, Any]:
 
 def describe_own_schemas() -> dict[str, Any]:
     """Return the schemas of bodies that are not in the document."""
+    # Unlike in the other schemas, null stays a type. Our answers have null for a field without a value.
+    _, schema = models_json_schema(
+        [(Limits, "serialization"), (Health, "serialization")],
+        ref_template="#/components/schemas/{model}",
+    )
     return {
         "HttpError": {
             "type": "object",
@@ -126,17 +122,8 @@ def describe_own_schemas() -> dict[str, Any]:
             },
             **_ADDITION_MARK,
         },
-        **_describe_addition_schemas(),
+        **{name: {**definition, **_ADDITION_MARK} for name, definition in schema["$defs"].items()},
     }
-
-
-def _describe_addition_schemas() -> dict[str, Any]:
-    # Unlike in the other schemas, null stays a type. Our answers have null for a field without a value.
-    _, schema = models_json_schema(
-        [(Limits, "serialization"), (Health, "serialization")],
-        ref_template="#/components/schemas/{model}",
-    )
-    return {name: {**definition, **_ADDITION_MARK} for name, definition in schema["$defs"].items()}
 
 
 def _describe_responses(endpoint: Endpoint) -> dict[str, Any]:
@@ -162,11 +149,9 @@ def _refer_to_response(status: Status) -> dict[str, Any]:
 def _describe_answer(endpoint: Endpoint) -> dict[str, Any]:
     headers = _describe_answer_headers()
     if endpoint.name == "stream":
-        headers[chosen.DEPRECATION_HEADER] = {
-            "description": "Sent with gen2 (chosen: gen2-streaming).",
-            "schema": {"type": "string", "const": "true"},
-            **_ADDITION_MARK,
-        }
+        headers[chosen.DEPRECATION_HEADER] = _describe_header(
+            "Sent with gen2 (chosen: gen2-streaming).", {"type": "string", "const": "true"}
+        )
     return {"description": "OK", "headers": headers, "content": _describe_answer_content(endpoint)}
 
 
@@ -228,24 +213,14 @@ def _describe_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 
 def _describe_answer_headers(*, retry_after: bool = False) -> dict[str, Any]:
+    repeated = "A value was ignored or replaced; repeatable."
     headers: dict[str, Any] = {
-        chosen.TRACE_HEADER: {
-            "description": "Trace id of this answer.",
-            "schema": {"type": "string"},
-            **_ADDITION_MARK,
-        },
-        chosen.WARNING_HEADER: {
-            "description": "A value was ignored or replaced; repeatable.",
-            "schema": {"type": "string"},
-            **_ADDITION_MARK,
-        },
+        chosen.TRACE_HEADER: _describe_header("Trace id of this answer.", {"type": "string"}),
+        chosen.WARNING_HEADER: _describe_header(repeated, {"type": "string"}),
     }
     if retry_after:
-        headers[chosen.RETRY_AFTER_HEADER] = {
-            "description": "Seconds to wait.",
-            "schema": {"type": "integer", "minimum": 0},
-            **_ADDITION_MARK,
-        }
+        schema = {"type": "integer", "minimum": 0}
+        headers[chosen.RETRY_AFTER_HEADER] = _describe_header("Seconds to wait.", schema)
     return headers
 
 

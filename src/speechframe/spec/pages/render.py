@@ -1,6 +1,6 @@
 """Write the document as Markdown, JSON Schema and OpenAPI 3.1, from the models and tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
@@ -8,7 +8,7 @@ from pydantic.json_schema import models_json_schema
 from speechframe.spec import codes, limits
 from speechframe.spec.billing import PRICES
 from speechframe.spec.chosen import API_KEY_HEADER, INTERFACE_VERSION, OPEN_POINTS, TOKEN_HEADER
-from speechframe.spec.endpoints import ADDED_ENDPOINTS, DOCUMENT_ENDPOINTS
+from speechframe.spec.endpoints import ENDPOINTS
 from speechframe.spec.facts import FieldFact, iter_models, read_field_facts
 from speechframe.spec.pages.openapi import (
     describe_error_responses,
@@ -29,91 +29,70 @@ def render_markdown() -> str:
     >>> print(render_markdown().splitlines()[0])
     # The service, as stated in `speechframe.spec`
     """
-    return "\n".join(
+    lines = ["# The service, as stated in `speechframe.spec`", "", "## Tables", ""]
+    for model in iter_models():
+        lines += [f"### {model.__name__} (section {model.section})", "", *_render_fields(model)]
+    for title, head, rows in _iter_sections():
+        lines += [f"## {title}", "", *_render_table(head, rows)]
+    return "\n".join(lines)
+
+
+def _iter_sections() -> Iterator[tuple[str, Sequence[str], Iterable[Sequence[object]]]]:
+    """Yield the title, the names of the columns and the rows of each section with one table."""
+    yield (
+        "Endpoints",
+        ("Method", "Path", "Takes", "Answers", "Statuses", "Key"),
         (
-            "# The service, as stated in `speechframe.spec`",
-            "",
-            "## Tables",
-            "",
-            *(
-                line
-                for model in iter_models()
-                for line in (f"### {model.__name__} (section {model.section})", "", *_render_fields(model))
-            ),
-            "## Endpoints",
-            "",
-            *_render_table(
-                ("Method", "Path", "Takes", "Answers", "Statuses", "Key"),
-                (
-                    (
-                        endpoint.method,
-                        f"`{endpoint.path}`",
-                        _name_model(endpoint.request_model or endpoint.query_model),
-                        ("array of " if endpoint.answers_list else "") + _name_model(endpoint.response_model),
-                        ", ".join(map(str, endpoint.chapter.statuses)),
-                        endpoint.chapter.auth.value,
-                    )
-                    for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS)
-                ),
-            ),
-            "## Regions",
-            "",
-            *_render_table(
-                ("Region", "Name", "Address", "Streaming concurrency", "Default model of a stream"),
-                (
-                    (
-                        region.key,
-                        region.name,
-                        f"`{region.placeholder}`",
-                        region.streaming_concurrency or "region specific",
-                        region.default_stream_model,
-                    )
-                    for region in limits.REGIONS.values()
-                ),
-            ),
-            "## Limits",
-            "",
-            *_render_table(
-                ("Limit", "Range", "Default"), ((n, str(r), r.default) for n, r in _list_ranges())
-            ),
-            "## Statuses",
-            "",
-            *_render_table(
-                ("Status", "Meaning", "What to do", "Again?"),
-                ((int(s), s.meaning, s.resolution, "yes" if s.retryable else "no") for s in codes.Status),
-            ),
-            "## Error codes of a WebSocket",
-            "",
-            *_render_table(
-                ("Code", "Cause", "Effect"), ((c.value, c.cause, c.effect) for c in codes.ErrorCode)
-            ),
-            "## Warning codes of a WebSocket",
-            "",
-            *_render_table(
-                ("Code", "Cause", "Effect"), ((c.value, c.cause, c.effect) for c in codes.WarningCode)
-            ),
-            "## Close codes of a WebSocket",
-            "",
-            *_render_table(("Code", "Cause"), ((c.value, c.cause) for c in codes.CloseCode)),
-            "## Contexts of a WebSocket",
-            "",
-            *_render_table(
-                ("State", "Trigger", "Condition", "Next", "Also"),
-                ((t.state, t.trigger, t.condition, t.next_state, t.also) for t in CONTEXT_TRANSITIONS),
-            ),
-            "## Prices (ours)",
-            "",
-            *_render_table(
-                ("Operation", "Unit", "Credits", "Balance"),
-                ((p.operation, p.unit, f"{p.credits:g}", p.balance) for p in PRICES.values()),
-            ),
-            "## What the document leaves open, and what we do",
-            "",
-            *_render_table(
-                ("Id", "Point", "Choice", "Reason", "Certainty"),
-                ((p.id, p.point, p.choice, p.reason, p.certainty) for p in OPEN_POINTS),
-            ),
-        )
+            (
+                endpoint.method,
+                f"`{endpoint.path}`",
+                _name_model(endpoint.input_model),
+                ("array of " if endpoint.answers_list else "") + _name_model(endpoint.response_model),
+                ", ".join(map(str, endpoint.chapter.statuses)),
+                endpoint.chapter.auth.value,
+            )
+            for endpoint in ENDPOINTS
+        ),
+    )
+    yield (
+        "Regions",
+        ("Region", "Name", "Address", "Streaming concurrency", "Default model of a stream"),
+        (
+            (
+                r.key,
+                r.name,
+                f"`{r.placeholder}`",
+                r.streaming_concurrency or "region specific",
+                r.default_stream_model,
+            )
+            for r in limits.REGIONS.values()
+        ),
+    )
+    ranges = ((name, value) for name, value in vars(limits).items() if isinstance(value, limits.Range))
+    yield "Limits", ("Limit", "Range", "Default"), ((name, str(r), r.default) for name, r in ranges)
+    yield (
+        "Statuses",
+        ("Status", "Meaning", "What to do", "Again?"),
+        ((int(s), s.meaning, s.resolution, "yes" if s.retryable else "no") for s in codes.Status),
+    )
+    for kind, members in (("Error", codes.ErrorCode), ("Warning", codes.WarningCode)):
+        rows = ((code.value, code.cause, code.effect) for code in members)
+        yield f"{kind} codes of a WebSocket", ("Code", "Cause", "Effect"), rows
+    yield "Close codes of a WebSocket", ("Code", "Cause"), ((c.value, c.cause) for c in codes.CloseCode)
+    yield (
+        "Contexts of a WebSocket",
+        ("State", "Trigger", "Condition", "Next", "Also"),
+        ((t.state, t.trigger, t.condition, t.next_state, t.also) for t in CONTEXT_TRANSITIONS),
+    )
+    yield (
+        "Prices (ours)",
+        ("Operation", "Unit", "Credits", "Balance"),
+        ((p.operation, p.unit, f"{p.credits:g}", p.balance) for p in PRICES.values()),
+    )
+    yield (
+        "What the document leaves open, and what we do",
+        ("Id", "Point", "Choice", "Reason", "Certainty"),
+        ((p.id, p.point, p.choice, p.reason, p.certainty) for p in OPEN_POINTS),
     )
 
 
@@ -150,7 +129,7 @@ def build_openapi() -> dict[str, Any]:
         ref_template="#/components/schemas/{model}",
     )
     paths: dict[str, dict[str, Any]] = {}
-    for endpoint in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS):
+    for endpoint in ENDPOINTS:
         method = "get" if endpoint.method == "WebSocket" else endpoint.method.lower()
         paths.setdefault(endpoint.path, {})[method] = describe_operation(endpoint)
     return {
@@ -161,10 +140,7 @@ def build_openapi() -> dict[str, Any]:
             "description": "`GET /v1/limits` lists our choices for the points that the document leaves open.",
         },
         "servers": [{"url": "/", "description": "Address of the service that returned this description."}],
-        "tags": [
-            {"name": name}
-            for name in dict.fromkeys(e.chapter.name for e in (*DOCUMENT_ENDPOINTS, *ADDED_ENDPOINTS))
-        ],
+        "tags": [{"name": name} for name in dict.fromkeys(each.chapter.name for each in ENDPOINTS)],
         "paths": paths,
         "components": {
             "schemas": {name: _convert_schema(definition) for name, definition in schema["$defs"].items()}
@@ -228,10 +204,6 @@ def _render_fields(model: Any) -> Iterable[str]:
         for fact in read_field_facts(model).values()
     )
     return _render_table(("Field", "Type", "Required", "Default", "Allowed", "Notes"), rows)
-
-
-def _list_ranges() -> Iterable[tuple[str, limits.Range[Any]]]:
-    return ((name, value) for name, value in vars(limits).items() if isinstance(value, limits.Range))
 
 
 def _format_default(fact: FieldFact) -> str:
