@@ -8,30 +8,39 @@ from pydantic import Field, model_validator
 from speechframe.spec.fields._enums import ChannelType, Format
 from speechframe.spec.fields._model import Int64, JsonText, Name, Number, OneOf, SnakeModel, Text, refuse
 from speechframe.spec.limits import CHANGER_FORMATS, CHANGER_SAMPLE_RATES_HZ
-from speechframe.spec.speech import AudioDuration, Pitch, Pronunciations, Rate, Variation, VoiceId
+from speechframe.spec.speech import AudioDuration, Pitch, Pronunciations, Rate, SpokenVariation, VoiceId
 
-__all__ = ["ConvertRequest", "ConvertResponse", "find_source_problem"]
-
-
-def find_source_problem(given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
-    """Return a problem unless exactly one of `file` and `file_url` is given (chosen: one-source)."""
-    there = [name for name in ("file", "file_url") if given.get(name) is not None]
-    if len(there) == 1:
-        return ()
-    return (("file, file_url", "are both given" if there else "are both missing", "exactly one of the two"),)
+__all__ = ["ConvertRequest", "ConvertResponse", "SourceForm"]
 
 
-class ConvertRequest(SnakeModel):
+class SourceForm(SnakeModel):
+    """Base class of forms that contain a media file or its URL (chosen: one-source)."""
+
+    @classmethod
+    def find_conflicts(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+        """Return a problem unless exactly one of `file` and `file_url` is given."""
+        there = [name for name in ("file", "file_url") if given.get(name) is not None]
+        if len(there) == 1:
+            return ()
+        problem = "are both given" if there else "are both missing"
+        return (("file, file_url", problem, "exactly one of the two"),)
+
+    @model_validator(mode="after")
+    def _refuse_conflicts(self) -> Self:
+        for fields, problem, allowed in self.find_conflicts(vars(self)):
+            refuse(f"{fields} {problem}", allowed)
+        return self
+
+
+class ConvertRequest(SourceForm):
     """A request to change the voice of a clip, as a multipart form (section 2.5)."""
 
     section: ClassVar[str] = "2.5"
 
-    voice_id: VoiceId = Field(description="Full voice id (<locale>-<name>) or the bare name.")
+    voice_id: VoiceId
     file: bytes | None = Field(None, description="The clip.")
     file_url: Text | None = Field(None, description="URL of the clip.")
-    audio_duration: AudioDuration | None = Field(
-        None, description="Requested length in seconds; 0 is ignored.", json_schema_extra={"gen2_only": True}
-    )
+    audio_duration: AudioDuration = None
     channel_type: ChannelType = Field(ChannelType.MONO, description="Mono or stereo.")
     encode_output_as_base64: bool | None = Field(
         None, description="True adds the audio in Base64 to the answer, beside the URL."
@@ -50,27 +59,12 @@ class ConvertRequest(SnakeModel):
     )
     style: Name | None = Field(None, description="One of the voice's styles.")
     transcription: Text | None = Field(None, description="Words that are spoken in the clip.")
-    variation: Variation = Field(
-        1,
-        description="A higher value varies pause, pitch and speed more.",
-        json_schema_extra={"gen2_only": True},
-    )
+    variation: SpokenVariation = 1
     pronunciation_dictionary: Annotated[Pronunciations, JsonText] | None = Field(
         None,
         description="Word to pronunciation, as JSON text.",
         json_schema_extra={"addition": True, "chosen_point": "pronunciation-dictionary"},
     )
-
-    @classmethod
-    def find_conflicts(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
-        """Return a problem unless exactly one source is given."""
-        return find_source_problem(given)
-
-    @model_validator(mode="after")
-    def _refuse_wrong_source(self) -> Self:
-        for fields, problem, allowed in find_source_problem({"file": self.file, "file_url": self.file_url}):
-            refuse(f"{fields} {problem}", allowed)
-        return self
 
 
 class ConvertResponse(SnakeModel):

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from speechframe.spec.billing import MAX_BUDGET_CREDITS
-from speechframe.spec.changer import find_source_problem
+from speechframe.spec.changer import SourceForm
 from speechframe.spec.chosen import (
     DEFAULT_PAGE_PROJECTS,
     MAX_CAST_SPEAKERS,
@@ -276,7 +276,7 @@ class ProjectPage(SnakeModel):
     next: str | None = None
 
 
-class _JobForm(SnakeModel):
+class _JobForm(SourceForm):
     """Common fields of the two forms that create a job."""
 
     file: bytes | None = Field(None, description="Media file.")
@@ -312,17 +312,6 @@ class _JobForm(SnakeModel):
         description="Highest price in credits. A more expensive job is refused.",
         json_schema_extra=_MAX_CREDITS_EXTRA,
     )
-
-    @classmethod
-    def find_conflicts(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
-        """Return a problem unless exactly one source is given."""
-        return find_source_problem(given)
-
-    @model_validator(mode="after")
-    def _refuse_wrong_source(self) -> Self:
-        for fields, problem, allowed in find_source_problem({"file": self.file, "file_url": self.file_url}):
-            refuse(f"{fields} {problem}", allowed)
-        return self
 
 
 class JobCreateRequest(_JobForm):

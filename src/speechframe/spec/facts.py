@@ -71,13 +71,10 @@ def read_field_facts(model: type[DocumentModel]) -> dict[str, FieldFact]:
 def iter_models() -> Iterator[type[DocumentModel]]:
     """Yield the model of each table of the document, chapter by chapter."""
     for chapter in (speech, changer, translate, auth, dubbing, socket):
-        for name in chapter.__all__:
-            value = getattr(chapter, name)
-            if (
-                isinstance(value, type)
-                and issubclass(value, DocumentModel)
-                and value.__module__ == chapter.__name__
-            ):
+        for _, value in sorted(vars(chapter).items()):
+            is_own = isinstance(value, type) and value.__module__ == chapter.__name__
+            # A base class of tables has no section.
+            if is_own and issubclass(value, DocumentModel) and "section" in vars(value):
                 yield value
 
 

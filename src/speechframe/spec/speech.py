@@ -48,11 +48,33 @@ __all__ = [
     "WordDuration",
 ]
 
-VoiceId = Annotated[Name, Field(min_length=1)]
+TextWithPauses = Annotated[
+    SpokenText, Field(description="Text to speak; may contain pause markers such as [pause 1.5s].")
+]
+VoiceId = Annotated[
+    Name, Field(min_length=1, description="Full voice id (<locale>-<name>) or the bare name.")
+]
 Pitch = Annotated[int, Field(ge=PITCH.low, le=PITCH.high), NotBoolean]
 Rate = Annotated[int, Field(ge=RATE.low, le=RATE.high), NotBoolean]
 Variation = Annotated[int, Field(ge=VARIATION.low, le=VARIATION.high), NotBoolean]
-AudioDuration = Annotated[float, Field(ge=AUDIO_DURATION.low, allow_inf_nan=False), NotBoolean]
+SpokenVariation = Annotated[
+    Variation,
+    Field(
+        description="A higher value varies pause, pitch and speed more.",
+        json_schema_extra={"gen2_only": True},
+    ),
+]
+AudioDuration = Annotated[
+    Annotated[float, Field(ge=AUDIO_DURATION.low, allow_inf_nan=False), NotBoolean] | None,
+    Field(description="Requested length in seconds; 0 is ignored.", json_schema_extra={"gen2_only": True}),
+]
+FormerLocale = Annotated[
+    Name | None,
+    Field(
+        description="Former name of locale.",
+        json_schema_extra={"deprecated": True, "superseded_by": "locale"},
+    ),
+]
 
 
 class PronunciationKind(StrEnum):
@@ -92,6 +114,13 @@ def _validate_in_groups(
 
 _Word = Annotated[str, Field(max_length=MAX_PRONUNCIATION_CHARACTERS, strict=True), PlainText]
 Pronunciations = Annotated[dict[_Word, Pronunciation], WrapValidator(_validate_in_groups)]
+PronunciationDictionary = Annotated[
+    Pronunciations | None,
+    Field(
+        description="Word to pronunciation.",
+        json_schema_extra={"addition": True, "chosen_point": "pronunciation-dictionary"},
+    ),
+]
 
 
 class GenerateRequest(CamelModel):
@@ -106,11 +135,9 @@ class GenerateRequest(CamelModel):
 
     section: ClassVar[str] = "2.1"
 
-    text: SpokenText = Field(description="Text to speak; may contain pause markers such as [pause 1.5s].")
-    voice_id: VoiceId = Field(description="Full voice id (<locale>-<name>) or the bare name.")
-    audio_duration: AudioDuration | None = Field(
-        None, description="Requested length in seconds; 0 is ignored.", json_schema_extra={"gen2_only": True}
-    )
+    text: TextWithPauses
+    voice_id: VoiceId
+    audio_duration: AudioDuration = None
     channel_type: ChannelType = Field(ChannelType.MONO, description="Mono or stereo.")
     encode_as_base64: bool | None = Field(
         None,
@@ -119,11 +146,7 @@ class GenerateRequest(CamelModel):
     )
     format: Format = Field(Format.WAV, description="Audio format.")
     model_version: ModelVersion = Field(ModelVersion.GEN2, description="Model generation; only GEN2 exists.")
-    multi_native_locale: Name | None = Field(
-        None,
-        description="Former name of locale.",
-        json_schema_extra={"deprecated": True, "superseded_by": "locale"},
-    )
+    multi_native_locale: FormerLocale = None
     locale: Name | None = Field(
         None, description="Language of the audio, such as fr-FR.", json_schema_extra={"gen2_only": True}
     )
@@ -133,19 +156,11 @@ class GenerateRequest(CamelModel):
         44100.0, description="Samples per second of the audio, in Hz."
     )
     style: Name | None = Field(None, description="One of the voice's styles.")
-    variation: Variation = Field(
-        1,
-        description="A higher value varies pause, pitch and speed more.",
-        json_schema_extra={"gen2_only": True},
-    )
+    variation: SpokenVariation = 1
     word_durations_as_original_text: bool = Field(
         False, description="True: word durations contain the words as written in the text (English only)."
     )
-    pronunciation_dictionary: Pronunciations | None = Field(
-        None,
-        description="Word to pronunciation.",
-        json_schema_extra={"addition": True, "chosen_point": "pronunciation-dictionary"},
-    )
+    pronunciation_dictionary: PronunciationDictionary = None
 
 
 class StreamRequest(CamelModel):
@@ -153,8 +168,8 @@ class StreamRequest(CamelModel):
 
     section: ClassVar[str] = "2.2"
 
-    text: SpokenText = Field(description="Text to speak; may contain pause markers such as [pause 1.5s].")
-    voice_id: VoiceId = Field(description="Full voice id (<locale>-<name>) or the bare name.")
+    text: TextWithPauses
+    voice_id: VoiceId
     model: Model | None = Field(
         None,
         description="Model generation; gen2 is deprecated here.",
@@ -165,11 +180,7 @@ class StreamRequest(CamelModel):
     )
     channel_type: ChannelType = Field(ChannelType.MONO, description="Mono or stereo.")
     format: Format = Field(Format.WAV, description="Audio format.")
-    multi_native_locale: Name | None = Field(
-        None,
-        description="Former name of locale.",
-        json_schema_extra={"deprecated": True, "superseded_by": "locale"},
-    )
+    multi_native_locale: FormerLocale = None
     locale: Name | None = Field(None, description="Language of the audio, such as fr-FR.")
     pitch: Pitch | None = Field(None, description="Lower or higher voice.")
     rate: Rate | None = Field(None, description="Slower or faster speech.")
@@ -179,16 +190,8 @@ class StreamRequest(CamelModel):
         json_schema_extra={"default": 24000.0, "default_note": "24000 for falcon-2, 44100 for gen2"},
     )
     style: Name | None = Field(None, description="One of the voice's styles.")
-    variation: Variation = Field(
-        1,
-        description="A higher value varies pause, pitch and speed more.",
-        json_schema_extra={"gen2_only": True},
-    )
-    pronunciation_dictionary: Pronunciations | None = Field(
-        None,
-        description="Word to pronunciation.",
-        json_schema_extra={"addition": True, "chosen_point": "pronunciation-dictionary"},
-    )
+    variation: SpokenVariation = 1
+    pronunciation_dictionary: PronunciationDictionary = None
 
 
 class WordDuration(CamelModel):
