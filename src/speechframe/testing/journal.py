@@ -1,19 +1,19 @@
-"""Write and read the journal, a text file with one line for each bill.
+"""Write and read the journal, a file with one line of JSON for each bill.
 
 The service writes the bill to the journal before it sends the answer. One system call writes the whole line,
 so a killed process loses no line. If a full disk cut a line short, :meth:`BillsFile.read_bills` removes
 the line.
 """
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 __all__ = ["Bill", "BillsFile"]
 
 _FILE_NAME = "billed.journal"
-_EMPTY_WORD = "-"
 
 
 class Bill(NamedTuple):
@@ -37,25 +37,6 @@ class Bill(NamedTuple):
     mark: str = ""
     body: str = ""
 
-    def make_line(self) -> bytes:
-        """Return the bill as a line of the journal, with its line break."""
-        fields = (
-            self.key,
-            f"{self.tag:016x}",
-            str(self.characters),
-            self.mark or _EMPTY_WORD,
-            self.body or _EMPTY_WORD,
-        )
-        return (" ".join(fields) + "\n").encode()
-
-    @classmethod
-    def parse_line(cls, line: str) -> Self:
-        """Return the bill that a line of the journal contains."""
-        key, tag, characters, mark, body = line.split()
-        return cls(
-            key, int(tag, 16), int(characters), mark.replace(_EMPTY_WORD, ""), body.replace(_EMPTY_WORD, "")
-        )
-
 
 class BillsFile:
     """The journal in a folder, open for more bills. The constructor creates the folder if necessary."""
@@ -73,12 +54,12 @@ class BillsFile:
                 if not line.endswith(b"\n"):
                     break
                 complete_bytes += len(line)
-                yield Bill.parse_line(line.decode())
+                yield Bill(*json.loads(line))
         os.ftruncate(self._file, complete_bytes)
 
     def write(self, bill: Bill) -> None:
         """Write a bill. If the disk is full, raise OSError and leave no part of the bill in the file."""
-        line = bill.make_line()
+        line = json.dumps(bill).encode() + b"\n"
         written = os.write(self._file, line)
         if written < len(line):
             os.ftruncate(self._file, os.fstat(self._file).st_size - written)
