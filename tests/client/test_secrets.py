@@ -235,6 +235,9 @@ def test_a_client_without_await_shows_no_bare_key_or_token_in_its_frames(odd, se
     with SyncClient(settings) as client, pytest.raises(SpeechframeError) as caught:
         client.voices(token=token)
     assert_hidden(frames_of(caught.value), token)
+    with SyncClient(settings) as client, pytest.raises(SpeechframeError) as caught:
+        client.dubbing.create_job(b"film", target_locales=["mars"], webhook_secret=token)
+    assert_hidden(frames_of(caught.value), token)
     for given in ({"base_url": "http://far.example.com"}, {"apikey": key}):
         with pytest.raises((SettingsError, TypeError)) as refused:
             SyncClient(**{"api_key": key, **given})

@@ -60,10 +60,10 @@ def is_url(media: Any) -> TypeGuard[str]:
     return isinstance(media, str) and media.strip().lower().startswith(("http://", "https://"))
 
 
-def hide_secret(fields: dict[str, Any]) -> dict[str, Any]:
-    """Replace the webhook secret in `fields` of a job by an object that hides it. Return `fields`."""
-    if "webhook_secret" in fields:
-        fields["webhook_secret"] = wrap_key(fields["webhook_secret"])
+def hide_secrets(fields: dict[str, Any]) -> dict[str, Any]:
+    """Replace the secrets in the arguments of a call by objects that hide them. Return `fields`."""
+    for name in fields.keys() & {"webhook_secret", "token"}:
+        fields[name] = wrap_key(fields[name])
     return fields
 
 
@@ -101,7 +101,7 @@ class Dubbing:
         """Return the locales that the service dubs from."""
         return await self._ask(partial(decode_models, SourceLocale), "list_source_languages")
 
-    async def create_job(self, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
+    async def create_job(self, /, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
         """Create a job that dubs a media file, and return the job.
 
         Parameters
@@ -118,12 +118,12 @@ class Dubbing:
             with the same `idempotency_key` create one job, if the service supports the header
             ``Idempotency-Key``.
         """
-        fields = {"target_locales": _as_locale_list(target_locales), **hide_secret(fields)}
+        fields = {"target_locales": _as_locale_list(target_locales), **hide_secrets(fields)}
         return await self._check_and_create(JobCreateRequest, media, **fields)
 
-    async def create_job_with_project(self, media: Media, *, project_id: str, **fields: Any) -> DubJob:
+    async def create_job_with_project(self, /, media: Media, *, project_id: str, **fields: Any) -> DubJob:
         """Create a job for the locales of a project, as :meth:`create_job` does, and return the job."""
-        fields = {"project_id": project_id, **hide_secret(fields)}
+        fields = {"project_id": project_id, **hide_secrets(fields)}
         return await self._check_and_create(JobCreateWithProjectRequest, media, **fields)
 
     async def job_status(self, job_id: str) -> DubJobStatus:

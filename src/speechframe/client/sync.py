@@ -7,7 +7,7 @@ name on one shared event loop, and waits for the result.
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -16,14 +16,12 @@ from pydantic import SecretStr
 from speechframe.client.answers import Spoken
 from speechframe.client.calls import prepare_generate, prepare_stream
 from speechframe.client.client import Client
-from speechframe.client.dubbing import Dubbing, Media, hide_secret
+from speechframe.client.dubbing import Dubbing, hide_secrets
 from speechframe.client.session import StreamContext, StreamSession
 from speechframe.client.stream import Stream, StreamView, start_stream
 from speechframe.processes.loop import run_sync, start_in_background
 from speechframe.settings import Settings
-from speechframe.settings.hidden import hide_keys, wrap_key
-from speechframe.spec.dubbing import DubJob
-from speechframe.spec.speech import Voice
+from speechframe.settings.hidden import hide_keys
 from speechframe.wire.client_contexts import Event
 
 P = ParamSpec("P")
@@ -47,8 +45,9 @@ def make_blocking_and_wrap(
         found = method(*args, **kwargs)
         return wrap(await found if inspect.isawaitable(found) else found)
 
+    # Hide secrets before anything else, because a detailed traceback shows the arguments of each function.
     return copy_signature(method)(
-        lambda self, /, *args, **kwargs: run_sync(call(self._inner, *args, **kwargs))
+        lambda self, /, *args, **kwargs: run_sync(call(self._inner, *args, **hide_secrets(kwargs)))
     )
 
 
@@ -157,6 +156,8 @@ class SyncDubbing(_SyncTwin):
 
     list_destination_languages = make_blocking(Dubbing.list_destination_languages)
     list_source_languages = make_blocking(Dubbing.list_source_languages)
+    create_job = make_blocking(Dubbing.create_job)
+    create_job_with_project = make_blocking(Dubbing.create_job_with_project)
     create_project = make_blocking(Dubbing.create_project)
     list_projects = make_blocking(Dubbing.list_projects)
     update_project = make_blocking(Dubbing.update_project)
@@ -165,23 +166,6 @@ class SyncDubbing(_SyncTwin):
     update_utterances = make_blocking(Dubbing.update_utterances)
     wait = make_blocking(Dubbing.wait)
     fetch = make_blocking(Dubbing.fetch)
-
-    # These two methods hide the webhook secret before anything else. In a method made by `make_blocking`, a
-    # detailed traceback would show the secret among the arguments.
-
-    def create_job(self, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
-        """Create a job that dubs a media file, and return the job. See :meth:`Dubbing.create_job`."""
-        job: DubJob = run_sync(
-            self._inner.create_job(media, target_locales=target_locales, **hide_secret(fields))
-        )
-        return job
-
-    def create_job_with_project(self, media: Media, *, project_id: str, **fields: Any) -> DubJob:
-        """Create a job for the locales of a project. See :meth:`Dubbing.create_job_with_project`."""
-        job: DubJob = run_sync(
-            self._inner.create_job_with_project(media, project_id=project_id, **hide_secret(fields))
-        )
-        return job
 
 
 class SyncClient(_SyncTwin):
@@ -215,6 +199,7 @@ class SyncClient(_SyncTwin):
     change_voice = make_blocking(Client.change_voice)
     translate = make_blocking(Client.translate)
     stream_session = make_blocking_and_wrap(SyncStreamSession, Client.stream_session)
+    voices = make_blocking(Client.voices)
     token = make_blocking(Client.token)
     limits = make_blocking(Client.limits)
 
@@ -231,10 +216,3 @@ class SyncClient(_SyncTwin):
     def stream(self, /, text: str, **fields: Any) -> SyncStream:
         """Start a stream. The decorator replaces this docstring by that of :meth:`Client.stream`."""
         return SyncStream(run_sync(start_stream(self._inner, prepare_stream(text, stacklevel=3, **fields))))
-
-    def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
-        """Return the voices in a model's catalogue. See :meth:`Client.voices`."""
-        # Hide the token first. In a method made by `make_blocking`, a detailed traceback would show the
-        # token.
-        token = wrap_key(token)
-        return run_sync(self._inner.voices(model, token=token))
