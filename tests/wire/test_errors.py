@@ -97,7 +97,7 @@ def test_other_error_bodies(body, message):
 def test_error_text_is_bounded():
     long = json.dumps({"message": "m" * 10_000, "code": "c" * 10_000, "trace_id": "t" * 10_000}).encode()
     said = decode_error(400, long, {"X-Trace-Id": "h" * 10_000})
-    assert [len(part) for part in (said.message, said.trace_id, said.text)] == [
+    assert [len(part) for part in (said.message, said.trace_id, said.body)] == [
         500,
         128,
         2000,

@@ -6,7 +6,7 @@ A call passes these modules in this order:
 - `calls` checks the request, sets its limits and decodes its answer. `upload` reads the clip in a request.
 - `caller` makes one attempt (``send_once``), or retries (``call``). It also chooses the region and the wait.
 - `exchange` sends one request over aiohttp. `download` fetches audio behind a URL.
-- `answers` reads audio, words and translations. `masking` makes errors, and masks keys in these errors.
+- `answers` reads audio, words and translations. `masking` masks keys in texts of the service.
 
 `dubbing` makes the calls of section 4.5 of the service document, waits for jobs and fetches their files.
 `webhooks` receives the reports on finished jobs. `stream` returns speech while it is made, over HTTP.

@@ -20,7 +20,7 @@ from speechframe.client.answers import RawAnswer, complete_error
 from speechframe.client.calls import MIB, Bounds, PreparedCall, Timeouts
 from speechframe.client.download import fetch_audio
 from speechframe.client.exchange import Admit, CutOffError, Exchange, Progress, ignore_progress
-from speechframe.client.masking import Redactor, decode_refusal, remove_secrets
+from speechframe.client.masking import Redactor, remove_secrets
 from speechframe.client.upload import Body
 from speechframe.errors import (
     BadAnswer,
@@ -42,6 +42,7 @@ from speechframe.spec.chosen import (
 from speechframe.spec.codes import HttpErrorCode, Status
 from speechframe.spec.endpoints import get_endpoint
 from speechframe.wire.answers import MAX_TRACE_CHARACTERS, decode_json, decode_object, shorten_to_line
+from speechframe.wire.errors import decode_error
 
 T = TypeVar("T")
 
@@ -344,7 +345,7 @@ class Caller:
                 spent_ms = (time.perf_counter() - began_s) * 1000
                 trace_id = shorten_to_line(headers.get(TRACE_HEADER, ""), MAX_TRACE_CHARACTERS) or None
                 return RawAnswer(body, headers, trace_id, spent_ms, region, has_audio, redactor, reply)
-            error: SpeechframeError = decode_refusal(reply.status, reply.headers, reply.body, redactor)
+            error: SpeechframeError = decode_error(reply.status, reply.body, reply.headers, redactor.clean)
         except CutOffError as cut:
             balance = cut.remaining_characters
             error = BadAnswer(str(cut), trace_id=cut.trace_id, remaining_characters=balance)

@@ -1,16 +1,12 @@
-"""Make typed errors from answers, and mask keys in all texts that come from a service."""
+"""Mask keys in all texts that come from a service."""
 
 import html
 import re
-from collections.abc import Mapping
 from typing import TypeVar
 
-from yarl import URL
-
-from speechframe.errors import BadAnswer, ServiceError, SpeechframeError, make_service_error
+from speechframe.errors import BadAnswer, SpeechframeError
 from speechframe.settings.hidden import KEY_MASK, Hidden
-from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, MAX_TRACE_CHARACTERS, shorten_to_line
-from speechframe.wire.errors import decode_error, read_retry_after_s
+from speechframe.wire.answers import MAX_TRACE_CHARACTERS, shorten_to_line
 
 E = TypeVar("E", bound=SpeechframeError)
 
@@ -56,27 +52,6 @@ def _make_pattern(secret: str) -> Hidden:
         # Use an atomic group. With backtracking, a text that nearly equals the key takes exponential time.
         spelled += rf"(?>{codes}|{re.escape(html.escape(character))}|\\{plain}|{plain})"
     return Hidden(f"{re.escape(secret)}|{spelled}")
-
-
-def decode_refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Redactor) -> ServiceError:
-    """Return the error for an answer with a status outside 200 to 299, with secrets masked."""
-    decoded = decode_error(status, body, headers, redactor.clean)
-    message = decoded.message
-    if status // 100 == 3:  # noqa: PLR2004 - a redirect
-        try:
-            host = URL(headers.get("Location", "")).host or "another path"
-        except ValueError:
-            host = "an address that cannot be read"
-        host = shorten_to_line(host, MAX_MESSAGE_CHARACTERS, redactor.clean)
-        message = f"the service redirects to {host}; that is not followed. Set base_url to the final address."
-    return make_service_error(
-        message,
-        status=status,
-        code=decoded.code,
-        trace_id=decoded.trace_id,
-        body=decoded.text,
-        retry_after_s=read_retry_after_s(headers),
-    )
 
 
 def remove_secrets(error: E, redactor: Redactor) -> E:

@@ -24,7 +24,6 @@ from aiohttp import WSMsgType
 from speechframe.client.caller import Caller
 from speechframe.client.calls import MIB, require_valid
 from speechframe.client.exchange import CLOSE_S, HttpReply
-from speechframe.client.masking import decode_refusal
 from speechframe.client.stream import Stream, StreamState, make_state
 from speechframe.errors import (
     ConnectionFailed,
@@ -49,7 +48,7 @@ from speechframe.wire.client_contexts import (
     UnexpectedMessage,
     WarningReceived,
 )
-from speechframe.wire.errors import NO_REASON_MESSAGE
+from speechframe.wire.errors import NO_REASON_MESSAGE, decode_error
 from speechframe.wire.frames import encode_frame
 from speechframe.wire.turns import TurnSlots
 
@@ -449,7 +448,7 @@ class _Socket:
                 max_message_bytes=MAX_MESSAGE_BYTES,
             )
             if isinstance(answer, HttpReply):
-                raise decode_refusal(answer.status, answer.headers, answer.body, caller.redactor)
+                raise decode_error(answer.status, answer.body, answer.headers, caller.redactor.clean)
             self.region = region
             return answer
 

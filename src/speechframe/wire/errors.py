@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from yarl import URL
+
+from speechframe.errors import ServiceError, make_service_error
 from speechframe.spec.chosen import TRACE_HEADER
 from speechframe.spec.codes import Status
 from speechframe.wire.answers import (
@@ -26,6 +28,7 @@ MAX_CODE_CHARACTERS = 64
 NO_REASON_MESSAGE = "the service gave no reason"
 """Message about an error answer without a message and with an unknown status."""
 
+_REDIRECT_STATUSES = range(300, 400)
 _MESSAGE_FIELDS = ("error_message", "message", "errorMessage", "error", "detail", "title")
 _CODE_FIELDS = ("error_code", "errorCode", "code")
 _TRACE_FIELDS = ("trace_id", "traceId")
@@ -38,36 +41,15 @@ _TAG_PATTERN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorBody:
-    """The content of an error answer.
-
-    Parameters
-    ----------
-    message
-        Message of the service on one line, shortened. Without it, the meaning of the status. Never empty.
-    code
-        Error code of the service, if it sent one. At most 64 letters, digits and ``_-.:``.
-    trace_id
-        Trace id of the answer, if the service sent one.
-    text
-        Beginning of the body as text, on one line.
-    """
-
-    message: str
-    code: str | None
-    trace_id: str | None
-    text: str
-
-
 def decode_error(
     status: int, body: bytes, headers: Mapping[str, str], clean: SecretMasker = str
-) -> ErrorBody:
-    """Return the content of an error answer. The function never raises an exception.
+) -> ServiceError:
+    """Return the error of an answer with a status outside 200 to 299. The function never raises an exception.
 
     The document leaves the shape of the body open. The function reads ``error_message``, ``message``,
     ``errorMessage``, ``error`` (text, or an object with a message and a code), ``error_code``, ``errorCode``,
-    ``code``, plain text, and a page of HTML.
+    ``code``, plain text, and a page of HTML. Without a message, the message is the meaning of the status. A
+    code has at most 64 letters, digits and ``_-.:``. Texts are on one line and shortened.
 
     Parameters
     ----------
@@ -86,12 +68,16 @@ def decode_error(
     # Prefer the header, because a proxy may have replaced the body.
     header = _find_first_text(headers, (TRACE_HEADER,), MAX_TRACE_CHARACTERS, clean)
     trace_id = header or _find_first_text(fields, _TRACE_FIELDS, MAX_TRACE_CHARACTERS, clean)
-    return ErrorBody(
-        message=_find_first_text(fields, _MESSAGE_FIELDS, MAX_MESSAGE_CHARACTERS, clean)
-        or _make_message(text, status),
+    message = _find_first_text(fields, _MESSAGE_FIELDS, MAX_MESSAGE_CHARACTERS, clean)
+    if status in _REDIRECT_STATUSES:
+        message = _make_redirect_message(headers, clean)
+    return make_service_error(
+        message or _make_message(text, status),
+        status=status,
         code=_find_code(fields, clean),
         trace_id=trace_id,
-        text=shorten_to_line(text, MAX_BODY_CHARACTERS),
+        body=shorten_to_line(text, MAX_BODY_CHARACTERS),
+        retry_after_s=read_retry_after_s(headers),
     )
 
 
@@ -175,6 +161,15 @@ def _find_code(fields: Mapping[str, Any], clean: SecretMasker) -> str | None:
 def read_code(value: str | None) -> str | None:
     """Return `value` if it has 1 to 64 letters, digits and ``_-.:``, else None."""
     return value if value is not None and _CODE_PATTERN.fullmatch(value) else None
+
+
+def _make_redirect_message(headers: Mapping[str, str], clean: SecretMasker) -> str:
+    try:
+        host = URL(headers.get("Location", "")).host or "another path"
+    except ValueError:
+        host = "an address that cannot be read"
+    host = shorten_to_line(host, MAX_MESSAGE_CHARACTERS, clean)
+    return f"the service redirects to {host}; that is not followed. Set base_url to the final address."
 
 
 def _make_message(text: str, status: int) -> str:
