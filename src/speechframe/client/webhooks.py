@@ -16,8 +16,6 @@ from speechframe.spec.dubbing import DubJobStatus
 from speechframe.wire.answers import decode_object
 from speechframe.wire.dubbing import compute_webhook_signature, validate_value
 
-__all__ = ["receive_webhooks"]
-
 MAX_AGE_S = 300.0
 """Largest age of a webhook in seconds. Its time may also be this far in the future, as clocks differ."""
 # Largest body of a webhook that is read, in bytes.

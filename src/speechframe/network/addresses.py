@@ -7,8 +7,6 @@ anycast services and identifiers but no files, so they count as not public too.
 
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
-__all__ = ["find_inner_ipv4", "is_public"]
-
 _NOT_PUBLIC_BLOCKS = tuple(
     map(
         ip_network,

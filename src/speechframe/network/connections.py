@@ -24,8 +24,6 @@ from aiohttp.web_protocol import RequestHandler
 
 from speechframe.network.descriptors import MAX_DESCRIPTORS
 
-__all__ = ["RETRY_AFTER_S", "Connections", "collapse_repeats"]
-
 RETRY_AFTER_S = 1.0
 """Seconds in the Retry-After of a 503 from a full server. A connection may become idle at any time."""
 

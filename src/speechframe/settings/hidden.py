@@ -13,19 +13,6 @@ from pydantic import SecretStr
 
 from speechframe.errors import SettingsError
 
-__all__ = [
-    "DUB_KEY_VARIABLE",
-    "KEY_MASK",
-    "KEY_VARIABLE",
-    "SECRET_VARIABLE",
-    "Hidden",
-    "copy_environment_without_keys",
-    "hide_keys",
-    "make_header_text",
-    "mask_address",
-    "wrap_key",
-]
-
 KEY_MASK = "***"
 """Text that is shown in place of a key."""
 KEY_VARIABLE = "SPEECHFRAME_API_KEY"

@@ -9,8 +9,6 @@ from speechframe.spec.billing import PRICES
 from speechframe.spec.fields._enums import Model
 from speechframe.spec.fields._model import SnakeModel
 
-__all__ = ["Health", "Limits"]
-
 
 def _drop_defaults(schema: dict[str, Any]) -> None:
     # An answer always has all fields, so a default would mislead its readers.

@@ -6,8 +6,6 @@ from pydantic import Field
 
 from speechframe.spec.fields._model import CamelModel, Int64
 
-__all__ = ["AuthToken"]
-
 
 class AuthToken(CamelModel):
     """A short-lived token and the end of its validity (section 2.7). The repr omits the token."""

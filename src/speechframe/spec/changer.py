@@ -10,8 +10,6 @@ from speechframe.spec.fields._model import Int64, JsonText, Name, Number, OneOf,
 from speechframe.spec.limits import CHANGER_FORMATS, CHANGER_SAMPLE_RATES_HZ
 from speechframe.spec.speech import AudioDuration, Pitch, Pronunciations, Rate, SpokenVariation, VoiceId
 
-__all__ = ["ConvertRequest", "ConvertResponse", "SourceForm"]
-
 
 class SourceForm(SnakeModel):
     """Base class of forms that contain a media file or its URL (chosen: one-source)."""

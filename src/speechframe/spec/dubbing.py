@@ -34,35 +34,6 @@ from speechframe.spec.fields._model import (
 )
 from speechframe.spec.locales import convert_to_dubbing_spelling
 
-__all__ = [
-    "MEDIA_TYPES",
-    "DestinationLocale",
-    "DownloadDetail",
-    "DubJob",
-    "DubJobStatus",
-    "DubUtterances",
-    "DubbedUtterance",
-    "DubbingType",
-    "FailureCode",
-    "Fit",
-    "JobCreateRequest",
-    "JobCreateWithProjectRequest",
-    "JobStatusValue",
-    "Priority",
-    "Project",
-    "ProjectCreateRequest",
-    "ProjectListQuery",
-    "ProjectPage",
-    "ProjectUpdateRequest",
-    "SourceLocale",
-    "UtteranceCorrection",
-    "UtterancesQuery",
-    "UtterancesUpdateRequest",
-    "is_ready",
-    "is_terminal",
-]
-
-
 MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
     {
         ".mp4": "video/mp4",

@@ -10,25 +10,6 @@ from speechframe.spec.chosen import US_EAST_STREAM_MODEL
 from speechframe.spec.fields._enums import Format, Model
 from speechframe.spec.fields._range import Range
 
-__all__ = [
-    "AUDIO_DURATION",
-    "BUFFER_DELAY_MS",
-    "BUFFER_SIZE",
-    "CHANGER_FORMATS",
-    "CHANGER_SAMPLE_RATES_HZ",
-    "GENERATE_SAMPLE_RATES_HZ",
-    "PITCH",
-    "RATE",
-    "REGIONS",
-    "SOCKET_IDLE_S",
-    "STREAM_SAMPLE_RATES_HZ",
-    "VARIATION",
-    "Pool",
-    "Range",
-    "Region",
-    "get_default_sample_rate_hz",
-]
-
 PITCH = Range(-50, 50, 0)
 """Range of `pitch` (section 8). The document has no default. 0 is the normal pitch of the voice."""
 RATE = Range(-50, 50, 0)

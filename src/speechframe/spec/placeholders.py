@@ -23,16 +23,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-__all__ = [
-    "ICU_BRANCHES_START",
-    "TAG_PATTERN",
-    "UNSPEAKABLE_KINDS",
-    "count_signs",
-    "find_closing_braces",
-    "find_code",
-    "iter_code",
-]
-
 # Each repetition is possessive, has a bound, or has its own end character. So matching takes linear time.
 TAG_PATTERN = (
     # An attribute in quotes may contain ">", which does not end the tag then.

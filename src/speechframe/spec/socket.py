@@ -21,20 +21,6 @@ from speechframe.spec.fields._model import (
 from speechframe.spec.limits import BUFFER_DELAY_MS, BUFFER_SIZE, STREAM_SAMPLE_RATES_HZ
 from speechframe.spec.speech import Pitch, Pronunciations, Rate, Variation
 
-__all__ = [
-    "CONTEXT_TRANSITIONS",
-    "AudioFrame",
-    "ClientFrame",
-    "ContextState",
-    "ErrorFrame",
-    "FinalFrame",
-    "PredictiveChunking",
-    "SocketQuery",
-    "Transition",
-    "VoiceConfig",
-    "WarningFrame",
-]
-
 
 class PredictiveChunking(StrEnum):
     """The ways to cut text into chunks for synthesis (section 6)."""

@@ -30,23 +30,7 @@ from speechframe.spec.limits import (
     VARIATION,
 )
 
-__all__ = [
-    "ChannelType",
-    "Format",
-    "Gender",
-    "GenerateRequest",
-    "GenerateResponse",
-    "Model",
-    "ModelVersion",
-    "Pronunciation",
-    "PronunciationKind",
-    "StreamRequest",
-    "StyleDetails",
-    "Voice",
-    "VoiceKind",
-    "VoicesQuery",
-    "WordDuration",
-]
+__all__ = ["ChannelType", "Format", "Gender", "Model", "ModelVersion", "VoiceKind"]
 
 TextWithPauses = Annotated[
     SpokenText, Field(description="Text to speak; may contain pause markers such as [pause 1.5s].")

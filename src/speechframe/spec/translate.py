@@ -7,8 +7,6 @@ from pydantic import AfterValidator, Field
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
 from speechframe.spec.fields._model import CamelModel, Name, SnakeModel, Text, refuse
 
-__all__ = ["CharacterCount", "TranslateMetadata", "TranslateRequest", "TranslateResponse", "Translation"]
-
 
 def _refuse_blank_texts(texts: list[str]) -> list[str]:
     blank = [str(position) for position, text in enumerate(texts) if not text or text.isspace()]

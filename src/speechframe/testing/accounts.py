@@ -7,8 +7,6 @@ from speechframe.settings import fingerprint_key
 from speechframe.testing.books import Counters, InFlightMeter
 from speechframe.testing.journal import Bill, BillsFile
 
-__all__ = ["Account", "Bank", "OtherBodyError", "QuotaUsedUpError"]
-
 UNLIMITED_QUOTA = 10**12
 """Characters from which answers count down if no quota is set. More than any test uses."""
 _MARK_BYTES = 16

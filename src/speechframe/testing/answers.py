@@ -13,16 +13,6 @@ from speechframe.spec.limits import Pool
 from speechframe.spec.speech import Gender, Model, StyleDetails, Voice
 from speechframe.spec.texts import strip_pauses
 
-__all__ = [
-    "make_chunked_answer",
-    "make_error_answer",
-    "make_http_answer",
-    "make_limits_page",
-    "make_speech_body",
-    "make_voice_listing",
-    "make_word_durations",
-]
-
 JSON_TYPE = "application/json"
 
 BodyPiece = bytes | memoryview

@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
-__all__ = ["Shape", "encode_clip_base64", "make_clip", "make_shape", "make_streamed_clip", "tag_in", "tag_of"]
-
 SECONDS_PER_CHARACTER = 0.06
 """Length of the audio for each billed character in seconds, about as in real speech."""
 VARIANT_COUNT = 8

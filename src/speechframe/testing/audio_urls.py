@@ -10,8 +10,6 @@ from speechframe.spec.speech import Format
 from speechframe.testing import answers
 from speechframe.testing.audio import Shape, make_clip
 
-__all__ = ["AUDIO_PATH", "EXPIRED_PATH", "answer_audio_request", "make_clip_path"]
-
 AUDIO_PATH = "/audio/"
 EXPIRED_PATH = "/audio/expired"
 

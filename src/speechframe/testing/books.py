@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
-__all__ = ["Billed", "Books", "Counters", "InFlightMeter"]
-
 _EARLY_TOLERANCE_S = 0.001
 """Tolerance in seconds. Client and service use two clocks, whose readings differ by less than this."""
 

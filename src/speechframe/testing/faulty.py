@@ -19,8 +19,6 @@ from speechframe.errors import SpeechframeError
 from speechframe.testing.handler import RequestHandler
 from speechframe.testing.knobs import Knobs
 
-__all__ = ["HOST", "main"]
-
 HOST = "127.0.0.1"
 
 _MAX_WAITING_CONNECTIONS = 1024

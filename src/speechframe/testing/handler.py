@@ -46,8 +46,6 @@ from speechframe.testing.wanted import (
 )
 from speechframe.wire.errors import read_retry_after_s
 
-__all__ = ["BOOKS_PATH", "CONTROL_PATH", "RequestHandler", "make_identity"]
-
 BOOKS_PATH = "/books"
 CONTROL_PATH = "/control"
 

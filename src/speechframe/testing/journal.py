@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Bill", "BillsFile"]
-
 _FILE_NAME = "billed.journal"
 
 

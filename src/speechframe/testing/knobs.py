@@ -19,8 +19,6 @@ from speechframe.settings import GLOBAL_REGION
 from speechframe.spec.limits import REGIONS
 from speechframe.testing.plan import FaultTable, Fixed, Form, Latency, check_script
 
-__all__ = ["DEFAULT_KEY", "Knobs"]
-
 DEFAULT_KEY = "faulty-key"
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]

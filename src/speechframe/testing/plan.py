@@ -17,22 +17,6 @@ from enum import StrEnum
 from statistics import NormalDist
 from typing import Literal, NamedTuple, Self
 
-__all__ = [
-    "OK_STEP",
-    "Fault",
-    "FaultTable",
-    "Fixed",
-    "Form",
-    "Latency",
-    "Lognormal",
-    "Step",
-    "choose_form",
-    "draw",
-    "get_scripted_step",
-    "make_retry_after",
-    "parse_step",
-]
-
 REPEAT_LAST_STEP = "..."
 """Last item of a script (the steps of one text). All later attempts repeat the step before this item."""
 EVERY_TEXT = "*"

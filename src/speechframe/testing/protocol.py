@@ -14,8 +14,6 @@ from typing import NamedTuple
 from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER
 from speechframe.testing import answers
 
-__all__ = ["API_KEY_PREFIX", "IDEMPOTENCY_PREFIX", "TAKE_PREFIX", "Connection", "HttpRequest"]
-
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 16 * 1024 * 1024
 

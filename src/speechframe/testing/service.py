@@ -22,8 +22,6 @@ from speechframe.testing.handler import BOOKS_PATH, CONTROL_PATH, make_identity
 from speechframe.testing.knobs import DEFAULT_KEY, Knobs
 from speechframe.testing.plan import Form, Latency
 
-__all__ = ["FaultyService"]
-
 _REPLY_TIMEOUT_S = 60.0
 """Time limit in seconds for an answer of the child process about its counts or settings."""
 _STATUS_OK = 200

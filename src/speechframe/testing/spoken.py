@@ -13,8 +13,6 @@ from speechframe.testing.audio_urls import EXPIRED_PATH, make_clip_path
 from speechframe.testing.plan import Fault
 from speechframe.testing.wanted import ParsedSpeechRequest, ParsedTranslationRequest
 
-__all__ = ["answer_generate", "answer_stream", "answer_translate", "change_answer"]
-
 _WORD_PATTERN = re.compile(r"\b[^\W\d_]+\b")
 """A word that a translation reverses. Words with digits are numbers or tokens for placeholders."""
 _INVALID_AUDIO = base64.b64encode(b"no audio at all")

@@ -16,14 +16,6 @@ from speechframe.spec.speech import ChannelType, Format, GenerateRequest, Model
 from speechframe.spec.texts import count_billed_characters
 from speechframe.testing.audio import tag_of
 
-__all__ = [
-    "BadRequestError",
-    "ParsedSpeechRequest",
-    "ParsedTranslationRequest",
-    "read_request",
-    "read_translation",
-]
-
 _AVAILABLE_FORMATS = frozenset({Format.WAV, Format.FLAC})
 _FORMATS = {found.value: found for found in Format}
 _MODELS = {found.value: found for found in Model}

@@ -15,8 +15,6 @@ from speechframe.spec.chosen import (
     MAX_CUE_LINES,
 )
 
-__all__ = ["CLOSING_MARKS", "SENTENCE_MARKS", "Cue", "break_lines", "format_srt", "format_vtt", "make_cues"]
-
 SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\u0964\u06d4\u061f"
 _CLAUSE_MARKS = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
 CLOSING_MARKS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\u300b\u3009"

@@ -19,15 +19,6 @@ from speechframe.wire.answers import (
 )
 from speechframe.wire.requests import FileForm, encode_canonical_json, encode_form
 
-__all__ = [
-    "compute_webhook_signature",
-    "decode_model",
-    "decode_models",
-    "encode_job",
-    "encode_json",
-    "validate_value",
-]
-
 _FILE_FIELD = "file"
 _TEXT_FIELDS = frozenset(
     {"status", "step", "error_message", "failure_reason", "failure_code", "warning", "warnings"}

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from speechframe.wire.cues import Cue
 
-__all__ = ["CueLine", "Subtitles", "TimedLines", "convert_to_cues", "name_lines", "read_subtitles"]
-
 _LINE_END = re.compile(r"\r\n|\r|\n")
 # Repetitions are possessive, and neighbouring parts share no characters, so that matching takes linear time.
 _TIME_PATTERN = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})(?:[.,:](\d{1,3})\d{0,9})?(?=\s|$)")

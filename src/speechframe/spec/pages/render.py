@@ -10,6 +10,7 @@ from speechframe.spec.billing import PRICES
 from speechframe.spec.chosen import API_KEY_HEADER, INTERFACE_VERSION, OPEN_POINTS, TOKEN_HEADER
 from speechframe.spec.endpoints import ENDPOINTS
 from speechframe.spec.facts import FieldFact, iter_models, read_field_facts
+from speechframe.spec.fields._range import Range
 from speechframe.spec.pages.openapi import (
     describe_error_responses,
     describe_header_parameters,
@@ -17,8 +18,6 @@ from speechframe.spec.pages.openapi import (
     describe_own_schemas,
 )
 from speechframe.spec.socket import CONTEXT_TRANSITIONS
-
-__all__ = ["build_json_schema", "build_openapi", "render_markdown"]
 
 
 def render_markdown() -> str:
@@ -68,7 +67,7 @@ def _iter_sections() -> Iterator[tuple[str, Sequence[str], Iterable[Sequence[obj
             for r in limits.REGIONS.values()
         ),
     )
-    ranges = ((name, value) for name, value in vars(limits).items() if isinstance(value, limits.Range))
+    ranges = ((name, value) for name, value in vars(limits).items() if isinstance(value, Range))
     yield "Limits", ("Limit", "Range", "Default"), ((name, str(r), r.default) for name, r in ranges)
     yield (
         "Statuses",

@@ -21,8 +21,6 @@ from speechframe.testing.suites.common import (
     measure_f0_hz,
 )
 
-__all__ = ["ChangerSuite"]
-
 _USUAL_RATES_HZ = (8000, 16_000, 44_100, 48_000)
 """Sample rates of clips that every voice changer must accept."""
 

@@ -15,18 +15,6 @@ from speechframe.engines.base import Speech, Word
 from speechframe.engines.kinds import EngineKind
 from speechframe.errors import EngineError
 
-__all__ = [
-    "call_in_new_process",
-    "catch_refusal",
-    "check_engine_parts",
-    "check_words",
-    "get_cached_engine",
-    "hash_speech",
-    "measure_f0_hz",
-    "measure_word_error",
-    "split_words",
-]
-
 _CHILD_TIMEOUT_S = 300.0
 """Time limit in seconds for the calls in a new process, long enough for slow engines on a slow machine."""
 _CHILD_CODE = """

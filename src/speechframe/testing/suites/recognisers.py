@@ -19,8 +19,6 @@ from speechframe.testing.suites.common import (
     split_words,
 )
 
-__all__ = ["RecogniserSuite"]
-
 _NOISE_RATE_HZ = 16_000
 """Sample rate of the clips without speech, such as silence and noise."""
 

@@ -28,8 +28,6 @@ from speechframe.testing.suites.common import (
     measure_f0_hz,
 )
 
-__all__ = ["SpeakerSuite"]
-
 _PAUSE_S = 1.5
 """Length in seconds of the pause that a test requests."""
 _PAUSE_EXCESS_S = 0.35

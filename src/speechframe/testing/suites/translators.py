@@ -12,8 +12,6 @@ from typing import ClassVar
 from speechframe.engines.base import TranslationPair, Translator
 from speechframe.spec import locales
 
-__all__ = ["TranslatorSuite"]
-
 
 class TranslatorSuite:
     """Tests of a translator. Derive a class and set `engine`, and pytest collects the tests.
