@@ -179,7 +179,7 @@ def _find_problems(
         allowed = facts[field].allowed if len(path) == 1 else details["msg"].removeprefix("Input should be ")
         yield _make_problem(".".join((field, *path[1:])), details, facts[field], allowed)
     # pydantic checks for conflicts between fields only if each field is valid. Check them here in any case.
-    for fields, problem, allowed in model.find_conflicts(_convert_to_python_names(model, given)):
+    for fields, problem, allowed in model.find_conflicts(given):
         yield FieldProblem(fields, problem, "", allowed)
 
 
@@ -243,8 +243,3 @@ _FAULTS_BY_FAMILY = {
 
 def _describe_fault(kind: str) -> str:
     return _FAULTS_BY_KIND.get(kind) or _FAULTS_BY_FAMILY.get(kind.partition("_")[0], "is not allowed")
-
-
-def _convert_to_python_names(model: type[DocumentModel], given: Mapping[str, Any]) -> dict[str, Any]:
-    python_of = {wire: name for name, wire in model.get_wire_names().items()}
-    return {python_of.get(name, name): value for name, value in given.items()}

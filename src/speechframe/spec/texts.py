@@ -59,14 +59,9 @@ class Pause:
     asked_seconds: float
 
     @property
-    def clamped(self) -> bool:
-        """True if the length in the marker is outside the allowed range."""
-        return self.seconds != self.asked_seconds
-
-    @property
     def warning(self) -> str | None:
-        """A warning if the pause was clamped, else None."""
-        if not self.clamped:
+        """A warning if the length in the marker is outside the allowed range, else None."""
+        if self.seconds == self.asked_seconds:
             return None
         return (
             f"pause of {self.asked_seconds:g} s was set to {self.seconds:g} s "

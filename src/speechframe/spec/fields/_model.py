@@ -59,7 +59,7 @@ class DocumentModel(BaseModel):
     def find_conflicts(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
         """Return conflicts between fields, each as (fields, problem, allowed values).
 
-        The keys of `given` are Python names. A model without such rules returns no conflicts.
+        A model without such rules returns no conflicts.
         """
         del given
         return ()
@@ -169,20 +169,12 @@ def _check_spoken_text(text: str) -> str:
     return text
 
 
-class _SpokenText:
-    """Annotation of a text to synthesise. It refuses texts with a fault that `find_text_fault` finds."""
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_after_validator_function(_check_spoken_text, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return {**handler(schema), "minLength": 1, "maxLength": MAX_TEXT_CHARACTERS}
-
-
-# Without strict, pydantic would accept bytes and decode them as UTF-8.
-SpokenText = Annotated[str, Field(strict=True), _SpokenText()]
+# Without strict, pydantic would accept bytes and decode them as UTF-8. Only the JSON Schema has the lengths,
+# because `find_text_fault` has better messages.
+SpokenText = Annotated[
+    str,
+    Field(strict=True, json_schema_extra={"minLength": 1, "maxLength": MAX_TEXT_CHARACTERS}),
+    AfterValidator(_check_spoken_text),
+]
+"""A text to synthesise."""
 JsonText = BeforeValidator(_read_json_text)
