@@ -7,9 +7,8 @@ from http.client import responses
 
 from pydantic import TypeAdapter
 
-from speechframe.spec.chosen import IDEMPOTENCY_SECONDS, TAKE_HEADER, TRACE_HEADER
+from speechframe.spec.chosen import TRACE_HEADER
 from speechframe.spec.codes import HttpErrorCode, Status
-from speechframe.spec.limits import Pool
 from speechframe.spec.speech import Gender, Model, StyleDetails, Voice
 from speechframe.spec.texts import strip_pauses
 
@@ -82,32 +81,6 @@ def make_error_answer(status: int, message: str, *, trace: str, headers: str = "
     return make_http_answer(status, [json.dumps(fields).encode()], trace=trace, headers=headers)
 
 
-def make_speech_body(
-    *,
-    audio_url: str = "",
-    encoded_audio: Sequence[BodyPiece] = (),
-    audio_seconds: float,
-    remaining: int,
-    used: int,
-    words: str,
-    warning: str | None,
-) -> list[BodyPiece]:
-    """Return the body of a successful answer with speech (section 2.3), in pieces.
-
-    `audio_url` is the value of ``audioFile``. `encoded_audio` is the Base64 of ``encodedAudio`` in pieces. If
-    it is empty, the body lacks this field. `words` is the JSON of ``wordDurations``. `remaining` and `used`
-    count the characters of the billing cycle. If `warning` is None, the body has no warning.
-    """
-    encoded = (b'"encodedAudio":"', *encoded_audio, b'",') if encoded_audio else ()
-    warning_field = "" if warning is None else f',"warning":{json.dumps(warning)}'
-    rest = (
-        f'"audioFile":"{audio_url}","audioLengthInSeconds":{audio_seconds!r},'
-        f'"remainingCharacterCount":{remaining},"consumedCharacterCount":{used},'
-        f'"wordDurations":{words}{warning_field}}}'
-    )
-    return [b"{", *encoded, rest.encode()]
-
-
 def make_word_durations(text: str, audio_seconds: float) -> str:
     """Return the JSON of ``wordDurations``. The duration of a word is proportional to its length in letters.
 
@@ -147,23 +120,3 @@ def make_voice_listing(model: Model) -> bytes:
         for voice_id, name, gender, supported in _VOICES[model]
     ]
     return TypeAdapter(list[Voice]).dump_json(voices, by_alias=True, exclude_none=True)
-
-
-def make_limits_page(
-    *, identity: str, cap: int | None, remaining: int | None, idempotent: bool, takes: bool, region: str
-) -> bytes:
-    """Return the JSON page of limits. The service document does not contain this page.
-
-    If `cap` is None, the page lacks the cap. `remaining` is None if there is no quota.
-    """
-    page = {
-        "service": "speechframe",
-        "identity": identity,
-        "region": region,
-        "pools": {} if cap is None else dict.fromkeys(Pool, cap),
-        "idempotency": idempotent,
-        "idempotency_seconds": IDEMPOTENCY_SECONDS if idempotent else 0,
-        "take_header": TAKE_HEADER if takes else None,
-        "remaining_characters": remaining,
-    }
-    return json.dumps(page).encode()

@@ -45,7 +45,7 @@ def main() -> int:
 async def _serve(knobs: Knobs, data: Path, ports: dict[str, int]) -> None:
     loop = asyncio.get_running_loop()
     handler = RequestHandler(knobs, data)
-    async with contextlib.AsyncExitStack() as servers:
+    with contextlib.ExitStack() as servers:
         urls = {}
         for region in knobs.regions:
             server = await loop.create_server(
@@ -54,18 +54,14 @@ async def _serve(knobs: Knobs, data: Path, ports: dict[str, int]) -> None:
                 ports.get(region, 0),
                 backlog=_MAX_WAITING_CONNECTIONS,
             )
-            servers.push_async_callback(_close_server, server)
+            # Do not wait until the server is closed, because clients may keep their connections open.
+            servers.callback(server.close)
             urls[region] = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
         handler.open(urls)
         # Exclude all objects that exist now from garbage collection, so that its pauses are shorter.
         gc.freeze()
         _write_line({"urls": urls, "pid": os.getpid()})
         await _wait_for_end_of_input()
-
-
-async def _close_server(server: asyncio.Server) -> None:
-    # Do not wait until the server is closed, because clients may keep their connections open.
-    server.close()
 
 
 async def _wait_for_end_of_input() -> None:

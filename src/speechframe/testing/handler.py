@@ -19,9 +19,10 @@ from urllib.parse import parse_qs
 from pydantic import ValidationError
 
 from speechframe.errors import SettingsError
-from speechframe.spec.chosen import RETRY_AFTER_HEADER
+from speechframe.spec.chosen import IDEMPOTENCY_SECONDS, RETRY_AFTER_HEADER, TAKE_HEADER
 from speechframe.spec.codes import Status
 from speechframe.spec.endpoints import get_endpoint
+from speechframe.spec.limits import Pool
 from speechframe.spec.speech import VoicesQuery
 from speechframe.testing import answers, plan, spoken
 from speechframe.testing.accounts import Account, Bank, OtherBodyError, QuotaUsedUpError
@@ -159,15 +160,18 @@ class RequestHandler:
         knobs = self._knobs
         if not knobs.limits_page:
             return answers.make_error_answer(404, "no such address", trace=trace)
-        page = answers.make_limits_page(
-            identity=make_identity(knobs.seed),
-            cap=self._cap if knobs.publish_cap else None,
-            remaining=None if knobs.quota is None else account.count_remaining_characters(knobs.quota),
-            idempotent=knobs.idempotent,
-            takes=knobs.takes,
-            region=region,
-        )
-        return answers.make_http_answer(200, [page], trace=trace)
+        has_cap, quota = knobs.publish_cap and self._cap is not None, knobs.quota
+        page = {
+            "service": "speechframe",
+            "identity": make_identity(knobs.seed),
+            "region": region,
+            "pools": dict.fromkeys(Pool, self._cap) if has_cap else {},
+            "idempotency": knobs.idempotent,
+            "idempotency_seconds": IDEMPOTENCY_SECONDS if knobs.idempotent else 0,
+            "take_header": TAKE_HEADER if knobs.takes else None,
+            "remaining_characters": None if quota is None else account.count_remaining_characters(quota),
+        }
+        return answers.make_http_answer(200, [json.dumps(page).encode()], trace=trace)
 
     # -- knobs -----------------------------------------------------------------------
 

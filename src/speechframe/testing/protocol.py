@@ -84,7 +84,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Call the function `done` of :meth:`hold`, if the connection is held."""
         del exc
-        self._report_loss()
+        gone, self._on_loss = self._on_loss, None
+        if gone is not None:
+            gone()
 
     def data_received(self, data: bytes) -> None:
         """Add bytes to the buffer, and handle complete requests."""
@@ -142,11 +144,6 @@ class Connection(asyncio.Protocol):
                 self.reply(answer[start:])
 
         send_piece(0)
-
-    def _report_loss(self) -> None:
-        gone, self._on_loss = self._on_loss, None
-        if gone is not None:
-            gone()
 
     def _handle_buffered_requests(self) -> None:
         # If `handle` answers at once, `reply` calls this method again. Return, because the loop continues.

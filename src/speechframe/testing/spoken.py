@@ -49,18 +49,17 @@ def answer_generate(
         audio_url = url + make_clip_path(shape, wanted.tag, wanted.take)
     if fault is Fault.BROKEN_BASE64:
         encoded = (b"*" + bytes(encoded[0][1:]), *encoded[1:])
-    body = answers.make_speech_body(
-        audio_url=audio_url,
-        encoded_audio=encoded,
-        audio_seconds=shape.seconds,
-        remaining=remaining,
-        used=used,
-        words=answers.make_word_durations(wanted.text, shape.seconds),
-        warning=wanted.warning,
-    )
-    answer = answers.make_http_answer(200, body, trace=trace)
+    if encoded:
+        encoded = (b'"encodedAudio":"', *encoded, b'",')
+    warning = "" if wanted.warning is None else f',"warning":{json.dumps(wanted.warning)}'
     # A body that ends with "]" instead of "}" is not JSON.
-    return answer[:-1] + b"]" if fault is Fault.BROKEN_JSON else answer
+    end = "]" if fault is Fault.BROKEN_JSON else "}"
+    rest = (
+        f'"audioFile":"{audio_url}","audioLengthInSeconds":{shape.seconds!r},'
+        f'"remainingCharacterCount":{remaining},"consumedCharacterCount":{used},'
+        f'"wordDurations":{answers.make_word_durations(wanted.text, shape.seconds)}{warning}{end}'
+    )
+    return answers.make_http_answer(200, [b"{", *encoded, rest.encode()], trace=trace)
 
 
 def answer_stream(
