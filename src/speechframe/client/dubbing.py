@@ -37,7 +37,8 @@ from speechframe.spec.dubbing import (
     is_ready,
 )
 from speechframe.spec.fields._model import DocumentModel
-from speechframe.wire.dubbing import decode_model, decode_models, encode_job, encode_json
+from speechframe.wire.dubbing import decode_model, decode_models, encode_job
+from speechframe.wire.requests import encode_request
 
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=DocumentModel)
@@ -147,7 +148,7 @@ class Dubbing:
             "source_locale": source_locale,
             "description": description,
         }
-        body = encode_json(_check_request(ProjectCreateRequest, given))
+        body = encode_request(_check_request(ProjectCreateRequest, given))
         return await self._ask(partial(decode_model, Project), "create_project", body=body)
 
     async def list_projects(self, *, limit: int | None = None, next: str | None = None) -> ProjectPage:  # noqa: A002 - the document's name
@@ -158,7 +159,7 @@ class Dubbing:
 
     async def update_project(self, project_id: str, *, target_locales: Iterable[str]) -> Project:
         """Set the target locales of a project for its future jobs, and return the project."""
-        body = encode_json(
+        body = encode_request(
             _check_request(ProjectUpdateRequest, {"target_locales": _as_locale_list(target_locales)})
         )
         return await self._ask(partial(decode_model, Project), "update_project", project_id, body=body)
@@ -183,7 +184,7 @@ class Dubbing:
             Mappings with ``utterance_id`` and the new ``text``, the new ``voice_id`` or both.
         """
         given = {"locale": locale, "utterances": list(corrections)}
-        body = encode_json(_check_request(UtterancesUpdateRequest, given))
+        body = encode_request(_check_request(UtterancesUpdateRequest, given))
         return await self._ask(partial(decode_model, DubJobStatus), "update_utterances", job_id, body=body)
 
     async def wait(

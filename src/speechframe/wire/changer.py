@@ -5,12 +5,11 @@ from typing import Any
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
 from speechframe.wire.answers import MAX_ANSWER_VALUES
-from speechframe.wire.requests import FileForm, encode_canonical_json, encode_form
+from speechframe.wire.requests import FileForm, encode_canonical_json, encode_form, get_set_fields
 from speechframe.wire.speech import SpokenAnswer, SpokenFieldNames, decode_spoken
 
 _FILE_FIELD = "file"
 _DELIVERY_FIELD = "encode_output_as_base64"
-_FIELDS_OUTSIDE_CONTENT = frozenset({_FILE_FIELD, _DELIVERY_FIELD})
 _CONVERT_FIELDS = SpokenFieldNames(
     "encoded_audio", "audio_file", "audio_length_in_seconds", "remaining_character_count"
 )
@@ -52,13 +51,7 @@ def encode_convert(
     >>> form.head.count(b"form-data"), form.tail[-4:]
     (4, b'--\r\n')
     """
-    fields = request.model_dump(
-        mode="json",
-        by_alias=True,
-        exclude_none=True,
-        exclude_defaults=True,
-        exclude=set(_FIELDS_OUTSIDE_CONTENT),
-    )
+    fields = get_set_fields(request, without={_FILE_FIELD, _DELIVERY_FIELD})
     content = encode_canonical_json(fields) + bytes.fromhex(clip_sha256)
     asks_base64 = as_base64 if request.encode_output_as_base64 is None else request.encode_output_as_base64
     return content, encode_form(

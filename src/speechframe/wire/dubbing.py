@@ -8,7 +8,6 @@ import hmac
 from typing import Any
 
 from speechframe.spec.dubbing import JobCreateRequest, JobCreateWithProjectRequest
-from speechframe.spec.fields._model import DocumentModel
 from speechframe.wire.answers import (
     MAX_MESSAGE_CHARACTERS,
     M,
@@ -17,7 +16,7 @@ from speechframe.wire.answers import (
     shorten_to_line,
     validate_leniently,
 )
-from speechframe.wire.requests import FileForm, encode_canonical_json, encode_form
+from speechframe.wire.requests import FileForm, encode_canonical_json, encode_form, get_set_fields
 
 _FILE_FIELD = "file"
 _TEXT_FIELDS = frozenset(
@@ -44,14 +43,9 @@ def encode_job(
     >>> form.head.count(b'name="target_locales"')
     2
     """
-    fields = request.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude={_FILE_FIELD})
+    fields = get_set_fields(request, without={_FILE_FIELD})
     content = encode_canonical_json(fields) + bytes.fromhex(medium_sha256)
     return encode_form(fields, content, (_FILE_FIELD, name, media_type) if medium_sha256 else None)
-
-
-def encode_json(request: DocumentModel) -> bytes:
-    """Return the JSON body of a request without absent values and defaults."""
-    return encode_canonical_json(request.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
 
 
 def decode_model(model: type[M], body: bytes) -> M:

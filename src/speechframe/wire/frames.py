@@ -5,7 +5,6 @@ Only a message that is not a single JSON object is an error (section 7.3). Unkno
 returned as `UnknownFrame` and raise no exception.
 """
 
-import json
 import re
 from binascii import b2a_base64
 from collections.abc import Mapping
@@ -251,10 +250,10 @@ def _read_object(message: str | bytes) -> dict[str, Any]:
         raise ValueError(f"the frame is larger than {MAX_FRAME_BYTES:,} bytes; send the text in several")
     try:
         fields = read_json(message)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"the message is not a single JSON object: {error.msg}") from None
     except ValueError as error:
-        raise ValueError(f"the message is not a single JSON object: {error}") from None
+        # `msg` is the fault of a JSONDecodeError without its place.
+        fault = getattr(error, "msg", error)
+        raise ValueError(f"the message is not a single JSON object: {fault}") from None
     if not isinstance(fields, dict):
         raise ValueError("the message is not a single JSON object")  # noqa: TRY004 - sent to the client
     return fields

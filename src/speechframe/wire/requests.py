@@ -75,9 +75,9 @@ def encode_request(request: DocumentModel) -> bytes:
     return encode_canonical_json(get_set_fields(request))
 
 
-def get_set_fields(request: DocumentModel) -> dict[str, Any]:
+def get_set_fields(request: DocumentModel, without: set[str] | None = None) -> dict[str, Any]:
     """Return the values of a request by wire name. Absent values and the document's defaults are left out."""
-    return request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+    return request.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude=without)
 
 
 def encode_canonical_json(fields: Any) -> bytes:
