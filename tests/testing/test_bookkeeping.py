@@ -86,7 +86,7 @@ def test_a_bill_is_read_back_and_a_line_that_was_cut_is_taken_off(tmp_path):
 def test_a_bill_that_the_disk_does_not_take_whole_is_not_on_record(tmp_path):
     journal, refused = BillsFile(tmp_path), []
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60, before[1]))
     try:
         for number in range(5):
             try:

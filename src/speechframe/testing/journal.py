@@ -1,11 +1,10 @@
-"""Write and read the journal, a file with one line of JSON for each bill.
+"""Write and read the journal, a text file with one line for each bill.
 
 The service writes the bill to the journal before it sends the answer. One system call writes the whole line,
 so a killed process loses no line. If a full disk cut a line short, :meth:`BillsFile.read_bills` removes
 the line.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,12 +51,13 @@ class BillsFile:
                 if not line.endswith(b"\n"):
                     break
                 complete_bytes += len(line)
-                yield Bill(*json.loads(line))
+                key, tag, characters, *hashes = line.decode().removesuffix("\n").split(" ")
+                yield Bill(key, int(tag), int(characters), *hashes)
         os.ftruncate(self._file, complete_bytes)
 
     def write(self, bill: Bill) -> None:
         """Write a bill. If the disk is full, raise OSError and leave no part of the bill in the file."""
-        line = json.dumps(bill).encode() + b"\n"
+        line = f"{' '.join(map(str, bill))}\n".encode()
         written = os.write(self._file, line)
         if written < len(line):
             os.ftruncate(self._file, os.fstat(self._file).st_size - written)
