@@ -18,7 +18,7 @@ from yarl import URL
 
 from speechframe.client.answers import RawAnswer, complete_error
 from speechframe.client.calls import MIB, Bounds, PreparedCall, Timeouts
-from speechframe.client.download import fetch_audio
+from speechframe.client.download import DownloadSource, fetch_audio
 from speechframe.client.exchange import Admit, CutOffError, Exchange, Progress, ignore_progress
 from speechframe.client.masking import Redactor, remove_secrets
 from speechframe.client.upload import Body
@@ -374,11 +374,9 @@ class Caller:
             plain http to another host.
         """
         try:
+            base = self.url(region or self.regions[0], "generate")
             return await fetch_audio(
-                self.exchange,
-                self.addresses.values(),
-                url,
-                self.url(region or self.regions[0], "generate"),
+                DownloadSource(self.exchange, self.addresses.values(), url, base),
                 timeout_s=self.timeouts.download_s if deadline_s is None else deadline_s,
                 max_bytes=self.bounds.download_bytes if max_bytes is None else max_bytes,
                 admit=admit,

@@ -15,7 +15,7 @@ import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,7 +53,7 @@ _NUMERIC_HOST = re.compile(rf"{_NUMBER_PATTERN}(?:\.{_NUMBER_PATTERN}){{0,3}}")
 
 
 @dataclass(frozen=True, slots=True)
-class _DownloadSource:
+class DownloadSource:
     """An address in an answer from the URL `base`, with the limits of its download.
 
     `service_addresses` contains the service's own addresses, and `subject` is the word for the file in
@@ -70,34 +70,23 @@ class _DownloadSource:
 
 
 async def fetch_audio(
-    exchange: Exchange,
-    service_addresses: Collection[str],
-    address: str,
-    base: URL,
-    *,
-    timeout_s: float,
-    max_bytes: int,
-    admit: Admit | None = None,
+    source: DownloadSource, *, timeout_s: float, max_bytes: int, admit: Admit | None = None
 ) -> bytes:
-    """Return the bytes at an address in an answer from the URL `base`, or raise BadAnswer with the reason.
+    """Return the bytes at an address, or raise BadAnswer with the reason.
 
-    `service_addresses` contains the service's own addresses. `admit` is awaited with a number of bytes before
-    these bytes are read into memory. A lost connection, a truncated body, a 5xx, a 408 and a 429 lead to
-    another attempt within `timeout_s`, because downloads are free and the call is paid.
+    `admit` is awaited with a number of bytes before these bytes are read into memory. A lost connection, a
+    truncated body, a 5xx, a 408 and a 429 lead to another attempt within `timeout_s`, because downloads are
+    free and the call is paid.
     """
 
     async def get_body(reply: HttpReply) -> bytes:
         return reply.body
 
-    source = _DownloadSource(exchange, service_addresses, address, base)
     return await _request_with_retries(source, get_body, timeout_s, max_bytes=max_bytes, admit=admit)
 
 
 async def save_file(
-    exchange: Exchange,
-    service_addresses: Collection[str],
-    address: str,
-    base: URL,
+    source: DownloadSource,
     path: Path,
     *,
     timeout_s: float,
@@ -133,7 +122,7 @@ async def save_file(
         await asyncio.to_thread(sync_to_disk, temporary)
 
     try:
-        source = _DownloadSource(exchange, service_addresses, address, base, "file", window_s, _FILE_WAITS_S)
+        source = replace(source, subject="file", answer_start_timeout_s=window_s, waits_s=_FILE_WAITS_S)
         await _request_with_retries(source, write, timeout_s, max_bytes=None)
         temporary.replace(path)
         await asyncio.to_thread(sync_to_disk, path.parent)
@@ -142,7 +131,7 @@ async def save_file(
 
 
 async def _request_with_retries(
-    source: _DownloadSource,
+    source: DownloadSource,
     read_reply: Callable[[HttpReply], Awaitable[T]],
     timeout_s: float,
     **exchange_options: Any,
@@ -194,7 +183,7 @@ async def _request_with_retries(
     raise BadAnswer(f"the {source.subject} could not be fetched: {problem}{expired}")
 
 
-def _resolve_url(address: str, base: URL, source: _DownloadSource) -> URL:
+def _resolve_url(address: str, base: URL, source: DownloadSource) -> URL:
     """Return the absolute URL of an address, or raise BadAnswer if the URL is forbidden.
 
     The spelling stays unchanged, because the URL may contain a signature of its spelling.

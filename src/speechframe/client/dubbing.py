@@ -12,7 +12,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from speechframe.client.caller import JSON_TYPE, Caller, Patience
 from speechframe.client.calls import require_valid
-from speechframe.client.download import save_file
+from speechframe.client.download import DownloadSource, save_file
 from speechframe.client.masking import Redactor, remove_secrets
 from speechframe.client.upload import Body, Upload, read_medium
 from speechframe.errors import AudioError, InvalidRows, SpeechframeError, TimedOut
@@ -249,11 +249,9 @@ class Dubbing:
         """
         caller, path = self._caller, Path(path)
         try:
+            base = caller.url(caller.regions[0], "job_status", "job")
             await save_file(
-                caller.exchange,
-                caller.addresses.values(),
-                url,
-                caller.url(caller.regions[0], "job_status", "job"),
+                DownloadSource(caller.exchange, caller.addresses.values(), url, base),
                 path,
                 timeout_s=1e9 if self._request_timeout_s is None else self._request_timeout_s,
                 window_s=caller.timeouts.download_s,
