@@ -29,7 +29,7 @@ _TWINS = {
 
 
 INNER = {
-    "ask", "get", "url", "make_headers", "redactor_of", "exchange", "send_with_retries", "redactor", "timeouts", "bounds", "patience",
+    "ask", "url", "make_headers", "redactor_of", "exchange", "send_with_retries", "redactor", "timeouts", "bounds", "patience",
     "open", "call_at_end", "send_raw", "create_job_from_request", "read", "read_list", "fetch", "next_audio", "add_event",
 }  # fmt: skip
 """What other modules of the room call, and no user."""

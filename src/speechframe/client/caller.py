@@ -387,7 +387,7 @@ class Caller:
     async def limits(self) -> dict[str, Any] | None:
         """Return the limits page of a speechframe service (our addition), or None from any other service."""
         try:
-            page = await self.get("limits", decode_object)
+            page = await self.read("limits", decode_object, self.key_header)
         except ServiceError as error:
             # Other services may return any status at this address. A 403 is about the key only if the error
             # code says so.
@@ -397,17 +397,6 @@ class Caller:
         except BadAnswer:
             return None
         return page if page.get("service") == "speechframe" else None
-
-    async def get(
-        self,
-        endpoint: str,
-        decode: Callable[[bytes], T],
-        query: Mapping[str, str] | None = None,
-        secret: Mapping[str, str] | None = None,
-    ) -> T:
-        """Return the decoded answer of a GET endpoint. The header `secret`, if given, replaces the key."""
-        redactor = Redactor(*self.key_header.values(), *secret.values()) if secret else None
-        return await self.read(endpoint, decode, secret or self.key_header, query=query, redactor=redactor)
 
     async def read(
         self,

@@ -231,10 +231,8 @@ class PreparedCall(Generic[R]):
         request: Any = self.request
         if isinstance(self.body, Body):
             clip = self.body.upload
-            limit_s = (
-                timeouts.compute_upload_limit_s(clip.size_bytes)
-                + timeouts.per_clip_second_s * clip.audio_seconds
-            )
+            limit_s = timeouts.compute_upload_limit_s(clip.size_bytes)
+            limit_s += timeouts.per_clip_second_s * clip.audio_seconds
             return limit_s, *bounds.compute_max_voice_change_bytes(request, clip.audio_seconds)
         if self.operation == "translate":
             characters = sum(map(len, request.texts))
@@ -318,13 +316,10 @@ def prepare_translate(
 ) -> PreparedCall[TranslateRequest]:
     """Return a checked call of the translation, see :meth:`Client.translate`."""
     fields: dict[str, Any] = {"texts": [texts] if isinstance(texts, str) else list(texts)}
-    for name, given_tag in (("target_language", target), ("source_language", source)):
+    tags = {"target_language": target} | ({} if source is None else {"source_language": source})
+    for name, given_tag in tags.items():
         try:
-            fields[name] = (
-                None
-                if given_tag is None and name == "source_language"
-                else locales.normalise(given_tag or "")
-            )
+            fields[name] = locales.normalise(given_tag or "")
         except (ValueError, AttributeError) as error:
             problem = {"field": name, "problem": str(error), "value": str(given_tag)[:80], "allowed": ""}
             raise InvalidRows([problem]) from None

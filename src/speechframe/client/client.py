@@ -11,6 +11,7 @@ from speechframe.client.answers import Spoken, Translated
 from speechframe.client.caller import Caller
 from speechframe.client.calls import prepare_convert, prepare_generate, prepare_stream, prepare_translate
 from speechframe.client.dubbing import Dubbing
+from speechframe.client.masking import Redactor
 from speechframe.client.session import StreamSession
 from speechframe.client.stream import Stream, start_stream
 from speechframe.settings.hidden import make_header_text, wrap_key
@@ -251,9 +252,13 @@ class Client(Caller):
         retried even if a connection fails after the request was sent.
         """
         token = wrap_key(token)
-        secret = None if token is None else {TOKEN_HEADER: make_header_text(token, "the token")}
-        return await self.get("voices", decode_voices, {"model": model}, secret)
+        headers, redactor = self.key_header, self.redactor
+        if token is not None:
+            headers = {TOKEN_HEADER: make_header_text(token, "the token")}
+            redactor = Redactor(*self.key_header.values(), *headers.values())
+        query = {"model": model}
+        return await self.read("voices", decode_voices, headers, query=query, redactor=redactor)
 
     async def token(self) -> AuthToken:
         """Return a short-lived token for the key (2.7 and 4.4). PermissionDenied if the key is invalid."""
-        return await self.get("token", decode_token)
+        return await self.read("token", decode_token, self.key_header)

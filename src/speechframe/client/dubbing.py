@@ -344,12 +344,8 @@ def _read_media(media: Any) -> Upload:
     try:
         return read_medium(media)
     except AudioError as error:
-        problem = {
-            "field": "media",
-            "problem": str(error),
-            "value": "",
-            "allowed": "a file that is not empty",
-        }
+        allowed = "a file that is not empty"
+        problem = {"field": "media", "problem": str(error), "value": "", "allowed": allowed}
         raise InvalidRows([problem]) from None
 
 

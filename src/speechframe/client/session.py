@@ -270,10 +270,8 @@ class StreamContext:
     async def end(self) -> None:
         """Mark the end of the text. A second call does nothing."""
         if not self._ended:
-            self._ended, self._left_s = (
-                True,
-                self._socket.caller.timeouts.compute_stream_wait_limit_s(self.state.text),
-            )
+            self._ended = True
+            self._left_s = self._socket.caller.timeouts.compute_stream_wait_limit_s(self.state.text)
             self._socket.deliver(self._socket.contexts.end(self._number))
 
     async def clear(self) -> None:

@@ -357,10 +357,8 @@ async def _start_attempt(caller: Caller, call: PreparedCall[StreamRequest], regi
     """Return a stream from one attempt in one region, after its first audio has arrived."""
     text, timeouts = call.request.text, caller.timeouts
     state = make_state(call.request, region, text)
-    silence_s, left_s = (
-        timeouts.compute_attempt_limit_s(len(text)),
-        timeouts.compute_stream_wait_limit_s(text),
-    )
+    silence_s = timeouts.compute_attempt_limit_s(len(text))
+    left_s = timeouts.compute_stream_wait_limit_s(text)
     answer = await caller.ask(
         "POST",
         call.operation,

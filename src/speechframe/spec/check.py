@@ -187,26 +187,17 @@ def _make_problem(field: str, details: ErrorDetails, fact: FieldFact, allowed: s
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "missing":
         return FieldProblem(field, "is missing", "", allowed)
+    problem = _describe_fault(kind)
     if isinstance(value, float) and not isfinite(value):
         # pandas stores a missing string as NaN.
-        missing = fact.type == "string" and isnan(value)
-        return FieldProblem(
-            field, "is missing" if missing else "is not a finite number", shorten_value(value), allowed
-        )
-    if kind == "house":
-        return FieldProblem(
-            field,
-            context["problem"] + _suggest_spelling(value, fact),
-            shorten_value(value),
-            context["allowed"] or allowed,
-        )
-    if kind == "value_error":
-        return FieldProblem(field, "is refused", shorten_value(value), str(context["error"]))
-    if kind == "too_long":
+        problem = "is missing" if fact.type == "string" and isnan(value) else "is not a finite number"
+    elif kind == "house":
+        problem, allowed = context["problem"], context["allowed"] or allowed
+    elif kind == "value_error":
+        problem, allowed = "is refused", str(context["error"])
+    elif kind == "too_long":
         allowed = f"{allowed}, at most {context['max_length']:,}"
-    return FieldProblem(
-        field, _describe_fault(kind) + _suggest_spelling(value, fact), shorten_value(value), allowed
-    )
+    return FieldProblem(field, problem + _suggest_spelling(value, fact), shorten_value(value), allowed)
 
 
 def _suggest_spelling(value: Any, fact: FieldFact) -> str:

@@ -126,16 +126,11 @@ def _name_type(schema: dict[str, Any]) -> str:
         return str(schema["format"])
     if kind == "array":
         return f"array of {_name_item_type(schema['items'])}"
-    if (
-        kind == "object"
-        and "additionalProperties" in schema
-        and isinstance(schema["additionalProperties"], dict)
-    ):
-        return f"map to {_name_item_type(schema['additionalProperties'])}"
+    if kind == "object" and isinstance(values := schema.get("additionalProperties"), dict):
+        return f"map to {_name_item_type(values)}"
     return "double" if kind == "number" else str(kind)
 
 
 def _name_item_type(schema: dict[str, Any]) -> str:
-    return (
-        str(schema["title"]) if schema.get("type") == "object" and "title" in schema else _name_type(schema)
-    )
+    is_named = schema.get("type") == "object" and "title" in schema
+    return str(schema["title"]) if is_named else _name_type(schema)

@@ -89,14 +89,8 @@ REGIONS: dict[str, Region] = {
 }
 """Regions by short name. The name is the placeholder without `_url`, and with hyphens."""
 
-_STREAMING_CONCURRENCIES = [
-    region.streaming_concurrency for region in REGIONS.values() if region.streaming_concurrency
-]
-
-MIN_STREAMING_CONCURRENCY, MAX_STREAMING_CONCURRENCY = (
-    min(_STREAMING_CONCURRENCIES),
-    max(_STREAMING_CONCURRENCIES),
-)
+_CONCURRENCIES = sorted(filter(None, (region.streaming_concurrency for region in REGIONS.values())))
+MIN_STREAMING_CONCURRENCY, MAX_STREAMING_CONCURRENCY = _CONCURRENCIES[0], _CONCURRENCIES[-1]
 """Smallest and largest limit of concurrent streams over all regions (section 8)."""
 
 
