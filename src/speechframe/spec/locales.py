@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MAX_CACHED_TAGS = 20_000
 """Largest size of a cache of langcodes, in tags. A larger cache is emptied."""
+_MAX_NEAREST = 3
 _MAX_NEAR_DISTANCE = 5
 """Largest CLDR distance between two languages that share a name, such as Norwegian and Bokmål."""
 
@@ -176,8 +177,8 @@ def get_display_name(tag: str) -> str:
     return _read_tag(normalise(tag)).display_name()
 
 
-def find_nearest(tag: str, options: Iterable[str], *, count: int = 3) -> list[str]:
-    """Return the options that a caller most likely meant.
+def find_nearest(tag: str, options: Iterable[str]) -> list[str]:
+    """Return at most three options that a caller most likely meant.
 
     Options of the same language come first, then similar spellings.
 
@@ -187,8 +188,6 @@ def find_nearest(tag: str, options: Iterable[str], *, count: int = 3) -> list[st
         The requested value, which may be invalid.
     options : iterable of str
         The available values.
-    count : int
-        Largest number of returned options.
 
     Examples
     --------
@@ -200,8 +199,8 @@ def find_nearest(tag: str, options: Iterable[str], *, count: int = 3) -> list[st
     language = asked.partition("-")[0]
     same = [key for key in known if key == asked or key.partition("-")[0] == language]
     same.sort(key=lambda key: key != asked)
-    alike = [key for key in get_close_matches(asked, known, n=count, cutoff=0.6) if key not in same]
-    return [known[key] for key in (*same, *alike)][:count]
+    alike = [key for key in get_close_matches(asked, known, n=_MAX_NEAREST, cutoff=0.6) if key not in same]
+    return [known[key] for key in (*same, *alike)][:_MAX_NEAREST]
 
 
 def _fold_tag(tag: str) -> str:

@@ -59,7 +59,7 @@ def encode_convert(
     )
 
 
-def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> SpokenAnswer:
+def decode_convert(body: bytes, *, clip_seconds: float) -> SpokenAnswer:
     r"""Decode an answer of the voice changer.
 
     Some faults only add a message to ``notes``: a missing or unusable length or balance, a transcription that
@@ -70,8 +70,7 @@ def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> SpokenA
     body
         Body of the answer, already decompressed.
     clip_seconds
-        Length of the clip in seconds. It limits the transcription and the number of JSON values. With None,
-        a transcription of any length is accepted.
+        Length of the clip in seconds. It limits the transcription and the number of JSON values.
 
     Raises
     ------
@@ -82,24 +81,23 @@ def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> SpokenA
     Examples
     --------
     >>> decode_convert(
-    ...     b'{"audio_file": "/v1/audio/7", "audio_length_in_seconds": 2.5, "remaining_character_count": 9}'
+    ...     b'{"audio_file": "/v1/audio/7", "audio_length_in_seconds": 2.5, "remaining_character_count": 9}',
+    ...     clip_seconds=2.5,
     ... ).audio_url
     '/v1/audio/7'
     """
-    most_values = MAX_ANSWER_VALUES
-    if clip_seconds is not None:
-        most_values = min(most_values, _MIN_ALLOWED_VALUES + int(_ALLOWED_LETTERS_PER_S * clip_seconds))
+    most_values = min(MAX_ANSWER_VALUES, _MIN_ALLOWED_VALUES + int(_ALLOWED_LETTERS_PER_S * clip_seconds))
     answer, fields = decode_spoken(body, _CONVERT_FIELDS, most_values)
     answer.transcription = _read_transcription(fields, clip_seconds, answer.notes)
     return answer
 
 
-def _read_transcription(fields: dict[str, Any], clip_seconds: float | None, notes: list[str]) -> str | None:
+def _read_transcription(fields: dict[str, Any], clip_seconds: float, notes: list[str]) -> str | None:
     text: Any = fields.get("transcription")
     if not isinstance(text, str) or not text.strip():
         return None
     # A transcription is stored with its row, so limit its length.
-    if clip_seconds is None or len(text) <= _MIN_ALLOWED_LETTERS + _ALLOWED_LETTERS_PER_S * clip_seconds:
+    if len(text) <= _MIN_ALLOWED_LETTERS + _ALLOWED_LETTERS_PER_S * clip_seconds:
         return text
     notes.append(
         f"a transcription of {len(text):,} characters is too long for a clip of {clip_seconds:.1f} s and was "

@@ -120,7 +120,7 @@ def encode_content(request: GenerateRequest, *, as_base64: bool) -> tuple[bytes,
     return encode_canonical_json(fields), encode_canonical_json({**fields, DELIVERY_FIELD: delivery})
 
 
-def decode_generate(body: bytes, *, characters: int | None = None) -> SpokenAnswer:
+def decode_generate(body: bytes, *, characters: int) -> SpokenAnswer:
     r"""Decode an answer of generate.
 
     The function cuts out the Base64 audio before it parses the rest, because this is much faster. If it
@@ -135,8 +135,7 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> SpokenAnsw
     body
         Body of the answer, already decompressed.
     characters
-        Number of characters of the text, which limits the number of words and of JSON values. None (the
-        default) accepts any number of words.
+        Number of characters of the text, which limits the number of words and of JSON values.
 
     Raises
     ------
@@ -148,14 +147,13 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> SpokenAnsw
     --------
     >>> said = decode_generate(
     ...     b'{"audioFile": "", "encodedAudio": "AAA=", "audioLengthInSeconds": 0.5,'
-    ...     b' "remainingCharacterCount": 9, "wordDurations": [{"word": "Hi", "startMs": 0, "endMs": 400}]}'
+    ...     b' "remainingCharacterCount": 9, "wordDurations": [{"word": "Hi", "startMs": 0, "endMs": 400}]}',
+    ...     characters=2,
     ... )
     >>> said.audio, said.audio_seconds, said.words
     (b'\x00\x00', 0.5, [('Hi', 0, 400)])
     """
-    most_values = MAX_ANSWER_VALUES
-    if characters is not None:
-        most_values = min(most_values, _MIN_ALLOWED_VALUES + _VALUES_PER_CHARACTER * characters)
+    most_values = min(MAX_ANSWER_VALUES, _MIN_ALLOWED_VALUES + _VALUES_PER_CHARACTER * characters)
     answer, fields = decode_spoken(body, _GENERATE_FIELDS, most_values)
     answer.words = _read_words(fields.get("wordDurations"), answer.notes, characters)
     return answer
@@ -264,7 +262,7 @@ def decode_token(body: bytes) -> AuthToken:
         raise BadAnswer(f"the token answer has an unusable value of {names}") from None
 
 
-def _read_words(value: Any, notes: list[str], characters: int | None) -> list[tuple[str, int, int]]:
+def _read_words(value: Any, notes: list[str], characters: int) -> list[tuple[str, int, int]]:
     if not isinstance(value, list):
         notes.append("the answer gives no wordDurations")
         return []
@@ -291,10 +289,9 @@ def _read_words(value: Any, notes: list[str], characters: int | None) -> list[tu
     if first_backwards:
         notes.append(f"wordDurations run backwards at word {first_backwards}")
     # Words are stored with their row, so limit their number and their letters.
-    if characters is not None and (
-        len(words) > _MIN_ALLOWED_WORDS + _WORDS_PER_CHARACTER * characters
-        or sum(map(len, map(_GET_WORD, words))) > _MIN_ALLOWED_LETTERS + _LETTERS_PER_CHARACTER * characters
-    ):
+    max_letters = _MIN_ALLOWED_LETTERS + _LETTERS_PER_CHARACTER * characters
+    is_too_long = sum(map(len, map(_GET_WORD, words))) > max_letters
+    if is_too_long or len(words) > _MIN_ALLOWED_WORDS + _WORDS_PER_CHARACTER * characters:
         note = f"{len(words):,} wordDurations are too many or too long for {characters:,} characters of text"
         notes.append(f"{note} and were left out")
         return []
