@@ -160,7 +160,7 @@ def _read_clips(shelf: ClipShelf, rows: list[dict[str, Any]]) -> Iterator[tuple[
             continue
         if (clip_id := row["id"]) not in outlines:
             try:
-                clip = shelf.read_clip(entry.clip_id)
+                clip = entry.read_clip()
                 data, mime = clip.playable()
             except (SpeechframeError, OSError) as error:
                 row["problem"] = str(error)

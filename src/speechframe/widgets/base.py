@@ -127,8 +127,8 @@ class ClipWidget(PageWidget):
 
     def save_as_page(self, path: str | PathLike[str] | None, title: str, **state: Any) -> str | Path:
         """Return the widget as a page that contains its audio, or write the page and return `path`."""
-        playable = [entry.clip_id for entry in self.shelf.entries if entry.problem is None]
-        clips = ((clip_id, *self.shelf.read_playable(clip_id)) for clip_id in playable)
+        playable = [entry for entry in self.shelf.entries if entry.problem is None]
+        clips = ((entry.clip_id, *entry.read_clip().playable()) for entry in playable)
         page = stream_saved_page(self.script, state, clips, title=title, fallback=self.to_text())
         return save_page(page, path)
 
