@@ -68,22 +68,13 @@ def plot_scores(result: ListeningResult, ax: "Axes | None" = None) -> "Figure":
     frame, value, label = _get_estimates(result, result.everyone)
     names = list(frame["name"])
     ax = provide_axes(ax, _WIDTH_INCHES, _HEAD_INCHES + _ROW_INCHES * len(names))
-    both = result.kept is not None and bool(result.screened)
-    _draw_estimates(
-        ax, frame, value, names, shift=-0.14 if both else 0.0, style=_EVERYONE_STYLE, label="all listeners"
-    )
-    if both and result.kept is not None:
-        kept, value, _ = _get_estimates(result, result.kept)
-        left = result.kept.listeners
-        _draw_estimates(
-            ax,
-            kept,
-            value,
-            names,
-            shift=0.14,
-            style=_KEPT_STYLE,
-            label=f"without those screened out ({left})",
-        )
+    if result.kept is None or not result.screened:
+        _draw_estimates(ax, frame, value, names, style=_EVERYONE_STYLE, label="all listeners")
+    else:
+        kept, _, _ = _get_estimates(result, result.kept)
+        left = f"without those screened out ({result.kept.listeners})"
+        _draw_estimates(ax, frame, value, names, shift=-0.14, style=_EVERYONE_STYLE, label="all listeners")
+        _draw_estimates(ax, kept, value, names, shift=0.14, style=_KEPT_STYLE, label=left)
         ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
     ax.set_yticks(range(len(names)), [_shorten_name(name) for name in names])
     ax.set_ylim(len(names) - 0.5, -0.5)
@@ -122,7 +113,7 @@ def _draw_estimates(
     value: str,
     names: list[str],
     *,
-    shift: float,
+    shift: float = 0.0,
     style: dict[str, Any],
     label: str,
 ) -> None:
