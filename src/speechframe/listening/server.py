@@ -22,9 +22,8 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from speechframe.errors import SettingsError
-from speechframe.listening.given import resolve_test
 from speechframe.listening.opaque import read_or_make_secret
-from speechframe.listening.test import MAX_LISTENERS, Test
+from speechframe.listening.test import MAX_LISTENERS, Test, resolve_test
 from speechframe.listening.votes import BEGIN, VOTE
 from speechframe.network.connections import RETRY_AFTER_S, Connections, collapse_repeats
 from speechframe.page.arguments import check_text, check_whole_number

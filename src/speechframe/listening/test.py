@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.ballots import Ballots
 from speechframe.listening.design import build_pages, make_listener_name
-from speechframe.listening.offline_page import make_offline_page
 from speechframe.listening.session import MIN_LISTENED_S, VoteMessage, make_vote_rows
 from speechframe.listening.setup import Setup, draw_design, read_design, write_design
 from speechframe.listening.sheet import TrialSheet, build_sheet
 from speechframe.listening.stimuli import Stimuli, open_stimuli
 from speechframe.listening.votes import VOTE
 from speechframe.page.arguments import check_path, check_whole_number
-from speechframe.page.html import save_page
+from speechframe.page.html import save_page, stream_saved_page
 from speechframe.page.texts import get_direction
 from speechframe.statistics.votes import METHODS
 from speechframe.writing.words import format_count, replace_unprintable
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from speechframe.statistics.listening import ListeningResult, Power
 
-__all__ = ["DEFAULT_LISTENERS", "MAX_LISTENERS", "Test", "open_test", "refuse_listener"]
+__all__ = ["DEFAULT_LISTENERS", "MAX_LISTENERS", "Test", "open_test", "refuse_listener", "resolve_test"]
 
 log = logging.getLogger(__name__)
 
@@ -338,9 +337,10 @@ class Test:
     def offline_page(self, listener: int | str) -> str:
         """Return one listener's test as a page that needs no network.
 
-        The page keeps votes in the listener's browser, so the listener may close and reopen it. The page
-        saves the votes as a file, which the listener sends back. The page is a third larger than its sounds,
-        because it contains them as Base64.
+        The names of the sounds on the page do not reveal any condition. The page keeps votes in the
+        listener's browser, so the listener may close and reopen it. The page saves the votes as a file, which
+        the listener sends back. Its checksum shows whether it was damaged. It does not stop a listener from
+        sending other votes. The page is a third larger than its sounds, because it contains them as Base64.
 
         Parameters
         ----------
@@ -355,8 +355,19 @@ class Test:
             A sound cannot be read.
         """
         name = self.name_of(listener)
-        clips = ((clip, *self.read_audio(name, clip)) for clip in self.list_clips(name))
-        return make_offline_page(self.plan(name), clips)
+        plan = self.plan(name)
+        # Only the bar with the button that saves the votes knows whether the browser and a file have them.
+        plan["texts"] = {**plan["texts"], "stop": "", "all_saved": ""}
+        parts = stream_saved_page(
+            "listening",
+            {"plan": plan},
+            ((clip, *self.read_audio(name, clip)) for clip in self.list_clips(name)),
+            title=plan["title"],
+            model="offline",
+            lang=plan["locale"],
+            direction=plan["direction"],
+        )
+        return "".join(parts)
 
     def __repr__(self) -> str:
         return replace_unprintable(
@@ -414,3 +425,25 @@ def open_test(folder: str | PathLike[str]) -> Test:
     target = check_path("folder", folder, error=StoreError)
     setup = Setup.read(target)
     return Test(setup, target, open_stimuli(target), read_design(target))
+
+
+def resolve_test(given: Any) -> Test:
+    """Return the test of an argument, which is a test, the widget of a test, or the folder of a test.
+
+    Raises
+    ------
+    ListeningError
+        `given` is something else.
+    StoreError
+        The folder does not contain a test.
+    """
+    if isinstance(given, (str, PathLike)):
+        return open_test(given)
+    # A widget has the attribute `test`. Its class is not checked, because widgets import this package.
+    found = given if isinstance(given, Test) else getattr(given, "test", None)
+    if not isinstance(found, Test):
+        raise ListeningError(
+            f"the type {type(given).__name__} is not a listening test; pass the result of "
+            "listening_test(...), or the folder of a test"
+        )
+    return found

@@ -12,7 +12,7 @@ from speechframe.errors import StoreError
 from speechframe.page.arguments import check_path, check_text
 from speechframe.page.assets import build_script, read_style
 
-__all__ = ["LINKED_POLICY", "make_linked_page", "make_saved_page", "save_page", "stream_saved_page"]
+__all__ = ["LINKED_POLICY", "make_linked_page", "save_page", "stream_saved_page"]
 
 # A saved page contains its audio, so this policy forbids all requests, even if a text of a table has HTML.
 _SAVED_POLICY = (
@@ -46,20 +46,6 @@ _EXAMPLE_PATH = "pages/clips.html"
 _NO_SCRIPT = "This page needs JavaScript."
 
 
-def make_saved_page(
-    name: str, state: Mapping[str, Any], clips: Iterable[tuple[str, bytes, str]] = (), **options: Any
-) -> str:
-    """Return a saved page as one text. See :func:`stream_saved_page`.
-
-    Examples
-    --------
-    >>> page = make_saved_page("clip_player", {"clips": [], "title": "</script>"}, title="Nothing")
-    >>> page.count("</script>"), "http" in page.replace("http-equiv", "")
-    (2, False)
-    """
-    return "".join(stream_saved_page(name, state, clips, **options))
-
-
 def stream_saved_page(
     name: str,
     state: Mapping[str, Any],
@@ -90,6 +76,13 @@ def stream_saved_page(
         Name of the module that makes the widget's model. See :func:`assets.build_script`.
     lang, direction
         Language of the page's own texts, and its direction (``ltr`` or ``rtl``).
+
+    Examples
+    --------
+    >>> state = {"clips": [], "title": "</script>"}
+    >>> page = "".join(stream_saved_page("clip_player", state, title="Nothing"))
+    >>> page.count("</script>"), "http" in page.replace("http-equiv", "")
+    (2, False)
     """
     policy = f'<meta http-equiv="Content-Security-Policy" content="{_SAVED_POLICY}">'
     parts = f"{policy}\n<style>{read_style()}</style>"
@@ -107,7 +100,6 @@ def make_linked_page(
     title: str,
     script: str,
     style: str,
-    fallback: str = _NO_SCRIPT,
     lang: str = "en",
     direction: str = "ltr",
 ) -> str:
@@ -121,8 +113,6 @@ def make_linked_page(
         Title of the page.
     script, style
         Addresses of script and style sheet, relative to the page.
-    fallback
-        Text for browsers without JavaScript.
     lang, direction
         Language of the page's own texts, and its direction (``ltr`` or ``rtl``).
 
@@ -134,7 +124,7 @@ def make_linked_page(
     """
     parts = f'<link rel="icon" href="data:,">\n<link rel="stylesheet" href="{html.escape(style)}">'
     source = f'<script type="module" src="{html.escape(script)}"></script>'
-    return _make_head(title, parts, fallback, lang, direction) + _TAIL.format(
+    return _make_head(title, parts, _NO_SCRIPT, lang, direction) + _TAIL.format(
         state=_escape_json(state), script=source
     )
 
