@@ -126,7 +126,7 @@ def _read_rows(
             raise ExportError(
                 f"the run {run.short_path} has no column {column!r}; it has {', '.join(run.columns)}"
             )
-    (chosen,) = choose_rows([given], grades=grades)
+    chosen = choose_rows(given, grades=grades)
     texts = [run.name_of(name) for name in _TEXTS if name in run.record_schema.names]
     names = list(dict.fromkeys([run.name_of(ROW_ID_COLUMN), *texts, *groups, *strata]))
     table = Selection(run, chosen.places).to_arrow(names)

@@ -34,17 +34,11 @@ MAX_SIGNALS = 12
 SLOT_NAMES = "ABCDEFGHIJKL"
 """Names of the places of signals on a page, in order."""
 
-_COMMON_COLUMNS = ("listener", "trial", "training", "item")
-"""Columns of the design for all methods."""
-
 _PAIR_COLUMNS: Mapping[str, tuple[str, ...]] = {
     AB: ("condition_a", "condition_b", "left"),
     ABX: ("condition_a", "condition_b", "left", "truth"),
 }
-"""Further columns of the methods that compare two conditions, by method."""
-
-_SCORE_COLUMNS = ("slot", "condition")
-"""Further columns of the other methods, which have scores."""
+"""Columns of the methods that compare two conditions, by method."""
 
 _COLUMN_TYPES = {"trial": "int32", "training": "bool", "slot": "int32"}
 """Types of the columns that are not text."""
@@ -160,9 +154,8 @@ def design_trials(
         for number in range(first_listener, first_listener + listeners)
         for row in plan.draw_rows(number - 1)
     ]
-    columns = [*_COMMON_COLUMNS, *_PAIR_COLUMNS.get(method, _SCORE_COLUMNS)]
-    frame = pd.DataFrame(rows, columns=columns)
-    return frame.astype({name: kind for name, kind in _COLUMN_TYPES.items() if name in columns})
+    frame = pd.DataFrame(rows)
+    return frame.astype({name: kind for name, kind in _COLUMN_TYPES.items() if name in frame})
 
 
 def build_pages(frame: "pd.DataFrame", listener: str) -> tuple[Page, ...]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.ballots import Ballots
 from speechframe.listening.design import build_pages, make_listener_name
+from speechframe.listening.questions import check_answers
 from speechframe.listening.session import MIN_LISTENED_S, VoteMessage, make_vote_rows
 from speechframe.listening.setup import Setup, draw_design, read_design, write_design
 from speechframe.listening.sheet import TrialSheet, build_sheet
 from speechframe.listening.stimuli import Stimuli, open_stimuli
-from speechframe.listening.votes import VOTE
+from speechframe.listening.votes import BEGIN, VOTE, make_votes_frame
 from speechframe.page.arguments import check_path, check_whole_number
 from speechframe.page.html import save_page, stream_saved_page
 from speechframe.page.texts import get_direction
@@ -64,7 +65,7 @@ class Test:
         self._design = design
         self._listeners = dict.fromkeys(design["listener"])
         self._sheets: dict[str, TrialSheet] = {}
-        self._ballots = Ballots(folder, setup, self.make_rows, self.name_of)
+        self._ballots = Ballots(folder, setup)
         self.listener = self.name_of(listener)
 
     @property
@@ -142,11 +143,7 @@ class Test:
         return {
             "test_id": self.test_id,
             "listener": name,
-            "method": self.method,
-            "title": self.title,
-            "intro": self.setup.intro,
-            "consent": self.setup.consent,
-            "questions": [question.model_dump() for question in self.setup.questions],
+            **self.setup.model_dump(include={"method", "title", "intro", "consent", "questions", "locale"}),
             "scale": {
                 "low": scale.lowest,
                 "high": scale.highest,
@@ -156,7 +153,6 @@ class Test:
             if scale.has_scores
             else None,
             "listen_s": MIN_LISTENED_S,
-            "locale": self.setup.locale,
             "direction": get_direction(self.setup.locale),
             "texts": words,
             "begun": begun,
@@ -245,12 +241,26 @@ class Test:
         The columns are those of :data:`~speechframe.statistics.votes.VOTE_SCHEMA`. A stored vote that cannot
         be read is left out. A warning in the log names its file and line.
         """
-        return self._ballots.votes
+        votes = self._ballots.read_lines(VOTE, self.name_of, self.make_rows)
+        return make_votes_frame((row for rows in votes for row in rows), self.method)
 
     @property
     def answers(self) -> "pd.DataFrame":
         """Start time and answers to the questions, one row a listener."""
-        return self._ballots.answers
+        import pandas as pd
+
+        names = [question.name for question in self.setup.questions]
+        rows = self._ballots.read_lines(BEGIN, self.name_of, self._read_start)
+        return pd.DataFrame(rows, columns=["listener", "begun_utc", "consent", *names])
+
+    def _read_start(self, listener: str, line: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the start time, the consent and the answers of a stored start."""
+        import pandas as pd
+
+        # The answers are checked again, because the file may be damaged.
+        answers = check_answers(line, consent=None, questions=self.setup.questions)
+        begun_utc = pd.Timestamp(line["begun_utc"])
+        return {"listener": listener, "begun_utc": begun_utc, "consent": line["consent"], **answers}
 
     @property
     def results(self) -> "ListeningResult":
