@@ -55,8 +55,8 @@ def run_in_worker(work: Callable[[], None]) -> None:
 class PageWidget(anywidget.AnyWidget):
     """A widget with one of the package's scripts.
 
-    A subclass sets ``script``, one of :data:`~speechframe.page.assets.SCRIPT_NAMES`. Its methods
-    ``on_<kind>(message)`` handle messages of the page.
+    A subclass sets ``script``, the name of a script in `page/static`. Its methods ``on_<kind>(message)``
+    handle messages of the page.
     """
 
     script: ClassVar[str]

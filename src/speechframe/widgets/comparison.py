@@ -215,24 +215,17 @@ def _list_texts(shelf: ClipShelf) -> list[str]:
 def _group_by_text(shelf: ClipShelf) -> dict[str, Any]:
     """Return the clips grouped by text, in the format of the page. Their gains make them equally loud."""
     shown = make_clip_traits(shelf)
-    by_text: dict[str, list[dict[str, Any]]] = {text: [] for text in _list_texts(shelf)}
+    by_text: dict[str, list[tuple[dict[str, Any], float | None]]] = {text: [] for text in _list_texts(shelf)}
     for entry, clip in zip(shelf.entries, shown["clips"], strict=True):
         voice = _get_voice(entry)
-        loudness_lufs = _measure_loudness(entry)
-        by_text[_get_text(entry)].append(
-            {**clip, "voice": voice, "label": voice, "loudness_lufs": loudness_lufs}
-        )
-    for clips in by_text.values():
-        known = [clip["loudness_lufs"] for clip in clips if clip["loudness_lufs"] is not None]
-        for clip in clips:
-            loudness_lufs = clip.pop("loudness_lufs")
-            clip["gain"] = (
-                None if loudness_lufs is None else round(10 ** ((min(known) - loudness_lufs) / 20), 4)
-            )
-    return {
-        "groups": [{"text": text, "clips": clips} for text, clips in by_text.items()],
-        "outlines": shown["outlines"],
-    }
+        by_text[_get_text(entry)].append(({**clip, "voice": voice, "label": voice}, _measure_loudness(entry)))
+    groups = []
+    for text, clips in by_text.items():
+        softest_lufs = min((lufs for _, lufs in clips if lufs is not None), default=0.0)
+        for clip, lufs in clips:
+            clip["gain"] = None if lufs is None else round(10 ** ((softest_lufs - lufs) / 20), 4)
+        groups.append({"text": text, "clips": [clip for clip, _ in clips]})
+    return {"groups": groups, "outlines": shown["outlines"]}
 
 
 def _measure_loudness(entry: Entry) -> float | None:
