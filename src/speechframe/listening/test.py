@@ -326,7 +326,11 @@ class Test:
     ) -> str | Path:
         """Return one listener's test as an offline page, or write the page to `path` and return `path`.
 
-        The page saves its votes as a file for :func:`~speechframe.read_votes`.
+        The names of the sounds on the page do not reveal any condition. The page keeps votes in the
+        listener's browser, so the listener may close and reopen it. The page saves the votes as a file for
+        :func:`~speechframe.read_votes`, which the listener sends back. Its checksum shows whether it was
+        damaged. It does not stop a listener from sending other votes. The page is a third larger than its
+        sounds, because it contains them as Base64.
 
         Parameters
         ----------
@@ -342,33 +346,11 @@ class Test:
         StoreError
             A sound cannot be read, or the page cannot be written.
         """
-        return save_page(self.offline_page(self.listener if listener is None else listener), path)
-
-    def offline_page(self, listener: int | str) -> str:
-        """Return one listener's test as a page that needs no network.
-
-        The names of the sounds on the page do not reveal any condition. The page keeps votes in the
-        listener's browser, so the listener may close and reopen it. The page saves the votes as a file, which
-        the listener sends back. Its checksum shows whether it was damaged. It does not stop a listener from
-        sending other votes. The page is a third larger than its sounds, because it contains them as Base64.
-
-        Parameters
-        ----------
-        listener
-            Number or name of the listener.
-
-        Raises
-        ------
-        ListeningError
-            There is no such listener.
-        StoreError
-            A sound cannot be read.
-        """
-        name = self.name_of(listener)
+        name = self.listener if listener is None else self.name_of(listener)
         plan = self.plan(name)
         # Only the bar with the button that saves the votes knows whether the browser and a file have them.
         plan["texts"] = {**plan["texts"], "stop": "", "all_saved": ""}
-        parts = stream_saved_page(
+        page = stream_saved_page(
             "listening",
             {"plan": plan},
             ((clip, *self.read_audio(name, clip)) for clip in self.list_clips(name)),
@@ -377,7 +359,7 @@ class Test:
             lang=plan["locale"],
             direction=plan["direction"],
         )
-        return "".join(parts)
+        return save_page(page, path)
 
     def __repr__(self) -> str:
         return replace_unprintable(
