@@ -121,7 +121,7 @@ def test_votes_by_link_and_by_file_come_together_in_one_table(folder, tmp_path, 
     from test_offline import handed_in
 
     test = open_test(folder)
-    handed_in(test.offline_page(2), tmp_path / "came-back")
+    handed_in(test.to_html(listener=2), tmp_path / "came-back")
     assert test.reply(1, begin())["kind"] == "begun"
     assert test.reply(1, vote(test.plan(1), 1))["kind"] == "stored"
     out = tmp_path / f"votes.{ending}"

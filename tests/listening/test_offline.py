@@ -44,7 +44,7 @@ def test_made(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(test_made):
-    return [test_made.offline_page(name) for name in test_made.listeners]
+    return [test_made.to_html(listener=name) for name in test_made.listeners]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_page_holds_its_listeners_sounds_and_nothing_from_elsewhere(pages, tes
 
 def test_what_a_page_could_reveal_is_not_in_it(tmp_path):
     test = made(tmp_path / "test", reveal=True)
-    page = test.offline_page(1)
+    page = test.to_html(listener=1)
     assert not [name for name in CONDITIONS if name in page]
 
 
@@ -129,7 +129,7 @@ def test_a_file_of_another_test_or_of_an_unknown_listener_is_refused_by_name(
     test_made, pages, came_back, tmp_path
 ):
     other = made(tmp_path / "other", seed=8)
-    handed_in(other.offline_page(1), came_back, name="other.json")
+    handed_in(other.to_html(listener=1), came_back, name="other.json")
     handed_in(pages[0], came_back, name="nobody.json", listener="listener-99")
     handed_in(pages[0], came_back, name="number.json", listener=10**9)
     said = refusal(came_back, test_made)
@@ -150,7 +150,7 @@ def test_a_file_of_a_listener_who_voted_by_link_is_refused_by_name(pages, came_b
     plan = test.plan(1)
     assert test.reply(1, begin())["kind"] == "begun"
     assert test.reply(1, vote(plan, 0))["kind"] == "stored"
-    handed_in(test.offline_page(1), came_back, name="again.json")
+    handed_in(test.to_html(listener=1), came_back, name="again.json")
     assert "again.json: listener-01 has voted already, on a served page" in refusal(came_back, test)
 
 

@@ -97,7 +97,7 @@ class OneFile:
     def open(self, test):
         self.folder.mkdir()
         path = self.folder / "test.html"
-        self.source = test.offline_page(LISTENER)
+        self.source = test.to_html(listener=LISTENER)
         path.write_text(self.source, encoding="utf-8")
         self.page.goto(path.as_uri())
 

@@ -74,7 +74,7 @@ def choose_first(page):
 def opened(page, tmp_path, test, listener):
     """Open a listener's page as a file."""
     path = tmp_path / f"{listener}.html"
-    path.write_text(test.offline_page(listener), encoding="utf-8")
+    path.write_text(test.to_html(listener=listener), encoding="utf-8")
     page.goto(path.as_uri())
     return path
 

@@ -1,5 +1,6 @@
 """Clips under one another, in a browser."""
 
+import dataclasses
 import io
 import json
 
@@ -12,6 +13,7 @@ from clips_lab import spoken
 from run_lab import run_of
 
 from speechframe.errors import StoreError
+from speechframe.page.clips import ClipShelf
 from speechframe.spec.speech import Format
 from speechframe.widgets.player import play
 
@@ -183,7 +185,8 @@ def test_clips_that_cannot_be_heard_say_so_and_the_others_play(show):
     whole = spoken(WORDS, word_s=LONG_S).audio
     frame = pd.DataFrame({"audio": [whole, b"RIFF-nothing", b"", file.getvalue(), whole]})
     bridge = show(lambda: play(frame))
-    bridge.widget.shelf._loaders = (*bridge.widget.shelf._loaders[:4], gone)
+    *entries, last = bridge.widget.shelf.entries
+    bridge.widget.shelf = ClipShelf([*entries, dataclasses.replace(last, load=gone)])
     for place in (1, 2):
         broken = bridge.page.locator(f"[data-clip='{place}']")
         assert f"row {place}" in broken.get_by_role("alert").inner_text()

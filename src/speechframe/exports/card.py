@@ -145,8 +145,7 @@ def _write_voices(card: Card) -> list[str]:
         "|---|---|---|---|---|---|---|",
     ]
     widths = []
-    for voice, part in card.sum_by(2).items():
-        del part
+    for voice in card.sum_by(2):
         facts = card.voices.get(voice, {})
         width = facts.get("bandwidth_hz")
         widths.append(width)

@@ -37,22 +37,16 @@ class ChosenRows:
 
 
 def choose_rows(
-    runs: Sequence[Selection],
+    rows: Selection,
     *,
     splits: "Mapping[tuple[str, str], str] | None" = None,
     grades: "Grades | None" = None,
-) -> list[ChosenRows]:
-    """Return the rows to export, a list for each run.
+) -> ChosenRows:
+    """Return those rows of a run that are exported.
 
     `splits` has the split of each row by run id and row id, and other rows are left out. Only rows with the
     grade ``good`` in `grades` are chosen. None takes all rows.
     """
-    return [_choose_rows_of(rows, splits, grades) for rows in runs]
-
-
-def _choose_rows_of(
-    rows: Selection, splits: Mapping[tuple[str, str], str] | None, grades: "Grades | None"
-) -> ChosenRows:
     run = rows.run
     chosen, verdicts = ChosenRows(run), read_verdicts(run)
     for position, row in zip(rows.positions, read_rows(rows, _FACTS), strict=True):

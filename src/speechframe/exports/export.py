@@ -63,7 +63,7 @@ def export_runs(
     sentences for the report. `workers` convert the clips, or all cores of this machine if it is None.
     """
     kinds = _check_formats(formats, shape.format)
-    chosen = choose_rows(runs, splits=splits, grades=grades)
+    chosen = [choose_rows(rows, splits=splits, grades=grades) for rows in runs]
     total = sum(len(rows.places) for rows in chosen)
     _refuse_empty(chosen)
     notes: Counter[str] = Counter()

@@ -91,16 +91,12 @@ def split(
     fixed, left_out = _keep_previous(rows, members, earlier, shares)
     by_group = fixed | draw_splits(rows, members, shares, fixed, seed)
     if strata:
-        _check_strata(rows, members, strata)
+        _check_strata(rows, group_of, strata)
     chosen: list[tuple[str, str, str]] = []
-    for group, positions in members.items():
-        for position in positions:
-            key = rows[position]["key"]
-            name = earlier.get(key) or by_group.get(group)
-            if name is not None and key not in left_out:
-                chosen.append((*key, name))
-    order = {row["key"]: position for position, row in enumerate(rows)}
-    chosen.sort(key=lambda row: order[row[:2]])
+    for row, group in zip(rows, group_of, strict=True):
+        name = earlier.get(row["key"]) or by_group.get(group)
+        if name is not None and row["key"] not in left_out:
+            chosen.append((*row["key"], name))
     frame = pd.DataFrame(chosen, columns=["run_id", "row_id", "split"])
     result: pd.Series = index_rows(runs, frame)["split"]
     result.attrs |= {"left_out": sorted(left_out), "splits": list(shares)}
@@ -126,7 +122,7 @@ def _read_rows(
             raise ExportError(
                 f"the run {run.short_path} has no column {column!r}; it has {', '.join(run.columns)}"
             )
-    (chosen,) = choose_rows([given], grades=grades)
+    chosen = choose_rows(given, grades=grades)
     texts = [run.name_of(name) for name in _TEXTS if name in run.record_schema.names]
     names = list(dict.fromkeys([run.name_of(ROW_ID_COLUMN), *texts, *groups, *strata]))
     table = Selection(run, chosen.places).to_arrow(names)
@@ -260,22 +256,18 @@ def draw_splits(
     return drawn
 
 
-def _check_strata(
-    rows: Sequence[Mapping[str, Any]], members: Mapping[int, Sequence[int]], strata: Sequence[str]
-) -> None:
+def _check_strata(rows: Sequence[Mapping[str, Any]], group_of: Sequence[int], strata: Sequence[str]) -> None:
     """Raise ExportError for a column whose values cannot be spread, because groups keep each value together.
 
     Values with one row are too rare to be spread, so they do not count.
     """
+    import pandas as pd
+
     for number, column in enumerate(strata):
-        groups_with: dict[Any, set[int]] = defaultdict(set)
-        counts: Counter[Any] = Counter()
-        for group, positions in members.items():
-            for position in positions:
-                groups_with[rows[position]["stratum"][number]].add(group)
-                counts[rows[position]["stratum"][number]] += 1
-        stuck = [len(groups_with[value]) == 1 for value, count in counts.items() if count > 1]
-        if stuck and all(stuck):
+        cells = pd.Series([row["stratum"][number] for row in rows], dtype=object)
+        by_value = pd.Series(group_of).groupby(cells, sort=False, dropna=False)
+        stuck = by_value.nunique()[by_value.size() > 1] == 1
+        if len(stuck) and stuck.all():
             values = format_count(len(stuck), "value")
             raise ExportError(
                 f"the column {column!r} cannot be spread: each of its {values} is in one group only. "

@@ -4,16 +4,13 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.questions import check_answers
 from speechframe.listening.setup import SETUP_NAME, Setup
-from speechframe.listening.votes import BEGIN, VOTE, VoteBook, make_votes_frame
+from speechframe.listening.votes import BEGIN, VOTE, VoteBook
 from speechframe.store.folder import convert_os_errors
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["Ballots"]
 
@@ -35,23 +32,12 @@ class Ballots:
         The test's folder.
     setup
         The settings of the test.
-    make_rows
-        Function that returns the rows of a listener's vote, or raises VoteRefused.
-    check_listener
-        Function that raises ListeningError for an unknown listener.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        setup: Setup,
-        make_rows: Callable[[str, Mapping[str, Any]], list[dict[str, Any]]],
-        check_listener: Callable[[str], object],
-    ) -> None:
+    def __init__(self, folder: Path, setup: Setup) -> None:
         self._test_folder = folder
         self._folder = folder / _VOTES_FOLDER
         self._setup = setup
-        self._make_rows, self._check_listener = make_rows, check_listener
         self._books: dict[str, VoteBook] = {}
 
     def read_progress(self, listener: str) -> tuple[bool, list[int]]:
@@ -99,40 +85,22 @@ class Ballots:
             raise VoteRefused("the test has not begun yet: reload the page", trial=trial)
         self._get_vote_book(listener).add_line({"kind": VOTE, "trial": trial, **vote})
 
-    @property
-    def votes(self) -> "pd.DataFrame":
-        """All votes so far, including practice. Unreadable lines are left out, with a warning in the log."""
-        votes = self._read_lines(VOTE, self._make_rows)
-        return make_votes_frame((row for rows in votes for row in rows), self._setup.method)
-
-    @property
-    def answers(self) -> "pd.DataFrame":
-        """Start time and answers, one row a listener. Unreadable lines are left out, with a warning."""
-        import pandas as pd
-
-        names = [question.name for question in self._setup.questions]
-        rows = self._read_lines(BEGIN, self._read_start)
-        return pd.DataFrame(rows, columns=["listener", "begun_utc", "consent", *names])
-
-    def _read_start(self, listener: str, line: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the start time, the consent and the answers of a stored start."""
-        import pandas as pd
-
-        # The answers are checked again, because the file may be damaged.
-        answers = check_answers(line, consent=None, questions=self._setup.questions)
-        begun_utc = pd.Timestamp(line["begun_utc"])
-        return {"listener": listener, "begun_utc": begun_utc, "consent": line["consent"], **answers}
-
-    def _read_lines(self, kind: str, read_line: Callable[[str, Mapping[str, Any]], Any]) -> list[Any]:
+    def read_lines(
+        self,
+        kind: str,
+        check_listener: Callable[[str], object],
+        read_line: Callable[[str, Mapping[str, Any]], Any],
+    ) -> list[Any]:
         """Return the results of `read_line` for the listener and the line, for all stored lines of a kind.
 
-        Lines that cannot be read are left out, with one warning in the log.
+        Lines that cannot be read are left out, with one warning in the log. So are files of listeners for
+        whom `check_listener` raises ListeningError.
         """
         found: list[Any] = []
         unreadable: list[str] = []
         for path in self._list_vote_files():
             try:
-                self._check_listener(path.stem)
+                check_listener(path.stem)
                 lines, broken = VoteBook(path).read_with_faults()
             except (ListeningError, StoreError) as error:
                 unreadable.append(f"{path.name} ({error.__cause__ or error})")

@@ -21,7 +21,7 @@ from math import ceil, lcm
 from typing import TYPE_CHECKING, Any
 
 from speechframe.errors import ListeningError
-from speechframe.statistics.votes import AB, ABX, METHODS, MOS, MUSHRA, A, B
+from speechframe.statistics.votes import AB, ABX, MOS, MUSHRA, A, B
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,17 +34,11 @@ MAX_SIGNALS = 12
 SLOT_NAMES = "ABCDEFGHIJKL"
 """Names of the places of signals on a page, in order."""
 
-_COMMON_COLUMNS = ("listener", "trial", "training", "item")
-"""Columns of the design for all methods."""
-
 _PAIR_COLUMNS: Mapping[str, tuple[str, ...]] = {
     AB: ("condition_a", "condition_b", "left"),
     ABX: ("condition_a", "condition_b", "left", "truth"),
 }
-"""Further columns of the methods that compare two conditions, by method."""
-
-_SCORE_COLUMNS = ("slot", "condition")
-"""Further columns of the other methods, which have scores."""
+"""Columns of the methods that compare two conditions, by method."""
 
 _COLUMN_TYPES = {"trial": "int32", "training": "bool", "slot": "int32"}
 """Types of the columns that are not text."""
@@ -144,8 +138,7 @@ def design_trials(
     Raises
     ------
     ListeningError
-        The method is unknown, a number is out of range, there are fewer than two conditions, or a page would
-        have too many signals.
+        A page would have too many signals. `making` and `sources` check the other arguments.
 
     Examples
     --------
@@ -161,9 +154,8 @@ def design_trials(
         for number in range(first_listener, first_listener + listeners)
         for row in plan.draw_rows(number - 1)
     ]
-    columns = [*_COMMON_COLUMNS, *_PAIR_COLUMNS.get(method, _SCORE_COLUMNS)]
-    frame = pd.DataFrame(rows, columns=columns)
-    return frame.astype({name: kind for name, kind in _COLUMN_TYPES.items() if name in columns})
+    frame = pd.DataFrame(rows)
+    return frame.astype({name: kind for name, kind in _COLUMN_TYPES.items() if name in frame})
 
 
 def build_pages(frame: "pd.DataFrame", listener: str) -> tuple[Page, ...]:
@@ -218,7 +210,7 @@ class _DesignPlan:
         training: int,
         seed: int,
     ) -> None:
-        _refuse_arguments(method, items, conditions, trials_per_listener, training)
+        _refuse_many_signals(method, conditions)
         self.method, self.conditions, self.seed, self.training = method, conditions, seed, training
         self.treatments = _list_treatments(method, conditions)
         self.cells = len(self.treatments) * len(items)
@@ -322,22 +314,8 @@ def _list_treatments(method: str, conditions: tuple[str, ...]) -> list[tuple[str
     return [(name,) for name in conditions] if method == MOS else [conditions]
 
 
-def _refuse_arguments(
-    method: str, items: tuple[str, ...], conditions: tuple[str, ...], trials: int, training: int
-) -> None:
-    """Raise ListeningError if an argument of a design is not valid."""
-    if method not in METHODS:
-        raise ListeningError(f"there is no method {method!r}; allowed: {', '.join(METHODS)}")
-    for names, what, least in ((conditions, "conditions", 2), (items, "items", 1)):
-        if len(names) < least or len(set(names)) != len(names):
-            raise ListeningError(
-                f"a test needs {least} or more {what}, each with its own name; these are "
-                f"{len(names)} names, {len(set(names))} of them different"
-            )
-    if trials < 1 or training < 0:
-        raise ListeningError(
-            f"trials_per_listener is 1 or more and training 0 or more, not {trials} and {training}"
-        )
+def _refuse_many_signals(method: str, conditions: tuple[str, ...]) -> None:
+    """Raise ListeningError if a page would have too many signals."""
     if method not in {*_PAIR_COLUMNS, MOS} and len(conditions) > MAX_SIGNALS:
         more = " (including reference and anchors)" if method == MUSHRA else ""
         raise ListeningError(

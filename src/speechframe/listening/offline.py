@@ -5,16 +5,15 @@ each slot. A checksum shows whether the file was changed on its way.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from speechframe.errors import ListeningError, StoreError, VoteRefused
-from speechframe.listening.given import resolve_test
 from speechframe.listening.questions import check_answers
-from speechframe.listening.test import Test
+from speechframe.listening.test import Test, resolve_test
 from speechframe.listening.votes import BEGIN, VOTE, make_votes_frame
 from speechframe.page.arguments import check_path
 
@@ -30,11 +29,8 @@ _MAX_FILE_BYTES = 16 * 1024 * 1024
 """Largest accepted file. Files with votes are far smaller."""
 
 
-class _ReturnedFile(NamedTuple):
-    """The content of a listener's file: the name of the listener, and the messages of the page."""
-
-    listener: str
-    messages: tuple[Mapping[str, Any], ...]
+_Messages = Sequence[Mapping[str, Any]]
+"""The messages of a listener's page, in a file."""
 
 
 class _RefusedFileError(Exception):
@@ -75,9 +71,9 @@ def read_votes(folder: str | PathLike[str], test: Any) -> "pd.DataFrame":
     found, refused = _read_files(check_path("folder", folder, error=StoreError), test)
     rows: list[dict[str, Any]] = []
     answers: dict[str, Any] = {}
-    for listener, (name, returned) in sorted(found.items()):
+    for listener, (name, messages) in sorted(found.items()):
         try:
-            for message in returned.messages:
+            for message in messages:
                 if message["kind"] == BEGIN:
                     questions, consent = test.setup.questions, test.setup.consent
                     answers[listener] = check_answers(message, consent=consent, questions=questions)
@@ -97,35 +93,37 @@ def read_votes(folder: str | PathLike[str], test: Any) -> "pd.DataFrame":
     return frame
 
 
-def _read_files(folder: Path, test: Test) -> tuple[dict[str, tuple[str, _ReturnedFile]], dict[str, str]]:
-    """Return two mappings: file name and content by listener, and faults by name of the refused file."""
+def _read_files(folder: Path, test: Test) -> tuple[dict[str, tuple[str, _Messages]], dict[str, str]]:
+    """Return two mappings: file name and messages by listener, and faults by name of the refused file."""
     if not folder.is_dir():
         raise StoreError(f"{folder} is not a folder; name the folder with the files that listeners sent back")
     paths = sorted(folder.glob("*.json"))
     if not paths:
         raise StoreError(f"{folder} has no .json files; put the files that listeners sent back into it")
-    found: dict[str, tuple[str, _ReturnedFile]] = {}
+    found: dict[str, tuple[str, _Messages]] = {}
     refused: dict[str, str] = {}
     listeners_with_votes = set(test.votes["listener"])
     for path in paths:
         try:
-            returned = _read_file(path, test)
+            listener, messages = _read_file(path, test)
         except _RefusedFileError as error:
             refused[path.name] = str(error)
             continue
-        listener = returned.listener
         if listener in listeners_with_votes:
             refused[path.name] = f"{listener} has voted already, on a served page or in a notebook"
         elif listener in found:
             other = found[listener][0]
             refused[path.name] = f"a second file of {listener}, whose first file is {other}; keep one of them"
         else:
-            found[listener] = (path.name, returned)
+            found[listener] = (path.name, messages)
     return found, refused
 
 
-def _read_file(path: Path, test: Test) -> _ReturnedFile:
-    """Return the content of a file, or raise _ForeignError. The votes are not checked yet."""
+def _read_file(path: Path, test: Test) -> tuple[str, _Messages]:
+    """Return the listener of a file and the messages, or raise _RefusedFileError.
+
+    The votes are not checked yet.
+    """
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise _RefusedFileError("too large for a file of votes")
@@ -145,11 +143,12 @@ def _read_file(path: Path, test: Test) -> _ReturnedFile:
         raise _RefusedFileError(f"belongs to a listener who is not in this test ({listener!r})")
     if checksum != sha256(record.encode(errors="replace")).hexdigest():
         raise _RefusedFileError("changed after it was saved: its checksum does not fit its content")
-    return _ReturnedFile(listener, _check_messages(messages))
+    _refuse_messages(messages)
+    return listener, messages
 
 
-def _check_messages(messages: Any) -> tuple[Mapping[str, Any], ...]:
-    """Return the messages of a file. Raise _ForeignError unless all are starts or votes, one vote a trial."""
+def _refuse_messages(messages: Any) -> None:
+    """Raise _RefusedFileError unless all messages of a file are starts or votes, one vote a trial."""
     trials = []
     for message in messages if isinstance(messages, list) else [None]:
         if not isinstance(message, dict) or message.get("kind") not in {BEGIN, VOTE}:
@@ -159,4 +158,3 @@ def _check_messages(messages: Any) -> tuple[Mapping[str, Any], ...]:
     repeated_trials = {str(trial) for trial in trials if trials.count(trial) > 1}
     if repeated_trials:
         raise _RefusedFileError(f"has more than one vote of trial {', '.join(sorted(repeated_trials))}")
-    return tuple(messages)

@@ -22,14 +22,13 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from speechframe.errors import SettingsError
-from speechframe.listening.given import resolve_test
 from speechframe.listening.opaque import read_or_make_secret
-from speechframe.listening.test import MAX_LISTENERS, Test
+from speechframe.listening.test import MAX_LISTENERS, Test, resolve_test
 from speechframe.listening.votes import BEGIN, VOTE
 from speechframe.network.connections import RETRY_AFTER_S, Connections, collapse_repeats
 from speechframe.page.arguments import check_text, check_whole_number
 from speechframe.page.assets import build_script, read_style
-from speechframe.page.html import LINKED_POLICY, make_linked_page
+from speechframe.page.html import LINKED_POLICY, SCRIPT_NAME, STYLE_NAME, make_linked_page
 from speechframe.processes.loop import run_sync
 from speechframe.settings import is_loopback
 from speechframe.wire.encoding import decompress
@@ -52,9 +51,6 @@ _CLOSING_TIMEOUT_S = 5.0
 """Longest time in seconds that a closing server waits for requests in flight."""
 
 _MAX_PORT = 65_535
-_SCRIPT_NAME, _STYLE_NAME = "page.js", "page.css"
-"""Names of script and style sheet in the address of a page."""
-
 _RESPONSE_HEADERS = {
     "Content-Security-Policy": LINKED_POLICY,
     "Cache-Control": "no-store",
@@ -160,8 +156,8 @@ class ServedTest:
         app = web.Application(middlewares=[self._handle_errors], client_max_size=_MAX_BODY_BYTES)
         app.router.add_get("/{token}", self._redirect_to_slash)
         app.router.add_get("/{token}/", self._send_page)
-        app.router.add_get(f"/{{token}}/{_SCRIPT_NAME}", self._send_script)
-        app.router.add_get(f"/{{token}}/{_STYLE_NAME}", self._send_style)
+        app.router.add_get(f"/{{token}}/{SCRIPT_NAME}", self._send_script)
+        app.router.add_get(f"/{{token}}/{STYLE_NAME}", self._send_style)
         app.router.add_get("/{token}/clips/{clip}", self._send_clip)
         app.router.add_post("/{token}/messages", self._receive_message)
         # There is no access log, because addresses contain the secret links.
@@ -216,8 +212,6 @@ class ServedTest:
         page = make_linked_page(
             {"plan": plan},
             title=plan["title"],
-            script=_SCRIPT_NAME,
-            style=_STYLE_NAME,
             lang=plan["locale"],
             direction=plan["direction"],
         )

@@ -209,7 +209,7 @@ def _read_scores(page: Page, vote: VoteMessage, method: str) -> dict[str, float 
 
 
 def _is_score(scale: Method, value: Any) -> bool:
-    lowest, highest = float(scale.lowest or 0), float(scale.highest or 0)
+    lowest, highest = scale.limits
     return (
         isinstance(value, (int, float))
         and not isinstance(value, bool)

@@ -34,16 +34,10 @@ _FORMAT_VERSION = 2
 _ID_DIGITS = 8
 """Number of hexadecimal digits of the hash in the name of a test."""
 
-_IDENTIFYING_FIELDS = (
-    "method",
-    "items",
-    "conditions",
-    "reference",
-    "source",
-    "trials_per_listener",
-    "training",
-    "seed",
-)
+_DESIGN_FIELDS = ("method", "items", "conditions", "trials_per_listener", "training", "seed")
+"""Fields from which the design is drawn."""
+
+_IDENTIFYING_FIELDS = (*_DESIGN_FIELDS[:3], "reference", "source", *_DESIGN_FIELDS[3:])
 """Fields that identify a test. If one of them changes, the votes belong to another test."""
 
 
@@ -176,16 +170,8 @@ def draw_design(setup: Setup, listeners: int, *, first_listener: int = 1) -> "pd
 
     See :func:`~speechframe.listening.design.design_trials`.
     """
-    return design_trials(
-        setup.method,
-        items=setup.items,
-        conditions=setup.conditions,
-        listeners=listeners,
-        first_listener=first_listener,
-        trials_per_listener=setup.trials_per_listener,
-        training=setup.training,
-        seed=setup.seed,
-    )
+    settings = setup.model_dump(include=set(_DESIGN_FIELDS))
+    return design_trials(**settings, listeners=listeners, first_listener=first_listener)
 
 
 def write_design(frame: "pd.DataFrame", folder: Path) -> None:

@@ -4,13 +4,12 @@ import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import partial
 from typing import Any
 
 from speechframe.audio.clip import Clip
 from speechframe.errors import ListeningError
 from speechframe.page.arguments import check_text
-from speechframe.page.clips import ClipShelf, Entry, make_shelf
+from speechframe.page.clips import Entry, make_shelf
 from speechframe.tables.column import Column
 from speechframe.writing.words import format_count
 
@@ -51,12 +50,11 @@ class Material:
 
 @dataclass(frozen=True)
 class _PlacedClip:
-    """A clip of the source with its item and condition. `shelf` reads the audio of `entry`."""
+    """A clip of the source with its item and condition."""
 
     item: str
     condition: str
     entry: Entry
-    shelf: ClipShelf
 
 
 def collect_material(source: Any, *, condition: str = "voice_id", item: str = "id") -> Material:
@@ -104,7 +102,7 @@ def collect_material(source: Any, *, condition: str = "voice_id", item: str = "i
     items = tuple(dict.fromkeys(one.item for one in found))
     by_place = _index_by_place(found, condition, item)
     _refuse_missing(items, conditions, by_place)
-    clips = {place: partial(one.shelf.read_clip, one.entry.clip_id) for place, one in by_place.items()}
+    clips = {place: one.entry.read_clip for place, one in by_place.items()}
     return Material(items, conditions, clips, _hash_material(by_place))
 
 
@@ -128,12 +126,11 @@ def _find_clips(source: Any, condition: str, item: str) -> Iterator[_PlacedClip]
             f"{' and '.join(map(repr, source))}"
         )
     for mapping_key, part in parts:
-        shelf = make_shelf(part, limit=None)
-        for entry in shelf.entries:
+        for entry in make_shelf(part, limit=None).entries:
             condition_name = (
                 str(mapping_key) if mapping_key is not None else _get_value(entry, condition, "condition")
             )
-            yield _PlacedClip(_get_value(entry, item, "item"), condition_name, entry, shelf)
+            yield _PlacedClip(_get_value(entry, item, "item"), condition_name, entry)
 
 
 def _get_value(entry: Entry, column: str, argument: str) -> str:
@@ -210,19 +207,9 @@ def _hash_material(found: Mapping[tuple[str, str], _PlacedClip]) -> str:
     """Return a hash of the names of items and conditions, and of all clips."""
     digest = hashlib.sha256()
     for place, placed_clip in sorted(found.items()):
-        key = next(
-            (
-                placed_clip.entry.fields[name]
-                for name in _REQUEST_KEY_COLUMNS
-                if placed_clip.entry.fields.get(name)
-            ),
-            None,
-        )
+        entry = placed_clip.entry
+        key = next(filter(None, map(entry.fields.get, _REQUEST_KEY_COLUMNS)), None)
         # A clip without a request key is identified by a hash of its audio.
-        audio_id = (
-            str(key)
-            if key
-            else hashlib.sha256(placed_clip.shelf.read_clip(placed_clip.entry.clip_id).audio).hexdigest()
-        )
+        audio_id = str(key) if key else hashlib.sha256(entry.read_clip().audio).hexdigest()
         digest.update("\0".join([*place, audio_id, ""]).encode())
     return digest.hexdigest()

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.ballots import Ballots
 from speechframe.listening.design import build_pages, make_listener_name
-from speechframe.listening.offline_page import make_offline_page
+from speechframe.listening.questions import check_answers
 from speechframe.listening.session import MIN_LISTENED_S, VoteMessage, make_vote_rows
 from speechframe.listening.setup import Setup, draw_design, read_design, write_design
 from speechframe.listening.sheet import TrialSheet, build_sheet
 from speechframe.listening.stimuli import Stimuli, open_stimuli
-from speechframe.listening.votes import VOTE
+from speechframe.listening.votes import BEGIN, VOTE, make_votes_frame
 from speechframe.page.arguments import check_path, check_whole_number
-from speechframe.page.html import save_page
+from speechframe.page.html import save_page, stream_saved_page
 from speechframe.page.texts import get_direction
 from speechframe.statistics.votes import METHODS
 from speechframe.writing.words import format_count, replace_unprintable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from speechframe.statistics.listening import ListeningResult, Power
 
-__all__ = ["DEFAULT_LISTENERS", "MAX_LISTENERS", "Test", "open_test", "refuse_listener"]
+__all__ = ["DEFAULT_LISTENERS", "MAX_LISTENERS", "Test", "open_test", "refuse_listener", "resolve_test"]
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Test:
         self._design = design
         self._listeners = dict.fromkeys(design["listener"])
         self._sheets: dict[str, TrialSheet] = {}
-        self._ballots = Ballots(folder, setup, self.make_rows, self.name_of)
+        self._ballots = Ballots(folder, setup)
         self.listener = self.name_of(listener)
 
     @property
@@ -143,11 +143,7 @@ class Test:
         return {
             "test_id": self.test_id,
             "listener": name,
-            "method": self.method,
-            "title": self.title,
-            "intro": self.setup.intro,
-            "consent": self.setup.consent,
-            "questions": [question.model_dump() for question in self.setup.questions],
+            **self.setup.model_dump(include={"method", "title", "intro", "consent", "questions", "locale"}),
             "scale": {
                 "low": scale.lowest,
                 "high": scale.highest,
@@ -157,7 +153,6 @@ class Test:
             if scale.has_scores
             else None,
             "listen_s": MIN_LISTENED_S,
-            "locale": self.setup.locale,
             "direction": get_direction(self.setup.locale),
             "texts": words,
             "begun": begun,
@@ -246,12 +241,26 @@ class Test:
         The columns are those of :data:`~speechframe.statistics.votes.VOTE_SCHEMA`. A stored vote that cannot
         be read is left out. A warning in the log names its file and line.
         """
-        return self._ballots.votes
+        votes = self._ballots.read_lines(VOTE, self.name_of, self.make_rows)
+        return make_votes_frame((row for rows in votes for row in rows), self.method)
 
     @property
     def answers(self) -> "pd.DataFrame":
         """Start time and answers to the questions, one row a listener."""
-        return self._ballots.answers
+        import pandas as pd
+
+        names = [question.name for question in self.setup.questions]
+        rows = self._ballots.read_lines(BEGIN, self.name_of, self._read_start)
+        return pd.DataFrame(rows, columns=["listener", "begun_utc", "consent", *names])
+
+    def _read_start(self, listener: str, line: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the start time, the consent and the answers of a stored start."""
+        import pandas as pd
+
+        # The answers are checked again, because the file may be damaged.
+        answers = check_answers(line, consent=None, questions=self.setup.questions)
+        begun_utc = pd.Timestamp(line["begun_utc"])
+        return {"listener": listener, "begun_utc": begun_utc, "consent": line["consent"], **answers}
 
     @property
     def results(self) -> "ListeningResult":
@@ -317,7 +326,11 @@ class Test:
     ) -> str | Path:
         """Return one listener's test as an offline page, or write the page to `path` and return `path`.
 
-        The page saves its votes as a file for :func:`~speechframe.read_votes`.
+        The names of the sounds on the page do not reveal any condition. The page keeps votes in the
+        listener's browser, so the listener may close and reopen it. The page saves the votes as a file for
+        :func:`~speechframe.read_votes`, which the listener sends back. Its checksum shows whether it was
+        damaged. It does not stop a listener from sending other votes. The page is a third larger than its
+        sounds, because it contains them as Base64.
 
         Parameters
         ----------
@@ -333,30 +346,20 @@ class Test:
         StoreError
             A sound cannot be read, or the page cannot be written.
         """
-        return save_page(self.offline_page(self.listener if listener is None else listener), path)
-
-    def offline_page(self, listener: int | str) -> str:
-        """Return one listener's test as a page that needs no network.
-
-        The page keeps votes in the listener's browser, so the listener may close and reopen it. The page
-        saves the votes as a file, which the listener sends back. The page is a third larger than its sounds,
-        because it contains them as Base64.
-
-        Parameters
-        ----------
-        listener
-            Number or name of the listener.
-
-        Raises
-        ------
-        ListeningError
-            There is no such listener.
-        StoreError
-            A sound cannot be read.
-        """
-        name = self.name_of(listener)
-        clips = ((clip, *self.read_audio(name, clip)) for clip in self.list_clips(name))
-        return make_offline_page(self.plan(name), clips)
+        name = self.listener if listener is None else self.name_of(listener)
+        plan = self.plan(name)
+        # Only the bar with the button that saves the votes knows whether the browser and a file have them.
+        plan["texts"] = {**plan["texts"], "stop": "", "all_saved": ""}
+        page = stream_saved_page(
+            "listening",
+            {"plan": plan},
+            ((clip, *self.read_audio(name, clip)) for clip in self.list_clips(name)),
+            title=plan["title"],
+            model="offline",
+            lang=plan["locale"],
+            direction=plan["direction"],
+        )
+        return save_page(page, path)
 
     def __repr__(self) -> str:
         return replace_unprintable(
@@ -414,3 +417,25 @@ def open_test(folder: str | PathLike[str]) -> Test:
     target = check_path("folder", folder, error=StoreError)
     setup = Setup.read(target)
     return Test(setup, target, open_stimuli(target), read_design(target))
+
+
+def resolve_test(given: Any) -> Test:
+    """Return the test of an argument, which is a test, the widget of a test, or the folder of a test.
+
+    Raises
+    ------
+    ListeningError
+        `given` is something else.
+    StoreError
+        The folder does not contain a test.
+    """
+    if isinstance(given, (str, PathLike)):
+        return open_test(given)
+    # A widget has the attribute `test`. Its class is not checked, because widgets import this package.
+    found = given if isinstance(given, Test) else getattr(given, "test", None)
+    if not isinstance(found, Test):
+        raise ListeningError(
+            f"the type {type(given).__name__} is not a listening test; pass the result of "
+            "listening_test(...), or the folder of a test"
+        )
+    return found

@@ -11,13 +11,7 @@ from functools import cache
 from importlib.resources import files
 from posixpath import dirname, join, normpath
 
-__all__ = ["SCRIPT_NAMES", "build_script", "read_style"]
-
-SCRIPT_NAMES = (
-    "browser", "clip_player", "comparison", "dashboard", "dub_player", "gallery", "listening",
-    "review", "stream_player",
-)  # fmt: skip
-"""Names of the scripts in the folder `static`, one for each widget."""
+__all__ = ["build_script", "read_style"]
 
 _IMPORT_LINE = re.compile(r'^import \{[^}]*\} from "(?P<path>\.{1,2}/[\w/]+\.js)";\n', re.MULTILINE)
 _EXPORT_KEYWORD = re.compile(r"^export (?=(async )?(function|const|class|let)\b)", re.MULTILINE)
@@ -38,7 +32,7 @@ def build_script(name: str, *, as_page: bool = False, model: str = "page") -> st
     Parameters
     ----------
     name
-        One of :data:`SCRIPT_NAMES`.
+        Name of a script in the folder `static`, such as ``browser``.
     as_page
         Whether the script is for a page. Then it has no export, and shows the widget in the page.
     model

@@ -1,6 +1,6 @@
 """Read clips from runs, frames and lists for a page. Texts and times are read at once, audio on demand."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
@@ -19,7 +19,7 @@ from speechframe.store.rows import Selection
 from speechframe.store.schema import AUDIO_COLUMN, CALL_COLUMNS, FINISHED_STATUSES
 from speechframe.tables.column import Column
 
-__all__ = ["ClipShelf", "Entry", "make_call_shelf", "make_shelf", "read_entry"]
+__all__ = ["ClipShelf", "Entry", "make_shelf", "read_entry"]
 
 _DATA_COLUMNS = (
     "text",
@@ -73,6 +73,8 @@ class Entry:
         All columns of the row except the audio, by name.
     run
         Run of the row. None for clips that are not from a run.
+    load
+        Function that returns the clip, or raises KeyError. None if there is no clip.
     """
 
     clip_id: str
@@ -89,6 +91,16 @@ class Entry:
     credits: float | None = None
     fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
     run: Any = field(default=None, repr=False)
+    load: Callable[[], Clip] | None = field(default=None, repr=False)
+
+    def read_clip(self) -> Clip:
+        """Return the clip with its audio. Raise StoreError with the reason if its audio is missing."""
+        if self.problem is not None or self.load is None:
+            raise StoreError(self.problem or "the clip has no audio")
+        try:
+            return self.load()
+        except KeyError as error:
+            raise StoreError(str(error.args[0])) from None
 
     def to_page(self) -> dict[str, Any]:
         """Return the data as plain values for the page. Its words are pieces of the text (`place_words`)."""
@@ -122,24 +134,18 @@ class ClipShelf:
     """
 
     def __init__(
-        self,
-        entries: Sequence[Entry],
-        loaders: Sequence[Callable[[], Clip]],
-        total: int,
-        *,
-        audible: bool = True,
+        self, entries: Iterable[Entry] = (), *, total: int | None = None, audible: bool = True
     ) -> None:
         self.entries = tuple(entries)
-        self.total = total
+        self.total = len(self.entries) if total is None else total
         self.audible = audible
-        self._loaders = tuple(loaders)
-        self._positions = {entry.clip_id: k for k, entry in enumerate(self.entries)}
+        self._by_id = {entry.clip_id: entry for entry in self.entries}
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def __getitem__(self, clip_id: str) -> Entry:
-        return self.entries[self._positions[clip_id]]
+        return self._by_id[clip_id]
 
     def read_clip(self, clip_id: str) -> Clip:
         """Return a clip with its audio.
@@ -151,13 +157,7 @@ class ClipShelf:
         StoreError
             The audio is missing. The message has the reason.
         """
-        position = self._positions[clip_id]
-        if (problem := self.entries[position].problem) is not None:
-            raise StoreError(problem)
-        try:
-            return self._loaders[position]()
-        except KeyError as error:
-            raise StoreError(str(error.args[0])) from None
+        return self[clip_id].read_clip()
 
     def read_playable(self, clip_id: str) -> tuple[bytes, str]:
         """Return a clip's audio in a format for browsers, and its content type. See :meth:`Clip.playable`."""
@@ -219,36 +219,30 @@ def make_shelf(
     if not parts:
         raise StoreError("the list is empty; pass a list with runs or clips")
     entries: list[Entry] = []
-    loaders: list[Callable[[], Clip]] = []
     total = 0
     audible = needs_audio or any(not isinstance(part, (Run, Selection)) or _has_audio(part) for part in parts)
     for position, part in enumerate(parts):
         remaining = None if limit is None else max(limit - len(entries), 0)
-        for entry_data, loader in islice(_read_part(part, position, needs_audio=audible), remaining):
+        for entry_data in islice(_read_part(part, position, needs_audio=audible), remaining):
             entries.append(Entry(str(len(entries)), label=_get_label(entry_data, name), **entry_data))
-            loaders.append(loader)
         total += _count_rows(part)
-    return ClipShelf(entries, loaders, total, audible=audible)
-
-
-def make_call_shelf(run: Run, entries: Sequence[Entry]) -> ClipShelf:
-    """Return the clips of some rows of a run. The id of a clip is the request key of its call."""
-    return ClipShelf(entries, [partial(run.clip_of_call, entry.clip_id) for entry in entries], len(entries))
+    return ClipShelf(entries, total=total, audible=audible)
 
 
 def read_entry(run: Run, position: int, text_columns: Sequence[str]) -> Entry:
-    """Return the data of the row at a position of a run. The first text of `text_columns` is its text."""
-    ((data, _),) = _read_run(Selection(run, [position]), needs_audio=_has_audio(run))
+    """Return the data of the row at a position of a run. The first text of `text_columns` is its text.
+
+    The id of the clip is the request key of its call.
+    """
+    (data,) = _read_run(Selection(run, [position]), needs_audio=_has_audio(run))
     fields, row_id = data["fields"], data["row_id"]
     text = next((str(fields[name]) for name in text_columns if fields.get(name)), "")
     clip_id = fields[run.name_of("request_key")] or f"row {position}"
     return Entry(clip_id, label=row_id, **{**data, "text": text})
 
 
-def _read_part(
-    part: Any, position: int, *, needs_audio: bool
-) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
-    """Yield the data of each clip in a part of the source, and a function that reads the clip."""
+def _read_part(part: Any, position: int, *, needs_audio: bool) -> Iterator[dict[str, Any]]:
+    """Yield the data of each clip in a part of the source, as fields of :class:`Entry`."""
     if isinstance(part, (Run, Selection)):
         yield from _read_run(part, needs_audio=needs_audio)
     elif isinstance(part, Clip):
@@ -282,10 +276,8 @@ def _has_audio(part: Run | Selection) -> bool:
     return AUDIO_COLUMN in run.manifest.schema.names
 
 
-def _read_run(
-    part: Run | Selection, *, needs_audio: bool
-) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
-    """Yield the data of each clip in a run, and a function that reads the clip."""
+def _read_run(part: Run | Selection, *, needs_audio: bool) -> Iterator[dict[str, Any]]:
+    """Yield the data of each clip in a run."""
     run: Any = part if isinstance(part, Run) else part.run
     name_of, our_columns = cache(run.name_of), {*run.manifest.schema.names, *CALL_COLUMNS.names}
     if needs_audio and not _has_audio(part):
@@ -299,7 +291,7 @@ def _read_run(
             row_id, key = str(row.pop(name_of(ROW_ID))), row[name_of("request_key")]
             status, message = row[name_of("status")], row[name_of("error_message")]
             is_finished = status in FINISHED_STATUSES
-            entry_data = {
+            yield {
                 "row_id": row_id,
                 "text": row.get(name_of("text")) or row.get("text") or "",
                 "words": tuple(
@@ -310,6 +302,7 @@ def _read_run(
                 "locale": row[name_of("locale")],
                 "status": status,
                 "run": run,
+                "load": partial(run.clip_of_call, key),
                 "problem": None
                 if is_finished or not needs_audio
                 else _explain_missing_audio(row_id, status, message),
@@ -320,7 +313,6 @@ def _read_run(
                     name: value for name, value in row.items() if not name.startswith("__index_level_")
                 },
             }
-            yield entry_data, partial(run.clip_of_call, key)
 
 
 def _explain_missing_audio(row_id: str, status: str | None, message: str | None) -> str:
@@ -328,10 +320,8 @@ def _explain_missing_audio(row_id: str, status: str | None, message: str | None)
     return f"row {row_id!r} has no audio, because {reason}"
 
 
-def _describe_clip(
-    clip: Clip, row_id: str, fields: Mapping[str, Any]
-) -> tuple[dict[str, Any], Callable[[], Clip]]:
-    """Return the data of a clip and a function that returns the clip. Broken audio becomes a problem."""
+def _describe_clip(clip: Clip, row_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of a clip. Broken audio becomes a problem."""
     entry_data = {
         "row_id": row_id,
         "text": clip.text,
@@ -344,12 +334,12 @@ def _describe_clip(
             clip.audio, format=clip.format, sample_rate_hz=clip.sample_rate, channels=clip.channels
         )
     except AudioError as error:
-        return {**entry_data, "problem": f"{row_id}: {error}"}, _raise_no_audio
-    return {**entry_data, "audio_seconds": info.audio_seconds}, lambda: clip
+        return {**entry_data, "problem": f"{row_id}: {error}"}
+    return {**entry_data, "audio_seconds": info.audio_seconds, "load": lambda: clip}
 
 
-def _read_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
-    """Yield the data of each clip in a DataFrame, and a function that returns the clip."""
+def _read_frame(frame: Any) -> Iterator[dict[str, Any]]:
+    """Yield the data of each clip in a DataFrame."""
     if AUDIO_COLUMN not in frame.columns:
         raise StoreError(
             f"the frame has no column {AUDIO_COLUMN!r}; for a run, use run.to_pandas(audio=True). Its "
@@ -369,15 +359,7 @@ def _read_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]
         try:
             yield _describe_clip(_make_clip(audio, fields), str(row_id), fields)
         except (AudioError, StoreError, OSError) as error:
-            yield (
-                {"row_id": str(row_id), "problem": f"row {row_id!r}: {error}", "fields": fields},
-                _raise_no_audio,
-            )
-
-
-def _raise_no_audio() -> Clip:
-    """Raise StoreError. This is the function for a clip without audio."""
-    raise StoreError("the clip has no audio")
+            yield {"row_id": str(row_id), "problem": f"row {row_id!r}: {error}", "fields": fields}
 
 
 def _make_clip(audio: Any, fields: Mapping[str, Any]) -> Clip:

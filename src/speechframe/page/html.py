@@ -12,7 +12,7 @@ from speechframe.errors import StoreError
 from speechframe.page.arguments import check_path, check_text
 from speechframe.page.assets import build_script, read_style
 
-__all__ = ["LINKED_POLICY", "make_linked_page", "make_saved_page", "save_page", "stream_saved_page"]
+__all__ = ["LINKED_POLICY", "SCRIPT_NAME", "STYLE_NAME", "make_linked_page", "save_page", "stream_saved_page"]
 
 # A saved page contains its audio, so this policy forbids all requests, even if a text of a table has HTML.
 _SAVED_POLICY = (
@@ -25,6 +25,8 @@ LINKED_POLICY = (
 )
 """Content-Security-Policy for pages of :func:`make_linked_page`. Such a page may only connect to its
 server."""
+SCRIPT_NAME, STYLE_NAME = "page.js", "page.css"
+"""Addresses of script and style sheet, relative to such a page."""
 
 _HEAD = """<!doctype html>
 <html lang="{lang}" dir="{direction}">
@@ -44,20 +46,6 @@ _TAIL = """<script type="application/json" id="spf-state">{state}</script>
 _EXAMPLE_PATH = "pages/clips.html"
 """Path that an error message gives as an example."""
 _NO_SCRIPT = "This page needs JavaScript."
-
-
-def make_saved_page(
-    name: str, state: Mapping[str, Any], clips: Iterable[tuple[str, bytes, str]] = (), **options: Any
-) -> str:
-    """Return a saved page as one text. See :func:`stream_saved_page`.
-
-    Examples
-    --------
-    >>> page = make_saved_page("clip_player", {"clips": [], "title": "</script>"}, title="Nothing")
-    >>> page.count("</script>"), "http" in page.replace("http-equiv", "")
-    (2, False)
-    """
-    return "".join(stream_saved_page(name, state, clips, **options))
 
 
 def stream_saved_page(
@@ -90,6 +78,13 @@ def stream_saved_page(
         Name of the module that makes the widget's model. See :func:`assets.build_script`.
     lang, direction
         Language of the page's own texts, and its direction (``ltr`` or ``rtl``).
+
+    Examples
+    --------
+    >>> state = {"clips": [], "title": "</script>"}
+    >>> page = "".join(stream_saved_page("clip_player", state, title="Nothing"))
+    >>> page.count("</script>"), "http" in page.replace("http-equiv", "")
+    (2, False)
     """
     policy = f'<meta http-equiv="Content-Security-Policy" content="{_SAVED_POLICY}">'
     parts = f"{policy}\n<style>{read_style()}</style>"
@@ -105,9 +100,6 @@ def make_linked_page(
     state: Mapping[str, Any],
     *,
     title: str,
-    script: str,
-    style: str,
-    fallback: str = _NO_SCRIPT,
     lang: str = "en",
     direction: str = "ltr",
 ) -> str:
@@ -119,22 +111,18 @@ def make_linked_page(
         State of the widget's model, as plain values.
     title
         Title of the page.
-    script, style
-        Addresses of script and style sheet, relative to the page.
-    fallback
-        Text for browsers without JavaScript.
     lang, direction
         Language of the page's own texts, and its direction (``ltr`` or ``rtl``).
 
     Examples
     --------
-    >>> page = make_linked_page({"plan": "</script>"}, title="A test", script="page.js", style="page.css")
+    >>> page = make_linked_page({"plan": "</script>"}, title="A test")
     >>> page.count("</script>"), "http" in page
     (2, False)
     """
-    parts = f'<link rel="icon" href="data:,">\n<link rel="stylesheet" href="{html.escape(style)}">'
-    source = f'<script type="module" src="{html.escape(script)}"></script>'
-    return _make_head(title, parts, fallback, lang, direction) + _TAIL.format(
+    parts = f'<link rel="icon" href="data:,">\n<link rel="stylesheet" href="{STYLE_NAME}">'
+    source = f'<script type="module" src="{SCRIPT_NAME}"></script>'
+    return _make_head(title, parts, _NO_SCRIPT, lang, direction) + _TAIL.format(
         state=_escape_json(state), script=source
     )
 

@@ -116,7 +116,7 @@ def _make_row(entry: Entry, review: Mapping[str, Any], name_of: Callable[[str], 
     }
     return {
         **entry.to_page(),
-        **{name: value for name in _FIT_COLUMNS if (value := _get_number(fields.get(name))) is not None},
+        **{name: round(fields[name], 3) for name in _FIT_COLUMNS if _is_number(fields.get(name))},
         "row_id": entry.row_id,
         "sha256": sha256,
         "texts": list(reversed(distinct.values())),
@@ -141,14 +141,13 @@ def _list_searched_columns(shelf: ClipShelf) -> list[str]:
 
 def _convert_cell(value: Any) -> str | float | None:
     """Return a value of a table as a number, if it is one, or as text."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return value
+    if _is_number(value):
+        return value  # type: ignore[no-any-return]
     return None if value is None or value != value else str(value)  # noqa: PLR0124 - NaN differs from itself
 
 
-def _get_number(value: Any) -> float | None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return round(value, 3) if is_number else None
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _read_clips(shelf: ClipShelf, rows: list[dict[str, Any]]) -> Iterator[tuple[str, bytes, str]]:
@@ -160,7 +159,7 @@ def _read_clips(shelf: ClipShelf, rows: list[dict[str, Any]]) -> Iterator[tuple[
             continue
         if (clip_id := row["id"]) not in outlines:
             try:
-                clip = shelf.read_clip(entry.clip_id)
+                clip = entry.read_clip()
                 data, mime = clip.playable()
             except (SpeechframeError, OSError) as error:
                 row["problem"] = str(error)

@@ -1,6 +1,7 @@
 """Test whether listeners hear a difference, from the share of correct answers in an ABX test."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,44 +64,36 @@ def analyse_discrimination(votes: Votes, *, confidence: float = 0.95) -> Discrim
     who, what = votes.encode_column("listener", votes.listeners), votes.encode_column("item", votes.items)
     a, b = (votes.encode_column(name, votes.conditions) for name in ("condition_a", "condition_b"))
     pair = np.minimum(a, b) * len(votes.conditions) + np.maximum(a, b)
+    make_row = partial(_make_row, correct, who, what, confidence)
     pairs: list[dict[str, Any]] = []
     for code in np.unique(pair):
         first, second = divmod(int(code), len(votes.conditions))
-        names = (votes.conditions[first], votes.conditions[second])
-        pairs.append(_make_row(names, correct, who, what, pair == code, confidence))
+        pairs.append(make_row(pair == code, votes.conditions[first], votes.conditions[second]))
     of_pairs = pd.DataFrame(pairs)
     of_pairs["p_holm"] = adjust_holm(of_pairs["p_exact"].to_numpy(float))
-    everything = _make_row(
-        (ALL_CONDITIONS, ALL_CONDITIONS), correct, who, what, np.ones(len(frame), bool), confidence
-    )
-    listeners = pd.DataFrame(
-        [
-            {
-                "listener": name,
-                **_make_row((ALL_CONDITIONS, ALL_CONDITIONS), correct, who, what, who == code, confidence),
-            }
-            for code, name in enumerate(votes.listeners)
-        ]
-    )
-    listeners["p_holm"] = adjust_holm(listeners["p_exact"].to_numpy(float))
     if len(of_pairs) > 1:
-        of_pairs = pd.concat([of_pairs, pd.DataFrame([everything])], ignore_index=True)
+        everything = pd.DataFrame([make_row(np.ones(len(frame), bool))])
+        of_pairs = pd.concat([of_pairs, everything], ignore_index=True)
+    rows = [{"listener": name, **make_row(who == code)} for code, name in enumerate(votes.listeners)]
+    listeners = pd.DataFrame(rows)
+    listeners["p_holm"] = adjust_holm(listeners["p_exact"].to_numpy(float))
     names_of_listeners = ["listener", "correct", "votes", "share", "low", "high", "p_exact", "p_holm"]
     return Discrimination(of_pairs, listeners[names_of_listeners])
 
 
 def _make_row(
-    names: tuple[str, str],
     correct: Any,
     who: Any,
     what: Any,
-    rows: Any,
     confidence: float,
+    rows: Any,
+    first: str = ALL_CONDITIONS,
+    second: str = ALL_CONDITIONS,
 ) -> dict[str, Any]:
     found = estimate_share(correct[rows], who[rows], what[rows], confidence=confidence, alternative="greater")
     return {
-        "condition_a": names[0],
-        "condition_b": names[1],
+        "condition_a": first,
+        "condition_b": second,
         "correct": found.yes,
         "votes": found.votes,
         "share": found.share,

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from speechframe.errors import AnalysisError
 from speechframe.statistics.votes import (
-    AB,
     ABX,
     METHODS,
     MUSHRA,
@@ -163,10 +162,10 @@ def check_votes(
     frame = _check_scores(frame, kind) if kind.has_scores else _check_choices(frame, kind)
     frame = _refuse_duplicates(frame, kind, duplicates)
     names = _list_conditions(frame, kind, reference, conditions)
-    touched = frame[_get_vote_columns(kind)].notna().all(axis=1)
-    untouched = frame.loc[~touched, "condition"].value_counts() if kind.has_scores else None
-    counts = (
-        {"": int((~touched).sum())} if untouched is None else {str(k): int(n) for k, n in untouched.items()}
+    touched = frame[kind.vote_column].notna()
+    untouched = frame[~touched]
+    counts: dict[Any, int] = (
+        untouched["condition"].value_counts().to_dict() if kind.has_scores else {"": len(untouched)}
     )
     # Sort the votes, because sums of floating-point numbers depend on the order.
     order = [*REQUIRED_COLUMNS[method], *(name for name in ("trial", "slot") if name in frame.columns)]
@@ -187,12 +186,6 @@ def _convert_to_frame(votes: Any) -> "pd.DataFrame":
         f"votes must be a DataFrame, an Arrow table or a list of mappings, with one row a vote, not "
         f"{type(votes).__name__}"
     )
-
-
-def _get_vote_columns(kind: Method) -> list[str]:
-    if kind.has_scores:
-        return ["score"]
-    return ["choice"] if kind.name == AB else ["answer"]
 
 
 def _refuse_missing(frame: "pd.DataFrame", kind: Method) -> None:
@@ -217,9 +210,7 @@ def _refuse_two_tests(frame: "pd.DataFrame") -> None:
 
 
 def _convert_names_to_text(frame: "pd.DataFrame", kind: Method) -> "pd.DataFrame":
-    names = [
-        name for name in REQUIRED_COLUMNS[kind.name] if name in {"listener", "item"} or "condition" in name
-    ]
+    names = ["listener", "item", *kind.condition_columns]
     for name in names:
         _refuse(frame, name, frame[name].isna(), "is empty")
     return frame.assign(**{name: frame[name].astype(str) for name in names})
@@ -241,7 +232,7 @@ def _check_scores(frame: "pd.DataFrame", kind: Method) -> "pd.DataFrame":
 
     score = pd.to_numeric(frame["score"], errors="coerce").astype(float)
     _refuse(frame, "score", score.isna() & frame["score"].notna(), "is not a number")
-    lowest, highest = float(kind.lowest or 0), float(kind.highest or 0)
+    lowest, highest = kind.limits
     wrong = score.notna() & ~score.between(lowest, highest)
     _refuse(frame, "score", wrong, f"is not in the range {lowest:g} to {highest:g}")
     if kind.step is not None:
@@ -291,7 +282,7 @@ def _refuse_duplicates(frame: "pd.DataFrame", kind: Method, duplicates: Duplicat
 def _list_conditions(
     frame: "pd.DataFrame", kind: Method, reference: str | None, allowed: Collection[str] | None
 ) -> tuple[str, ...]:
-    columns = ["condition"] if kind.has_scores else ["condition_a", "condition_b"]
+    columns = kind.condition_columns
     if allowed is not None:
         for name in columns:
             unknown = ~frame[name].isin(list(allowed))

@@ -68,22 +68,13 @@ def plot_scores(result: ListeningResult, ax: "Axes | None" = None) -> "Figure":
     frame, value, label = _get_estimates(result, result.everyone)
     names = list(frame["name"])
     ax = provide_axes(ax, _WIDTH_INCHES, _HEAD_INCHES + _ROW_INCHES * len(names))
-    both = result.kept is not None and bool(result.screened)
-    _draw_estimates(
-        ax, frame, value, names, shift=-0.14 if both else 0.0, style=_EVERYONE_STYLE, label="all listeners"
-    )
-    if both and result.kept is not None:
-        kept, value, _ = _get_estimates(result, result.kept)
-        left = result.kept.listeners
-        _draw_estimates(
-            ax,
-            kept,
-            value,
-            names,
-            shift=0.14,
-            style=_KEPT_STYLE,
-            label=f"without those screened out ({left})",
-        )
+    if result.kept is None or not result.screened:
+        _draw_estimates(ax, frame, value, names, style=_EVERYONE_STYLE, label="all listeners")
+    else:
+        kept, _, _ = _get_estimates(result, result.kept)
+        left = f"without those screened out ({result.kept.listeners})"
+        _draw_estimates(ax, frame, value, names, shift=-0.14, style=_EVERYONE_STYLE, label="all listeners")
+        _draw_estimates(ax, kept, value, names, shift=0.14, style=_KEPT_STYLE, label=left)
         ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
     ax.set_yticks(range(len(names)), [_shorten_name(name) for name in names])
     ax.set_ylim(len(names) - 0.5, -0.5)
@@ -122,7 +113,7 @@ def _draw_estimates(
     value: str,
     names: list[str],
     *,
-    shift: float,
+    shift: float = 0.0,
     style: dict[str, Any],
     label: str,
 ) -> None:
@@ -136,15 +127,17 @@ def _draw_estimates(
     )
     for row, reason in zip(names, frame.set_index("name").loc[names, "reason"], strict=True):
         if row not in set(known["name"]):
-            ax.annotate(
-                reason.partition(":")[0],
-                (0.02, names.index(row) + shift),
-                xycoords=("axes fraction", "data"),
-                va="center",
-                fontsize="small",
-                color=_GREY_COLOR,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-            )
+            place = (0.02, names.index(row) + shift)
+            style = {"xycoords": ("axes fraction", "data"), "va": "center", "color": _GREY_COLOR}
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+            _write(ax, reason.partition(":")[0], place, bbox=box, **style)
+
+
+def _write(
+    ax: "Axes", text: str, place: tuple[float, float], offset_points: tuple[int, int] = (0, 0), **options: Any
+) -> None:
+    """Write a small text beside a place."""
+    ax.annotate(text, place, offset_points, textcoords="offset points", fontsize="small", **options)
 
 
 def _draw_scale(ax: "Axes", result: ListeningResult) -> None:
@@ -163,17 +156,8 @@ def _draw_scale(ax: "Axes", result: ListeningResult) -> None:
         return
     ax.set_xlim(-0.02, 1.02)
     ax.axvline(0.5, color=_GREY_COLOR, linestyle="--", linewidth=1)
-    ax.annotate(
-        "guessing",
-        (0.5, 1),
-        (-4, 0),
-        xycoords=("data", "axes fraction"),
-        textcoords="offset points",
-        ha="right",
-        va="top",
-        fontsize="small",
-        color=_GREY_COLOR,
-    )
+    units = ("data", "axes fraction")
+    _write(ax, "guessing", (0.5, 1), (-4, 0), xycoords=units, ha="right", va="top", color=_GREY_COLOR)
 
 
 def plot_pairs(result: ListeningResult, ax: "Axes | None" = None) -> "Figure":
@@ -340,21 +324,7 @@ def _draw_dots(ax: "Axes", frame: "pd.DataFrame", row: int, out: set[str]) -> No
     if len(frame) > 1:
         reach = float(deviation.std(ddof=1))
         ax.plot([-reach, reach], [row + 0.3] * 2, color="black", linewidth=2, marker="|", markersize=8)
-        ax.annotate(
-            f"SD {reach:.2g}",
-            (reach, row + 0.3),
-            (6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize="small",
-        )
+        _write(ax, f"SD {reach:.2g}", (reach, row + 0.3), (6, 0), va="center")
     for position in dict.fromkeys((0, len(frame) - 1)):
-        ax.annotate(
-            _shorten_name(str(frame["name"].iloc[position])),
-            (deviation[position], row - 0.14),
-            (0, 5),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize="small",
-        )
+        name = _shorten_name(str(frame["name"].iloc[position]))
+        _write(ax, name, (deviation[position], row - 0.14), (0, 5), ha="center", va="bottom")

@@ -1,6 +1,6 @@
 """Estimate the probability that a listening test finds an effect, by analysing simulated votes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ ASSUMED_SPREAD = Spread(listener=0.10, item=0.07, listener_condition=0.05, item_
 """Assumed standard deviations of scores, as shares of the width of the scale.
 
 MOS votes on one condition then have a standard deviation of 0.91 points, which is typical of MOS tests.
-Measure the spread of your own tests with :meth:`Spread.of`.
+Measure the spread of your own tests with :meth:`Spread.from_votes`.
 """
 
 ASSUMED_LOGIT_SD = 0.5
@@ -257,18 +257,18 @@ class _Plan:
 def _refuse_effect(kind: Method, effect: float) -> None:
     if isinstance(effect, bool) or not isinstance(effect, Real):
         raise AnalysisError(f"effect must be a number, not {effect!r}")
-    if kind.highest is not None and kind.lowest is not None:
-        if not 0 <= effect <= kind.highest - kind.lowest:
-            allowed = f"0 to {kind.highest - kind.lowest:g} points"
+    if kind.has_scores:
+        lowest, highest = kind.limits
+        if not 0 <= effect <= highest - lowest:
+            allowed = f"0 to {highest - lowest:g} points"
             raise AnalysisError(f"the effect of {kind.name} must be {allowed}, not {effect:g}")
     elif not _NO_EFFECT_SHARE <= effect < 1:
         raise AnalysisError(f"the effect of {kind.name} must be a share from 0.5 to below 1, not {effect:g}")
 
 
 def _scale_assumed_spread(kind: Method) -> Spread:
-    width = float(kind.highest or 0) - float(kind.lowest or 0)
-    parts = {name: getattr(ASSUMED_SPREAD, name) * width for name in Spread.__dataclass_fields__}
-    return replace(ASSUMED_SPREAD, **parts)
+    lowest, highest = kind.limits
+    return Spread(**{name: (highest - lowest) * part for name, part in asdict(ASSUMED_SPREAD).items()})
 
 
 def _make_balanced_plan(kind: Method, listeners: int, items: int, trials: int, conditions: int) -> _Plan:
@@ -289,7 +289,7 @@ def _make_balanced_plan(kind: Method, listeners: int, items: int, trials: int, c
 
 
 def _make_plan_from_frame(design: "pd.DataFrame", kind: Method) -> _Plan:
-    columns = ["condition"] if kind.has_scores else ["condition_a", "condition_b"]
+    columns = kind.condition_columns
     missing = [name for name in ("listener", "item", *columns) if name not in design.columns]
     if missing or not len(design):
         fault = f"lacks the columns {', '.join(missing)}" if missing else "has no rows"
@@ -311,7 +311,7 @@ def _make_plan_from_frame(design: "pd.DataFrame", kind: Method) -> _Plan:
 def _simulate_score_study(
     plan: _Plan, kind: Method, effect: float, spread: Spread, rng: np.random.Generator
 ) -> float:
-    lowest, highest = float(kind.lowest or 0), float(kind.highest or 0)
+    lowest, highest = kind.limits
     middle = (lowest + highest) / 2
     normal = rng.standard_normal
     scores = (

@@ -93,8 +93,8 @@ def _collect_facts(
     if "plays" in frame.columns and frame["plays"].notna().any():
         unheard = float((frame["plays"].fillna(0) <= 0).mean())
     if name in {AB, ABX} and "left" in frame.columns:
-        side = _measure_same_side(frame, _get_vote_column(votes))
-    same = float(frame[_get_vote_column(votes)].value_counts(normalize=True).max())
+        side = _measure_same_side(frame, votes.method.vote_column)
+    same = float(frame[votes.method.vote_column].value_counts(normalize=True).max())
     return {
         "votes": len(frame),
         "reference_missed": missed,
@@ -103,12 +103,6 @@ def _collect_facts(
         "same": same,
         "same_side": side,
     }
-
-
-def _get_vote_column(votes: Votes) -> str:
-    if votes.method.has_scores:
-        return "score"
-    return "choice" if votes.method.name == AB else "answer"
 
 
 def _select_decided(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
@@ -124,7 +118,7 @@ def _measure_same_side(frame: "pd.DataFrame", column: str) -> float:
 
 
 def _find_reasons(facts: dict[str, Any], frame: "pd.DataFrame", votes: Votes) -> list[str]:
-    column = _get_vote_column(votes)
+    column = votes.method.vote_column
     many = len(frame) >= MIN_VOTES
     found = []
     if facts["reference_missed"] > TOLERATED_SHARE:

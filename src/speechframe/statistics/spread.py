@@ -96,10 +96,11 @@ def _estimate_components(rest: Array, votes: Votes, conditions: Codes) -> dict[s
         )
         for names in ("l", "i", "lc", "ic", "li", "lic")
     }
-    listener = _average_common_products(pairs, ("l", 1), ("lc", -1), ("li", -1), ("lic", 1))
-    item = _average_common_products(pairs, ("i", 1), ("ic", -1), ("li", -1), ("lic", 1))
-    with_condition = _average_common_products(pairs, ("lc", 1), ("lic", -1))
-    item_condition = _average_common_products(pairs, ("ic", 1), ("lic", -1))
+    # Pairs that share certain codes and no others.
+    listener = _average_products(pairs["l"] - pairs["lc"] - pairs["li"] + pairs["lic"])
+    item = _average_products(pairs["i"] - pairs["ic"] - pairs["li"] + pairs["lic"])
+    with_condition = _average_products(pairs["lc"] - pairs["lic"])
+    item_condition = _average_products(pairs["ic"] - pairs["lic"])
     parts = {
         "listener": listener,
         "item": item,
@@ -116,20 +117,16 @@ def _estimate_components(rest: Array, votes: Votes, conditions: Codes) -> dict[s
     return {name: round(float(np.sqrt(value)), 3) for name, value in parts.items()}
 
 
-def _sum_pair_products(rest: Array, codes: Sequence[Codes]) -> tuple[float, float]:
+def _sum_pair_products(rest: Array, codes: Sequence[Codes]) -> Array:
     """Return the sum of the products of all ordered pairs of votes with equal codes, and their number."""
     _, cells = np.unique(np.stack(codes), axis=1, return_inverse=True)
     sums, counts = np.bincount(cells, rest), np.bincount(cells).astype(float)
-    return float(sums @ sums), float(counts @ counts)
+    return np.array([sums @ sums, counts @ counts])
 
 
-def _average_common_products(pairs: dict[str, tuple[float, float]], *terms: tuple[str, int]) -> float:
-    """Return the mean product of pairs that share certain codes and no others, or NaN if there are none.
-
-    Each term adds (1) or subtracts (-1) the pairs of an entry of `pairs`.
-    """
-    products = sum(sign * pairs[names][0] for names, sign in terms)
-    count = sum(sign * pairs[names][1] for names, sign in terms)
+def _average_products(pairs: Array) -> float:
+    """Return the mean product of pairs from its sum and their number, or NaN if there are none."""
+    products, count = pairs.tolist()
     return products / count if count > 0 else float("nan")
 
 

@@ -42,76 +42,53 @@ Columns of ``ab``, ``abx``. ``a`` and ``b`` are ``condition_a`` and ``condition_
 =================  ====================================================================================
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
+
+from speechframe.store.schema import columns
 
 MOS, MULTI, MUSHRA, AB, ABX = "mos", "multi", "mushra", "ab", "abx"
 
 A, B, TIE = "a", "b", "tie"
 
+_SCORED, _PAIRED = (MOS, MULTI, MUSHRA), (AB, ABX)
+"""Methods whose votes are scores of clips, and methods whose votes are choices between two clips."""
+
 _UTC_TIME: pa.DataType = pa.timestamp("us", tz="UTC")
 
-_TRIAL_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
-    ("test_id", pa.string()),
-    ("listener", pa.string()),
-    ("seed", pa.int64()),
-    ("trial", pa.int32()),
-    ("training", pa.bool_()),
-    ("item", pa.string()),
+_TRIAL_COLUMNS = (
+    *columns(test_id=pa.string(), listener=pa.string(), seed=pa.int64()),
+    *columns(trial=pa.int32(), training=pa.bool_(), item=pa.string()),
 )
-_SCORE_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
-    ("slot", pa.int32()),
-    ("condition", pa.string()),
-    ("score", pa.float64()),
+_PLAYBACK_COLUMNS = (
+    *columns(plays=pa.int32(), listened_s=pa.float64()),
+    *columns(first_play_utc=_UTC_TIME, voted_utc=_UTC_TIME),
 )
-_PAIR_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
-    ("condition_a", pa.string()),
-    ("condition_b", pa.string()),
-    ("left", pa.string()),
-)
-_CHOICE_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (("choice", pa.string()),)
-_ANSWER_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
-    ("answer", pa.string()),
-    ("truth", pa.string()),
-    ("correct", pa.bool_()),
-)
-_PLAYBACK_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
-    ("plays", pa.int32()),
-    ("listened_s", pa.float64()),
-    ("first_play_utc", _UTC_TIME),
-    ("voted_utc", _UTC_TIME),
-)
+_SCORE_COLUMNS = columns(slot=pa.int32(), condition=pa.string(), score=pa.float64())
+_PAIR_COLUMNS = columns(condition_a=pa.string(), condition_b=pa.string(), left=pa.string())
+_OWN_COLUMNS: Mapping[str, Iterable["pa.Field[Any]"]] = {
+    **dict.fromkeys(_SCORED, _SCORE_COLUMNS),
+    AB: (*_PAIR_COLUMNS, *columns(choice=pa.string())),
+    ABX: (*_PAIR_COLUMNS, *columns(answer=pa.string(), truth=pa.string(), correct=pa.bool_())),
+}
 
 VOTE_SCHEMA: Mapping[str, pa.Schema] = MappingProxyType(
-    {
-        MOS: pa.schema([*_TRIAL_COLUMNS, *_SCORE_COLUMNS, *_PLAYBACK_COLUMNS]),
-        MULTI: pa.schema([*_TRIAL_COLUMNS, *_SCORE_COLUMNS, *_PLAYBACK_COLUMNS]),
-        MUSHRA: pa.schema([*_TRIAL_COLUMNS, *_SCORE_COLUMNS, *_PLAYBACK_COLUMNS]),
-        AB: pa.schema([*_TRIAL_COLUMNS, *_PAIR_COLUMNS, *_CHOICE_COLUMNS, *_PLAYBACK_COLUMNS]),
-        ABX: pa.schema([*_TRIAL_COLUMNS, *_PAIR_COLUMNS, *_ANSWER_COLUMNS, *_PLAYBACK_COLUMNS]),
-    }
+    {name: pa.schema([*_TRIAL_COLUMNS, *own, *_PLAYBACK_COLUMNS]) for name, own in _OWN_COLUMNS.items()}
 )
 """Columns of a vote, by method. The module's docstring explains each column."""
 
 VOTE_KEY: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        MOS: ("listener", "trial", "slot"),
-        MULTI: ("listener", "trial", "slot"),
-        MUSHRA: ("listener", "trial", "slot"),
-        AB: ("listener", "trial"),
-        ABX: ("listener", "trial"),
-    }
+    dict.fromkeys(_SCORED, ("listener", "trial", "slot")) | dict.fromkeys(_PAIRED, ("listener", "trial"))
 )
 """Columns that identify a vote of a test, by method. Two votes must not be equal in all of these."""
 
 REQUIRED_COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        MOS: ("listener", "item", "condition", "score"),
-        MULTI: ("listener", "item", "condition", "score"),
-        MUSHRA: ("listener", "item", "condition", "score"),
+        **dict.fromkeys(_SCORED, ("listener", "item", "condition", "score")),
         AB: ("listener", "item", "condition_a", "condition_b", "choice"),
         ABX: ("listener", "item", "condition_a", "condition_b", "answer", "truth"),
     }
@@ -152,6 +129,21 @@ class Method:
     def has_scores(self) -> bool:
         """Whether a vote is a score of one clip, rather than a choice between two clips."""
         return self.lowest is not None
+
+    @property
+    def vote_column(self) -> str:
+        """Name of the column with the vote itself."""
+        return "score" if self.has_scores else "choice" if self.name == AB else "answer"
+
+    @property
+    def condition_columns(self) -> tuple[str, ...]:
+        """Names of the columns with the conditions of a vote."""
+        return ("condition",) if self.has_scores else ("condition_a", "condition_b")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Lowest and highest score. Both are 0 for methods without scores."""
+        return self.lowest or 0.0, self.highest or 0.0
 
 
 _QUALITY_LABELS = ("Bad", "Poor", "Fair", "Good", "Excellent")

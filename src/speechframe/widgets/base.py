@@ -55,8 +55,8 @@ def run_in_worker(work: Callable[[], None]) -> None:
 class PageWidget(anywidget.AnyWidget):
     """A widget with one of the package's scripts.
 
-    A subclass sets ``script``, one of :data:`~speechframe.page.assets.SCRIPT_NAMES`. Its methods
-    ``on_<kind>(message)`` handle messages of the page.
+    A subclass sets ``script``, the name of a script in `page/static`. Its methods ``on_<kind>(message)``
+    handle messages of the page.
     """
 
     script: ClassVar[str]
@@ -127,8 +127,8 @@ class ClipWidget(PageWidget):
 
     def save_as_page(self, path: str | PathLike[str] | None, title: str, **state: Any) -> str | Path:
         """Return the widget as a page that contains its audio, or write the page and return `path`."""
-        playable = [entry.clip_id for entry in self.shelf.entries if entry.problem is None]
-        clips = ((clip_id, *self.shelf.read_playable(clip_id)) for clip_id in playable)
+        playable = [entry for entry in self.shelf.entries if entry.problem is None]
+        clips = ((entry.clip_id, *entry.read_clip().playable()) for entry in playable)
         page = stream_saved_page(self.script, state, clips, title=title, fallback=self.to_text())
         return save_page(page, path)
 

@@ -12,7 +12,7 @@ import traitlets as t
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import check_flag, check_text, check_whole_number
-from speechframe.page.clips import ClipShelf, Entry, make_call_shelf, make_shelf, read_entry
+from speechframe.page.clips import ClipShelf, Entry, make_shelf, read_entry
 from speechframe.page.html import save_page
 from speechframe.page.review import make_review_page
 from speechframe.store.arranged import SORT_KEYS, VERDICT_FILTERS, Arrangement, RowReader
@@ -86,7 +86,7 @@ class DatasetBrowser(ClipWidget):
         self._opened: dict[str, Entry] = {}
         self._opened_as: tuple[Any, ...] = ()
         super().__init__(
-            ClipShelf([], [], 0),
+            ClipShelf(),
             total=self._reader.total,
             page_rows=page_rows,
             audible=self._reader.audible,
@@ -216,7 +216,7 @@ class DatasetBrowser(ClipWidget):
         # Rows that were opened before are kept, because the page may still load their audio.
         self._opened = {**{k: e for k, e in self._opened.items() if k != entry.clip_id}, entry.clip_id: entry}
         self._opened = dict(list(self._opened.items())[-_MAX_OPENED_ROWS:])
-        self.shelf = make_call_shelf(self.run, list(self._opened.values()))
+        self.shelf = ClipShelf(self._opened.values())
         with self.hold_sync():
             self.outline = b"" if entry.problem else self.shelf.compute_peaks(entry.clip_id)
             self.opened = {

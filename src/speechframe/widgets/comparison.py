@@ -13,7 +13,7 @@ from speechframe.audio.measure import measure_loudness_lufs
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import check_text
-from speechframe.page.clips import ClipShelf, make_shelf
+from speechframe.page.clips import ClipShelf, Entry, make_shelf
 from speechframe.processes.loop import run_sync, start_in_background
 from speechframe.store.rows import Selection
 from speechframe.store.schema import PENDING
@@ -136,7 +136,7 @@ class VoiceComparison(ClipWidget):
         """Run all calls with updates of the page, and show the clips."""
         try:
             self.run = await aio.generate(**(self._making or {}), wait=False)
-            live = asyncio.ensure_future(_wait_for_end(self.run))
+            live = asyncio.ensure_future(self.run)
             while not live.done():
                 await asyncio.wait([live], timeout=_REFRESH_S)
                 if self.run.progress is not None:
@@ -160,7 +160,7 @@ class VoiceComparison(ClipWidget):
         places = {text: k for k, text in enumerate(_list_texts(self.shelf))}
         rows = []
         for entry in self.shelf.entries:
-            clip = self.shelf.read_clip(entry.clip_id) if entry.problem is None else None
+            clip = entry.read_clip() if entry.problem is None else None
             voice = _get_voice(entry)
             rows.append(
                 {
@@ -194,10 +194,6 @@ class VoiceComparison(ClipWidget):
         return format_table(["text", "voice", "length"], rows, caption=self.cost or self.to_text())
 
 
-async def _wait_for_end(run: Run) -> None:
-    await run
-
-
 def _describe_length(entry: Any) -> str:
     if entry.status in {None, PENDING}:
         return "not made yet"
@@ -219,30 +215,23 @@ def _list_texts(shelf: ClipShelf) -> list[str]:
 def _group_by_text(shelf: ClipShelf) -> dict[str, Any]:
     """Return the clips grouped by text, in the format of the page. Their gains make them equally loud."""
     shown = make_clip_traits(shelf)
-    by_text: dict[str, list[dict[str, Any]]] = {text: [] for text in _list_texts(shelf)}
+    by_text: dict[str, list[tuple[dict[str, Any], float | None]]] = {text: [] for text in _list_texts(shelf)}
     for entry, clip in zip(shelf.entries, shown["clips"], strict=True):
         voice = _get_voice(entry)
-        loudness_lufs = _measure_loudness(shelf, entry)
-        by_text[_get_text(entry)].append(
-            {**clip, "voice": voice, "label": voice, "loudness_lufs": loudness_lufs}
-        )
-    for clips in by_text.values():
-        known = [clip["loudness_lufs"] for clip in clips if clip["loudness_lufs"] is not None]
-        for clip in clips:
-            loudness_lufs = clip.pop("loudness_lufs")
-            clip["gain"] = (
-                None if loudness_lufs is None else round(10 ** ((min(known) - loudness_lufs) / 20), 4)
-            )
-    return {
-        "groups": [{"text": text, "clips": clips} for text, clips in by_text.items()],
-        "outlines": shown["outlines"],
-    }
+        by_text[_get_text(entry)].append(({**clip, "voice": voice, "label": voice}, _measure_loudness(entry)))
+    groups = []
+    for text, clips in by_text.items():
+        softest_lufs = min((lufs for _, lufs in clips if lufs is not None), default=0.0)
+        for clip, lufs in clips:
+            clip["gain"] = None if lufs is None else round(10 ** ((softest_lufs - lufs) / 20), 4)
+        groups.append({"text": text, "clips": [clip for clip, _ in clips]})
+    return {"groups": groups, "outlines": shown["outlines"]}
 
 
-def _measure_loudness(shelf: ClipShelf, entry: Any) -> float | None:
+def _measure_loudness(entry: Entry) -> float | None:
     """Return the loudness of a clip in LUFS, or None if it cannot be read or is silent."""
     try:
-        clip = shelf.read_clip(entry.clip_id)
+        clip = entry.read_clip()
         loudness_lufs = measure_loudness_lufs(clip.samples, clip.sample_rate)
     except (SpeechframeError, OSError):
         return None

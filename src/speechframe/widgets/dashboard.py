@@ -5,6 +5,7 @@ import html
 import math
 import threading
 import time
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -16,7 +17,7 @@ from speechframe.batch.live import RUNNING, Run
 from speechframe.batch.options import Options
 from speechframe.batch.run_options import RunOptions
 from speechframe.errors import SpeechframeError
-from speechframe.page.clips import ClipShelf, Entry, make_call_shelf
+from speechframe.page.clips import ClipShelf, Entry
 from speechframe.processes.loop import start_in_background
 from speechframe.store.schema import AUDIO_COLUMN
 from speechframe.widgets.base import ClipWidget, format_table, resolve_run
@@ -112,7 +113,7 @@ class RunDashboard(ClipWidget):
         self._audible = AUDIO_COLUMN in run.manifest.schema.names
         started = self._watcher.read_figures()
         super().__init__(
-            ClipShelf([], [], 0),
+            ClipShelf(),
             heading=f"{run.operation} on {shorten_service(run.service)}",
             folder=run.short_path,
             figures=started.to_page(),
@@ -176,7 +177,7 @@ class RunDashboard(ClipWidget):
         for key in list(self._known)[:-_KEPT_CLIPS]:
             del self._known[key]
         # This includes clips that the page no longer shows, because the page may still load their audio.
-        self.shelf = make_call_shelf(self.run, [entry for entry, _ in self._known.values()])
+        self.shelf = ClipShelf(entry for entry, _ in self._known.values())
         self.clips = [self._known[key][0].to_page() for key in keys]
         self.outlines = {key: self._known[key][1] for key in keys}
         self._clips_due = began + max(_MIN_CLIPS_UPDATE_S, 2 * _READING_DIVISOR * (time.monotonic() - began))
@@ -190,7 +191,7 @@ class RunDashboard(ClipWidget):
         label = " ".join(clip.text.split()[:6]) or "a clip"
         entry = Entry(
             key, row_id="", label=label, text=clip.text, words=clip.words, audio_seconds=clip.audio_seconds,
-            voice_id=clip.voice_id,
+            voice_id=clip.voice_id, load=partial(self.run.clip_of_call, key),
         )  # fmt: skip
         return entry, outline
 

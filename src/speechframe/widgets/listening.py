@@ -100,21 +100,15 @@ class ListeningTest(PageWidget):
         else:
             self.send({"kind": "audio", "clip": clip_id, "mime": mime}, buffers=[data])
 
-    def on_begin(self, message: dict[str, Any]) -> None:
-        """Store the consent and the answers of the listener."""
-        self._store_message(message)
-
     def on_vote(self, message: dict[str, Any]) -> None:
-        """Store a vote. The page gets the reply when the vote is on disk."""
-        self._store_message(message)
-
-    def _store_message(self, message: dict[str, Any]) -> None:
-        """Store a message of the page, and send the reply."""
+        """Store a vote, or the start with consent and answers. The page gets the reply when it is on disk."""
         reply = self.test.reply(self.listener, message)
         self.send(reply)
         # A page that is opened again continues with the updated plan.
         if not reply.get("try_again"):
             self.plan = self.test.plan(self.listener)
+
+    on_begin = on_vote
 
     def to_text(self) -> str:
         """Return the progress of the listener. Conditions are omitted, because the listener may read this."""

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from concurrent.futures import CancelledError, wait
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ class StreamPlayer(ClipWidget):
         self._rate_hz = stream.sample_rate_hz
         self._bytes_seen = 0
         self._is_followed = self._closed = False
-        super().__init__(_make_shelf(self._make_entry(), None), clip=self._make_entry().to_page())
+        super().__init__(ClipShelf([self._make_entry()]), clip=self._make_entry().to_page())
         self._reading = stream.start_reading()
         self._follower = threading.Thread(
             target=self._follow_stream, name="speechframe-stream-player", daemon=True
@@ -154,7 +155,7 @@ class StreamPlayer(ClipWidget):
         words = estimate_word_times(text, seconds if over else None)
         if not over and words and words[-1][2] < seconds * 1000:
             words = estimate_word_times(text, seconds)  # the audio is longer than the usual estimate
-        return Entry(_CLIP_ID, "stream", "stream", text, words, seconds)
+        return Entry(_CLIP_ID, "stream", "stream", text, words, seconds, load=_refuse_early)
 
     def _update_page(self) -> None:
         """Update text, times of words and waveform on the page."""
@@ -178,12 +179,13 @@ class StreamPlayer(ClipWidget):
             trouble = str(error) or type(error).__name__
         else:
             trouble = ""
-        entry, clip = self._make_entry(over=True), None
+        entry = self._make_entry(over=True)
         if len(self._samples):
             clip = self._make_clip()
+            entry = replace(entry, load=lambda: clip)
         else:
             entry = Entry(_CLIP_ID, "stream", "stream", entry.text, problem=trouble or "the stream was empty")
-        self.shelf = _make_shelf(entry, clip)
+        self.shelf = ClipShelf([entry])
         with self.hold_sync():
             self.clip = entry.to_page()
             self.outline = self.shelf.compute_peaks(_CLIP_ID)
@@ -236,10 +238,6 @@ class StreamPlayer(ClipWidget):
         return format_table(["text", "length", "problem"], [row], caption=self.to_text())
 
 
-def _make_shelf(entry: Entry, clip: Clip | None) -> ClipShelf:
-    def load() -> Clip:
-        if clip is None:
-            raise StoreError("the stream is still arriving; wait for its end")
-        return clip
-
-    return ClipShelf([entry], [load], 1)
+def _refuse_early() -> Clip:
+    """Raise StoreError, because there is no clip yet."""
+    raise StoreError("the stream is still arriving; wait for its end")

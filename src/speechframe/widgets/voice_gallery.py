@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import traitlets as t
@@ -83,23 +84,20 @@ class VoiceGallery(PageWidget):
         lengths = [count_billed_characters(line) for line in ([text] if text else SAMPLE_TEXTS.values())]
         super().__init__(
             voices=[_make_card(voice) for voice in voices],
-            shown=[voice.voice_id for voice in _filter_voices(voices)],
+            shown=[card["id"] for card in _filter_cards(map(_make_card, voices))],
             cost=f"A sample costs {_format_range(lengths)} credits the first time you play it.",
         )
         self.observe(self._apply_filters, ["query", "gender", "engine", "locale", "style"])
 
     def _apply_filters(self, _: Any) -> None:
         """Set the shown voices from the filters. The page does the same, so filters work without a kernel."""
-        voices = list(self._catalogue.values())
-        matching = _filter_voices(
-            voices, query=self.query, gender=self.gender, engine=self.engine, locale=self.locale
+        matching = _filter_cards(
+            self.voices, query=self.query, gender=self.gender, engine=self.engine, locale=self.locale
         )
         style, warning = self.style, ""
-        if style and not any(style in _list_styles(voice, self.locale) for voice in matching):
+        if style and not any(style in _list_styles(card, self.locale) for card in matching):
             style, warning = "", f"No voice here has the style {style}, so the style filter was removed."
-        shown = [
-            voice.voice_id for voice in matching if not style or style in _list_styles(voice, self.locale)
-        ]
+        shown = [card["id"] for card in matching if not style or style in _list_styles(card, self.locale)]
         # If the page has shown the same voices already, its style and its warning are kept.
         if warning or shown != self.shown:
             with self.hold_trait_notifications():
@@ -272,34 +270,31 @@ def _split_words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", text.lower())
 
 
-def _filter_voices(
-    voices: list[Voice], *, query: str = "", gender: str = "", engine: str = "", locale: str = ""
-) -> list[Voice]:
+def _filter_cards(
+    cards: Iterable[dict[str, Any]], *, query: str = "", gender: str = "", engine: str = "", locale: str = ""
+) -> list[dict[str, Any]]:
     """Return the voices that match the filters, neural voices first, then voices of the locale itself."""
     sought = _split_words(query)
     matching = []
-    for voice in voices:
-        card = _make_card(voice)
+    for card in cards:
         # A search for "male" must not find "female".
         words = _split_words(" ".join(str(card[name] or "") for name in _SEARCHED_FACTS))
         if (
             all(any(word.startswith(start) for word in words) for start in sought)
             and gender in ("", card["gender"])
             and engine in ("", card["engine"])
-            and (not locale or any(is_within(tag, locale) for tag in voice.supported_locales))
+            and (not locale or any(is_within(tag, locale) for tag in card["locales"]))
         ):
-            matching.append(voice)
+            matching.append(card)
     return sorted(
-        matching,
-        key=lambda voice: (voice.kind != VoiceKind.NEURAL, not is_within(voice.locale or "", locale)),
+        matching, key=lambda card: (card["kind"] != VoiceKind.NEURAL, not is_within(card["locale"], locale))
     )
 
 
-def _list_styles(voice: Voice, locale: str) -> set[str]:
+def _list_styles(card: dict[str, Any], locale: str) -> set[str]:
     """Return the styles of a voice in a locale or language. Without a locale, return all styles."""
-    spoken = voice.supported_locales.items()
-    matching = [details for tag, details in spoken if not locale or is_within(tag, locale)]
-    return {style for details in matching for style in details.available_styles}
+    matching = [styles for tag, styles in card["locales"].items() if not locale or is_within(tag, locale)]
+    return {style for styles in matching for style in styles}
 
 
 async def _fetch_voices(model: str, service: Any) -> list[Voice]:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from speechframe.batch.backend import Backend
@@ -39,7 +40,7 @@ class Watcher:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._burn = _SpendingLine()
+        self._points: list[tuple[float, int]] = []
         self._seen: tuple[float, int] | None = None
         self._attempts = AttemptReader()
         self._progress: Any = None
@@ -71,7 +72,7 @@ class Watcher:
         # The status is read before the counters, so that the figures of an ended run are final.
         status = run.status
         counts = self._add_earlier_counts(progress)
-        self._burn.add_point(counts["seconds"], progress.credits_millis)
+        _add_point(self._points, counts["seconds"], progress.credits_millis)
         estimate = run.estimate
         ahead, planned = None, 0.0 if estimate is None else estimate.credits
         if status == RUNNING and progress.eta_s is not None:
@@ -100,7 +101,7 @@ class Watcher:
             failed_by=dict(progress.failed_by),
             retried_by=dict(self._earlier_retries + progress.retried_by),
             unit=progress.unit,
-            burn=self._burn.make_burn(*start, ahead=ahead),
+            burn=_make_burn(self._points, *start, ahead=ahead),
         )
 
     def _add_earlier_counts(self, progress: Any) -> dict[str, Any]:
@@ -149,9 +150,9 @@ class Watcher:
             "eta_s": round((total - ended) / rate, 1) if rate else None,
         }
         balance = None if attempts.balance is None else attempts.balance + credits
-        line = _SpendingLine()
+        points: list[tuple[float, int]] = []
         for seconds, spent in attempts.points:
-            line.add_point(seconds, spent)
+            _add_point(points, seconds, spent)
         return RunFigures(
             status,
             *_explain_stop(run, status),
@@ -160,7 +161,7 @@ class Watcher:
             failed_by=failed_by,
             retried_by=retried_by,
             unit=RUN_VERBS[run.operation].backend().unit if run.operation in RUN_VERBS else Backend.unit,
-            burn=line.make_burn(*_choose_limit(self.max_credits, balance, credits)),
+            burn=_make_burn(points, *_choose_limit(self.max_credits, balance, credits)),
         )
 
     def _measure_rate(self, ended: int) -> float | None:
@@ -187,41 +188,41 @@ def _choose_limit(budget: float | None, balance: float | None, price: float) -> 
     return min(known, key=lambda limit: limit[2], default=("credits", "price", price))
 
 
-class _SpendingLine:
-    """Spending over time. If there are too many points for a page, every second point is removed."""
+def _add_point(points: list[tuple[float, int]], seconds: float, spent_millis: int) -> None:
+    """Add a point to a line of spending over time. Points that a page does not need are removed.
 
-    def __init__(self) -> None:
-        self._points: list[tuple[float, int]] = []
+    Of neighbouring points with equal spending, only the first and the last are kept. If there are too many
+    points for a page, every second point is removed.
+    """
+    if len(points) > 1 and points[-1][1] == points[-2][1] == spent_millis:
+        points.pop()
+    points.append((seconds, spent_millis))
+    if len(points) > MAX_POINTS:
+        points[:] = [*points[:-1:2], points[-1]]
 
-    def add_point(self, seconds: float, spent_millis: int) -> None:
-        """Add a point. Of neighbouring points with equal spending, only the first and the last are kept."""
-        points = self._points
-        if len(points) > 1 and points[-1][1] == points[-2][1] == spent_millis:
-            points.pop()
-        points.append((seconds, spent_millis))
-        if len(points) > MAX_POINTS:
-            self._points = [*points[:-1:2], points[-1]]
 
-    def make_burn(self, unit: str, kind: str, start: float, *, ahead: _Rest | None = None) -> BurnDown:
-        """Return the amount left over time, with its forecast.
+def _make_burn(
+    spending: Sequence[tuple[float, int]], unit: str, kind: str, start: float, *, ahead: _Rest | None = None
+) -> BurnDown:
+    """Return the amount left over time, with its forecast.
 
-        Parameters
-        ----------
-        unit, kind, start
-            Unit, kind and first amount of the line.
-        ahead
-            The rest of the run. None if the run has ended or its rest is not known.
-        """
-        points = tuple(
-            (round(at, 2), round(start - convert_to_credits(spent), 3)) for at, spent in self._points
-        )
-        if not points or ahead is None or ahead.seconds <= 0:
-            return BurnDown(unit, kind, points)
-        at, left = points[-1]
-        price = ahead.credits
-        # The run stops early if the amount left is too small for all calls.
-        part = max(0.0, left) / price if price > left else 1.0
-        end = round(at + part * ahead.seconds, 2), round(max(0.0, left - part * price), 3)
-        made = ahead.total - ahead.calls + round(part * ahead.calls)
-        stops_at = "" if kind == "price" or part == 1.0 else f"{ahead.unit} {made:,} of {ahead.total:,}"
-        return BurnDown(unit, kind, points, ((at, left), end), stops_at)
+    Parameters
+    ----------
+    spending
+        Pairs of seconds and thousandths of credits spent by then.
+    unit, kind, start
+        Unit, kind and first amount of the line.
+    ahead
+        The rest of the run. None if the run has ended or its rest is not known.
+    """
+    points = tuple((round(at, 2), round(start - convert_to_credits(spent), 3)) for at, spent in spending)
+    if not points or ahead is None or ahead.seconds <= 0:
+        return BurnDown(unit, kind, points)
+    at, left = points[-1]
+    price = ahead.credits
+    # The run stops early if the amount left is too small for all calls.
+    part = max(0.0, left) / price if price > left else 1.0
+    end = round(at + part * ahead.seconds, 2), round(max(0.0, left - part * price), 3)
+    made = ahead.total - ahead.calls + round(part * ahead.calls)
+    stops_at = "" if kind == "price" or part == 1.0 else f"{ahead.unit} {made:,} of {ahead.total:,}"
+    return BurnDown(unit, kind, points, ((at, left), end), stops_at)

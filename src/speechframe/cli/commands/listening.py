@@ -148,7 +148,8 @@ def _write_pages(options: argparse.Namespace) -> int:
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         for name in test.invite(options.listeners):
-            paths += write_new(options.out, name, {".html": test.offline_page(name).encode()})
+            page = str(test.to_html(listener=name))
+            paths += write_new(options.out, name, {".html": page.encode()})
     except OSError as error:
         raise _make_write_error(options.out, error) from error
     if options.json:

@@ -1,9 +1,11 @@
 """Base classes of export formats. A format gets the clips in order, writes files, and counts its rows."""
 
+import gzip
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from io import TextIOWrapper
 from typing import Any, ClassVar, TextIO
 
 import pyarrow as pa
@@ -68,16 +70,23 @@ class ExportFormat(ABC):
         """Return the number of rows in the finished files, by reading them."""
 
     def lines(self, name: str) -> TextIO:
-        """Return a text file of the export. The first call creates the file."""
+        """Return a text file of the export. A name that ends in ``.gz`` makes a compressed file.
+
+        The first call creates the file.
+        """
         if name not in self._files:
-            file = self.tree.path(name).open("w", encoding="utf-8", newline="\n")
+            path = self.tree.path(name)
+            # Level 1 and no time of writing: equal exports have equal bytes.
+            binary: Any = gzip.GzipFile(path, "wb", 1, mtime=0) if path.suffix == ".gz" else path.open("wb")
+            file = TextIOWrapper(binary, encoding="utf-8", newline="\n")
             self._files[name] = self._open_files.enter_context(file)
         return self._files[name]
 
     def read_lines(self, pattern: str) -> Iterator[str]:
         """Yield the lines of all files of the export that match a pattern such as ``*_manifest.json``."""
         for path in sorted(self.tree.folder.glob(pattern)):
-            with path.open(encoding="utf-8", newline="\n") as file:
+            opener: Any = gzip.open if path.suffix == ".gz" else open
+            with opener(path, "rt", encoding="utf-8", newline="\n") as file:
                 yield from file
 
     def note(self, explanation: str) -> None:

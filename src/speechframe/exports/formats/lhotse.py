@@ -1,13 +1,9 @@
 """The format ``lhotse``: recordings and supervisions of each split, with the times of words."""
 
-import gzip
 import json
-
-import pyarrow as pa
 
 from speechframe.exports.clips import ExportedClip
 from speechframe.exports.formats.base import ExportFormat, to_json_line
-from speechframe.exports.tree import ExportTree
 
 
 class LhotseFormat(ExportFormat):
@@ -15,10 +11,6 @@ class LhotseFormat(ExportFormat):
 
     The paths of clips begin at the export's folder.
     """
-
-    def __init__(self, tree: ExportTree, schema: pa.Schema) -> None:
-        super().__init__(tree, schema)
-        self._packed: dict[str, gzip.GzipFile] = {}
 
     def add(self, clip: ExportedClip) -> None:
         """Write a line to both files."""
@@ -47,25 +39,12 @@ class LhotseFormat(ExportFormat):
         else:
             self.note("rows have no word times: their supervision has no alignment")
         for name, line in (("recordings", recording), ("supervisions", supervision)):
-            self._open(f"lhotse/{clip.split}_{name}.jsonl.gz").write(to_json_line(line).encode())
-
-    def _open(self, name: str) -> gzip.GzipFile:
-        """Return a compressed file of the export. The first call creates the file."""
-        if name not in self._packed:
-            path = self.tree.path(name)
-            # Level 1 and no time of writing: equal exports have equal bytes.
-            self._packed[name] = self._open_files.enter_context(gzip.GzipFile(path, "wb", 1, mtime=0))
-        return self._packed[name]
+            self.lines(f"lhotse/{clip.split}_{name}.jsonl.gz").write(to_json_line(line))
 
     def count(self) -> int:
         """Return the number of supervisions with a recording whose clip exists."""
-        found = 0
-        for path in sorted(self.tree.folder.glob("lhotse/*_recordings.jsonl.gz")):
-            with gzip.open(path, "rt", encoding="utf-8") as file:
-                sources = {line["id"]: line["sources"][0]["source"] for line in map(json.loads, file)}
-            with gzip.open(
-                path.with_name(path.name.replace("recordings", "supervisions")), "rt", encoding="utf-8"
-            ) as file:
-                of = [sources.get(json.loads(line)["recording_id"]) for line in file]
-            found += sum(name is not None and (self.tree.folder / name).is_file() for name in of)
-        return found
+        recordings = map(json.loads, self.read_lines("lhotse/*_recordings.jsonl.gz"))
+        sources = {line["id"]: line["sources"][0]["source"] for line in recordings}
+        supervisions = map(json.loads, self.read_lines("lhotse/*_supervisions.jsonl.gz"))
+        of = (sources.get(line["recording_id"]) for line in supervisions)
+        return sum(name is not None and (self.tree.folder / name).is_file() for name in of)

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from speechframe.exports.clips import ExportedClip, Word
 from speechframe.exports.formats.base import ClipFilesFormat
+from speechframe.wire.cues import Cue, format_srt, format_vtt
 
 _MAX_CHARACTERS = 42
 """Longest line of a subtitle, as broadcasters recommend."""
@@ -20,10 +21,7 @@ class SrtFormat(ClipFilesFormat):
 
     def write_text(self, clip: ExportedClip) -> str:
         """Return the numbered subtitles of a clip."""
-        return "\n".join(
-            f"{number}\n{_write_time(start, ',')} --> {_write_time(end, ',')}\n{text}\n"
-            for number, (text, start, end) in enumerate(make_cues(clip), 1)
-        )
+        return format_srt(make_cues(clip)).removesuffix("\n")
 
 
 class VttFormat(ClipFilesFormat):
@@ -34,18 +32,14 @@ class VttFormat(ClipFilesFormat):
 
     def write_text(self, clip: ExportedClip) -> str:
         """Return the subtitles of a clip below the header of the format."""
-        cues = (
-            f"\n{_write_time(start, '.')} --> {_write_time(end, '.')}\n{_escape(text)}\n"
-            for text, start, end in make_cues(clip)
-        )
-        return "WEBVTT\n" + "".join(cues)
+        return format_vtt(make_cues(clip)).removesuffix("\n")
 
 
-def make_cues(clip: ExportedClip) -> Iterator[Word]:
-    """Yield the subtitles of a clip: text, start and end in milliseconds."""
+def make_cues(clip: ExportedClip) -> Iterator[Cue]:
+    """Yield the subtitles of a clip."""
     if not clip.words:
         if clip.text:
-            yield clip.text, 0, round(clip.audio_seconds * 1000)
+            yield Cue(0, round(clip.audio_seconds * 1000), clip.text)
         return
     line: list[Word] = []
     for word in clip.words:
@@ -57,16 +51,6 @@ def make_cues(clip: ExportedClip) -> Iterator[Word]:
     yield _join(line)
 
 
-def _join(words: list[Word]) -> Word:
-    return " ".join(text for text, _, _ in words), words[0][1], max(words[-1][2], words[0][1] + 1)
-
-
-def _write_time(ms: int, point: str) -> str:
-    """Return a time as hours, minutes, seconds and milliseconds."""
-    seconds, ms = divmod(ms, 1000)
-    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{point}{ms:03d}"
-
-
-def _escape(text: str) -> str:
-    """Return a text without the markup of WebVTT."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+def _join(words: list[Word]) -> Cue:
+    start_ms = words[0][1]
+    return Cue(start_ms, max(words[-1][2], start_ms + 1), " ".join(text for text, _, _ in words))
