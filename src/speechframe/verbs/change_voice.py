@@ -70,8 +70,8 @@ class ChangeVoiceBackend(SpokenBackend):
     has_word_times = False
     spoken_field = "transcription"
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, constants: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(settings, constants)
         self._clips = ClipReader()
 
     def source(self, table: Any) -> Any:
@@ -228,25 +228,6 @@ async def change_voice(
     >>> run = spf.change_voice(["take-1.wav", "take-2.wav"], voice="en-US-nora")  # doctest: +SKIP
     >>> run.to_pandas()[["audio", "audio_seconds", "credits"]]  # doctest: +SKIP
     """
-    arguments = {
-        "audio": audio,
-        "voice": voice,
-        "locale": locale,
-        "style": style,
-        "pitch": pitch,
-        "rate": rate,
-        "variation": variation,
-        "audio_duration": audio_duration,
-        "retain_accent": retain_accent,
-        "retain_prosody": retain_prosody,
-        "transcription": transcription,
-        "return_transcription": return_transcription,
-        "format": format,
-        "sample_rate": sample_rate,
-        "channel_type": channel_type,
-        "pronunciation_dictionary": pronunciation_dictionary,
-        "encode_as_base64": encode_as_base64,
-    }
-    return await make_run(
-        ChangeVoiceBackend.from_constants(options["service"], arguments), table, arguments, options
-    )
+    arguments = {**locals()}
+    del arguments["table"], arguments["options"]
+    return await make_run(ChangeVoiceBackend(options["service"]), table, arguments, options)

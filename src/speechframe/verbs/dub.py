@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 import pyarrow as pa
 from pydantic import SecretStr
@@ -115,27 +115,16 @@ class DubBackend(JobBackend):
     unit = "dub"
     is_long = leaves_files = True
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        targets: Sequence[str] = (),
-        project: str | None = None,
-        review: bool = False,
-        is_signed: bool = False,
-        **_: Any,
-    ) -> None:
+    def __init__(self, settings: Settings, constants: Mapping[str, Any]) -> None:
         super().__init__(settings)
-        self._targets, self._project, self._review, self._is_signed = targets, project, review, is_signed
+        self._targets: Sequence[str] = constants.get("targets") or ()
+        self._project: str | None = constants.get("project")
+        self._review: bool = constants.get("review") or False
+        self._is_signed = bool(constants.get("is_signed"))
         self._base = Path.cwd()  # folder in which relative paths begin
         # The medium that was inspected last, its upload, and its length or the error of the measurement. The
         # rows of its other locales follow, and use the same values.
         self._last: tuple[Any, Upload, float | AudioError] | None = None
-
-    @classmethod
-    def from_constants(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
-        """Return the backend of a run with these arguments."""
-        return cls(settings, **constants)
 
     @property
     def key(self) -> SecretStr | None:
@@ -504,8 +493,7 @@ async def dub(
         "original_gain_db": original_gain_db,
         "seconds": seconds,
     }
-    constants = {name: value for name, value in arguments.items() if value is not None}
-    return await make_run(DubBackend.from_constants(service, constants), table, arguments, options)
+    return await make_run(DubBackend(service, arguments), table, arguments, options)
 
 
 def _check_arguments(targets: Any, project: Any, source_locale: Any, *, review: bool) -> None:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from speechframe.audio.clip import Clip
-from speechframe.backends.speech import WIRE_OF_ARGUMENT, find_model
+from speechframe.backends.speech import WIRE_OF_ARGUMENT
 from speechframe.batch.backend import Request
 from speechframe.errors import InvalidRows
 from speechframe.spec.billing import convert_to_credits
@@ -53,7 +53,7 @@ async def say(
         )
     take = fields.pop("take", None) or 0
     given = {"text": text, "voice": voice, "format": format, **fields}
-    backend = GenerateBackend(service, find_model(fields.get("model")))
+    backend = GenerateBackend(service, fields)
     try:
         await backend.open()
         checked = backend.check({name: value for name, value in given.items() if value is not None})
