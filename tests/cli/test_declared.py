@@ -28,7 +28,7 @@ from typing import Any, Unpack
 
 from speechframe.batch.live import Run
 from speechframe.batch.run_options import RunOptions
-from speechframe.batch.run import make_run
+from speechframe.scale.run import make_run
 from speechframe.tables.column import Column
 from speechframe.verbs.generate import GenerateBackend
 

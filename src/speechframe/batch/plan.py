@@ -106,16 +106,18 @@ group."""
 
 
 @dataclass(frozen=True)
-class WorkerFacts:
-    """The workers of an executor.
+class Workers:
+    """The workers of an executor, which make the calls of a run in other processes.
 
-    `cores` is the number of cores of their machines, or None if unknown. `is_service_own` tells whether each
-    worker has a service of its own, with engines of its own.
+    `cores` is the number of cores of their machines, or None if unknown. `have_own_services` returns whether
+    each worker has a service of its own, with engines of its own. `make_engine` makes a
+    :class:`~speechframe.batch.engine.CallMaker` from its parts.
     """
 
     count: int
     cores: int | None
-    is_service_own: bool
+    have_own_services: Callable[[Opened, Options], bool]
+    make_engine: Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -405,25 +407,28 @@ def _make_hashable(value: Any) -> Any:
 def estimate_time(
     backend: Backend,
     opened: Opened,
-    most: int,
+    options: Options,
     calls: int,
     breakdown: Breakdown,
     manifest: Manifest,
     ledger: Folder | None,
-    workers: WorkerFacts | None = None,
+    workers: Workers | None = None,
 ) -> dict[str, Any]:
     """Return the fields of the estimate about concurrency and duration.
 
-    Only lanes with a published cap count. `most` is the largest number of calls that the run has in flight in
-    each lane. The speed of a voice comes from the ledger (earlier attempts), or else from the throughput that
-    the service publishes. The duration is unknown if both lack the speed of a voice.
+    Only lanes with a published cap count. The speed of a voice comes from the ledger (earlier attempts), or
+    else from the throughput that the service publishes. The duration is unknown if both lack the speed of a
+    voice.
 
     With `workers`, the duration is the largest of three: the time of the calls in flight, the CPU of the
     engines on the cores of the workers, and the time of this process. The CPU is that of a local service on a
     machine such as this one, which uses a core for each call in flight, as far as there are cores.
     """
-    services = workers.count if workers is not None and workers.is_service_own else 1
+    is_service_own = workers is not None and workers.have_own_services(opened, options)
+    services = workers.count if workers is not None and is_service_own else 1
     facts: dict[str, Any] = {} if workers is None else {"workers": workers.count}
+    most = compute_max_calls(len(opened.lanes)) * (1 if workers is None else workers.count)
+    most = min(most, options.max_concurrency or most)
     published = {
         lane.name: lane.published for lane in opened.lanes if lane.published and not lane.is_fallback
     }
@@ -458,7 +463,7 @@ def estimate_time(
         cpu_s += more_s * services * min(at_once / services, os.cpu_count() or 1)
     if workers is not None and seconds is not None:
         times = {BOUND_BY_CALLS: seconds, BOUND_BY_DRIVER: calls * DRIVER_CALL_S}
-        if workers.is_service_own:
+        if is_service_own:
             facts["call_cpu_s"] = cpu_s / calls
             # The CPU comes first, because busy cores are the bound even with as many engines as cores.
             times = {BOUND_BY_CPU: cpu_s / workers.cores if workers.cores else 0.0, **times}
@@ -515,7 +520,7 @@ def plan_calls(
     cache: Cache | None = None,
     limit: int | None = None,
     ledger: Folder | None = None,
-    workers: WorkerFacts | None = None,
+    workers: Workers | None = None,
 ) -> tuple[Plan, Estimate]:
     """Return the plan of the calls to make, and its estimate.
 
@@ -548,8 +553,6 @@ def plan_calls(
     price = int(prepared.prices[charged].sum())
     left = None if limit is None else max(0, limit - read_spending(folder))
     breakdown = make_breakdown(prepared, todo, free)
-    most = compute_max_calls(len(opened.lanes)) * (1 if workers is None else workers.count)
-    most = min(most, options.max_concurrency or most)
     sums = Sums(millicredits=price, charged_calls=int(charged.sum()))
     estimate = Estimate(
         rows=prepared.entry.rows,
@@ -572,7 +575,7 @@ def plan_calls(
         ends_at=None if left is None else find_first_row_beyond(prepared, charged, left),
         breakdown=breakdown,
         possible_credits=backend.possible_millicredits / MILLICREDITS_PER_CREDIT,
-        **estimate_time(backend, opened, most, calls, breakdown, prepared.manifest, ledger, workers),
+        **estimate_time(backend, opened, options, calls, breakdown, prepared.manifest, ledger, workers),
         **compute_money_fields(prepared.manifest, sums, breakdown, options.service),
     )
     in_packs = mark_known_keys(
