@@ -159,9 +159,8 @@ class JobBackend(ServiceBackend):
             try:
                 job = await self._create_job(dubbing, request, attempt.idempotency_key)
             except (AudioError, BadRequest, JobFailed) as error:
-                return Answer(
-                    error
-                )  # the error of all rows, because the service would refuse parts of the job, too
+                # The error of all rows, because the service would refuse parts of the job, too.
+                return Answer(error)
             noted = json.dumps([job.job_id, job.warning]).encode()
             await attempt.note(noted)
         job_id, warning = json.loads(noted)
@@ -179,10 +178,8 @@ class JobBackend(ServiceBackend):
 
     async def _create_job(self, dubbing: Dubbing, request: Request, key: str | None) -> DubJob:
         """Create the job for the rows of a request in one attempt, and return the job."""
-        dub, targets = (
-            Dub.from_request(request.rows[0]),
-            [Dub.from_request(row).locale for row in request.rows],
-        )
+        dub = Dub.from_request(request.rows[0])
+        targets = [Dub.from_request(row).locale for row in request.rows]
         upload, project, fields = dub.make_upload(Path(self.folder or "")), dub.project, dict(dub.fields)
         fields |= {"file_url": dub.medium["url"]} if upload is None else {"file": b""}
         if self.refuses_above and request.price:

@@ -1,11 +1,8 @@
 """The requests that a run's table contains, as a memory of the decisions about its rows."""
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import accumulate
-from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -107,8 +104,7 @@ class StoredEarlierRows(EarlierRows):
         if position is None:
             return None
         # Read single values, because a conversion of one row of a table takes five times as long.
-        start, columns = self._columns[bisect_right(self._columns, position, key=itemgetter(0)) - 1]
-        return read_request({name: column[position - start].as_py() for name, column in columns.items()})
+        return read_request({name: column[position].as_py() for name, column in self._columns.items()})
 
     def find_kept(self, row_id: str) -> str | None:
         """Return the key of a row's current audio if the newest review of the row keeps it, or None."""
@@ -139,13 +135,8 @@ class StoredEarlierRows(EarlierRows):
             return pq.read_table(self._folder.get_source(file), columns=ours).combine_chunks()
 
     @cached_property
-    def _columns(self) -> list[tuple[int, dict[str, Any]]]:
-        """The columns of each batch of the table, with the position of its first row."""
-        batches = self._table.to_batches()
-        starts = accumulate((batch.num_rows for batch in batches[:-1]), initial=0)
-        names = self._table.column_names
-        columns = (dict(zip(names, batch.columns, strict=True)) for batch in batches)
-        return list(zip(starts, columns, strict=True))
+    def _columns(self) -> dict[str, Any]:
+        return dict(zip(self._table.column_names, self._table.columns, strict=True))
 
     @cached_property
     def _positions(self) -> dict[Any, int]:

@@ -541,14 +541,14 @@ def plan_calls(
     todo &= ~cached
     waits, late_reason = find_wait_ends(failures), ""
     too_late = [key for key, until in waits.items() if until - time.time() > options.patience_s]
-    if waiting := int((is_late := todo & mark_known_keys(keys, bytes.fromhex("".join(too_late)))).sum()):
+    if waiting := int((is_late := todo & mark_known_keys(keys, too_late)).sum()):
         todo &= ~is_late
         at = datetime.fromtimestamp(min(waits[key] for key in too_late)).astimezone()
         late_reason = (
             f"the service accepts {format_count(waiting, 'row')} only from {at:%Y-%m-%d %H:%M:%S} on, later "
             "than patience_s allows: run again then"
         )
-    free = todo & mark_known_keys(keys, bytes.fromhex("".join(failed_records)))
+    free = todo & mark_known_keys(keys, failed_records)
     calls, charged = int(todo.sum()), todo & ~free
     price = int(prepared.prices[charged].sum())
     left = None if limit is None else max(0, limit - read_spending(folder))
@@ -578,9 +578,7 @@ def plan_calls(
         **estimate_time(backend, opened, options, calls, breakdown, prepared.manifest, ledger, workers),
         **compute_money_fields(prepared.manifest, sums, breakdown, options.service),
     )
-    in_packs = mark_known_keys(
-        keys, bytes.fromhex("".join(key for key, row in failed_records.items() if row[PACK] is not None))
-    )
+    in_packs = mark_known_keys(keys, [key for key, row in failed_records.items() if row[PACK] is not None])
     return Plan(prepared, keys, todo, free, cached, failed_records, in_packs, waits, late_reason), estimate
 
 
@@ -620,7 +618,7 @@ def find_ended(
     stays = [] if options.on_unknown == "retry" else unknown.keys() - failed_records.keys()
     finished = snapshot.index.keys[snapshot.index.find_with_status(FINISHED_STATUSES)]
     is_done = mark_known_keys(keys, finished.tobytes())
-    is_kept = mark_known_keys(keys, bytes.fromhex("".join(stays)))
+    is_kept = mark_known_keys(keys, stays)
     return EndedCalls(snapshot, is_done, is_kept, failures, failed_records)
 
 
@@ -649,8 +647,12 @@ def mark_first_of_each(keys: Any) -> Mask:
     return first & ~mark_known_keys(keys, bytes(KEY_BYTES))
 
 
-def mark_known_keys(keys: Any, known: bytes) -> Mask:
-    """Return a mask that is True for each of `keys` that is in `known`, the concatenated bytes of keys."""
-    is_known: Any = pc.is_in(keys, make_key_array(known))
+def mark_known_keys(keys: Any, known: bytes | Iterable[str]) -> Mask:
+    """Return a mask that is True for each of `keys` that is in `known`.
+
+    `known` are the concatenated bytes of keys, or keys of 32 hex digits.
+    """
+    packed = known if isinstance(known, bytes) else bytes.fromhex("".join(known))
+    is_known: Any = pc.is_in(keys, make_key_array(packed))
     found: Mask = is_known.to_numpy(zero_copy_only=False)
     return found

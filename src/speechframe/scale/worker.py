@@ -287,12 +287,12 @@ def _plan_shard(
         ended = find_ended(folder, keys, opened, job.options, shard.block)
         often = parts.count_interruptions(folder, shard.block)
         given_up = [key for key, count in often.items() if count >= MAX_INTERRUPTIONS]
-        is_kept = ended.is_kept | mark_known_keys(keys, bytes.fromhex("".join(given_up)))
+        is_kept = ended.is_kept | mark_known_keys(keys, given_up)
         is_kept &= ~ended.is_done
         records |= ended.failed_records
         waits |= find_wait_ends(ended.failures)
         again = [key for key, row in ended.failed_records.items() if row[PACK] is not None]
-        in_packs = in_packs | mark_known_keys(keys, bytes.fromhex("".join(again)))
+        in_packs = in_packs | mark_known_keys(keys, again)
         index = ended.snapshot.index
         for row in np.flatnonzero(todo & (ended.is_done | is_kept)).tolist():
             key = keys[row].as_py().hex()
@@ -302,9 +302,9 @@ def _plan_shard(
         attempts = read_ledger(read_snapshot(folder, within=shard.block), columns)
         spent = sum_millicredits(attempts)
         audio_seconds = pc.sum(attempts.column("audio_seconds")).as_py() or 0.0
-    is_ended = todo & mark_known_keys(keys, bytes.fromhex("".join(statuses)))
+    is_ended = todo & mark_known_keys(keys, statuses)
     todo &= ~is_ended
-    free = todo & mark_known_keys(keys, bytes.fromhex("".join(records)))
+    free = todo & mark_known_keys(keys, records)
     plan = Plan(
         prepared, keys, todo, free, none, records, in_packs, waits, groups=shard.groups, sharers=shard.sharers
     )

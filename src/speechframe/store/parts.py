@@ -190,13 +190,16 @@ def copy_to_ledger(folder: Folder, ledger: Ledger, numbers: Iterable[int] | None
 
 def count_interruptions(folder: Folder, within: range) -> Counter[str]:
     """Return by ``request_key`` how often a process died while the call was under way, in some segments."""
-    found: Counter[str] = Counter()
+    rows = _read_failed(folder, ["request_key", "error_code"], within)
+    return Counter(row["request_key"] for row in rows if row["error_code"] == INTERRUPTED_CODE)
+
+
+def _read_failed(folder: Folder, columns: list[str], within: range | None) -> Iterator[Row]:
+    """Yield these columns of all failed records, the oldest first."""
     for number in folder.list_numbers(FAILED_FOLDER, within):
         name = format_file_name(FAILED_FOLDER, number)
         with convert_read_errors(folder, name), pq.ParquetFile(folder.get_source(name)) as file:
-            rows = file.read(["request_key", "error_code"]).to_pylist()
-        found.update(row["request_key"] for row in rows if row["error_code"] == INTERRUPTED_CODE)
-    return found
+            yield from file.read(columns).to_pylist()  # files of older versions have no WAIT_UNTIL
 
 
 def read_failures(folder: Folder, within: range | None = None) -> dict[str, Row]:
@@ -209,12 +212,9 @@ def read_failures(folder: Folder, within: range | None = None) -> dict[str, Row]
     """
     found: dict[str, Row] = {}
     columns = ["request_key", "status", "finished_at", "credits", NOTED, PACK, WAIT_UNTIL]
-    with convert_os_errors(folder, "reading the failed calls"):
-        for number in folder.list_numbers(FAILED_FOLDER, within):
-            with pq.ParquetFile(folder.get_source(format_file_name(FAILED_FOLDER, number))) as file:
-                for row in file.read(columns).to_pylist():  # files of older versions have no WAIT_UNTIL
-                    found.pop(row["request_key"], None)
-                    found[row["request_key"]] = row
+    for row in _read_failed(folder, columns, within):
+        found.pop(row["request_key"], None)
+        found[row["request_key"]] = row
     return found
 
 

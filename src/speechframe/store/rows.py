@@ -115,9 +115,8 @@ class Joined:
                 while start < rows.num_rows:
                     yield (batch := self._join_batch(rows.slice(start, step)))
                     start += step
-                    if (
-                        self.has_audio
-                    ):  # aim at `AUDIO_BATCH_BYTES`, as if the next rows were as large as these
+                    if self.has_audio:
+                        # Aim at `AUDIO_BATCH_BYTES`, as if the next rows were as large as these.
                         step = max(1, AUDIO_BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
 
     def _read_table_rows(

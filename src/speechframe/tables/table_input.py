@@ -331,15 +331,10 @@ def _open_pandas(frame: Any, make_table: Callable[..., Table], carry: frozenset[
 
 
 def _convert_polars(frame: Any) -> Any:
-    unsupported_columns = [
-        name for name, kind in frame.schema.items() if str(kind) in {"Object", "Int128", "UInt128"}
-    ]
-    if (
-        unsupported_columns
-    ):  # polars would pass the addresses of objects to Arrow, and Arrow has no integers of 128 bits
-        raise InvalidRows(
-            [make_storage_problem(name, f"it is {frame.schema[name]}") for name in unsupported_columns]
-        )
+    # Polars would pass the addresses of objects to Arrow, and Arrow has no integers of 128 bits.
+    odd = {name: k for name, k in frame.schema.items() if str(k) in {"Object", "Int128", "UInt128"}}
+    if odd:
+        raise InvalidRows([make_storage_problem(name, f"it is {kind}") for name, kind in odd.items()])
     # Do not use the frame's Arrow stream, because some Arrow versions cannot filter its newer types.
     return frame.to_arrow()
 

@@ -335,14 +335,11 @@ class DubBackend(JobBackend):
         """Return a finding if the length of a dub differs too much from the length of its medium."""
         del learned
         planned, dub_s = Dub.from_request(request), getattr(record, "dub_seconds", None)
-        medium_s = (
-            planned.seconds if "path" in planned.medium else None
-        )  # the length of a medium at a URL is only the user's statement
-        if (
-            medium_s is None
-            or dub_s is None
-            or abs(dub_s - medium_s) <= _LENGTH_TOLERANCE_S + _LENGTH_TOLERANCE_SHARE * medium_s
-        ):
+        # The length of a medium at a URL is only the user's statement.
+        medium_s = planned.seconds if "path" in planned.medium else None
+        if medium_s is None or dub_s is None:
+            return []
+        if abs(dub_s - medium_s) <= _LENGTH_TOLERANCE_S + _LENGTH_TOLERANCE_SHARE * medium_s:
             return []
         return [Finding("length", f"the medium lasts {medium_s:.2f} s, but its dub {dub_s:.2f} s")]
 

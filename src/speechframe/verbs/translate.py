@@ -147,9 +147,8 @@ class TranslateBackend(CallBackend):
         self._notes: list[str] = []
         self._unknown_targets: list[str] = []  # targets that the service does not translate into
         self._known_targets: list[str] = []
-        self._sources: dict[str, list[str]] | None = (
-            None  # maps a target language to its source locales; None if the service publishes no languages
-        )
+        # Source locales by target language, or None if the service publishes no languages.
+        self._sources: dict[str, list[str]] | None = None
         self._glossaries: dict[str, Glossary] = {}
 
     async def open(self) -> Opened:
