@@ -90,11 +90,9 @@ class Allotments:
 
         If so, this object remembers the budget and period as seen.
         """
-        with self._open_for_reading() as file:
+        with self._open_file() as file:
             wanted = "SELECT 1 FROM counted WHERE budget = ? AND period = ?"
-            is_counted = (
-                file is not None and file.execute(wanted, (budget, str(period))).fetchone() is not None
-            )
+            is_counted = file.execute(wanted, (budget, str(period))).fetchone() is not None
         if is_counted:
             self._seen.add((budget, period))
         return is_counted
@@ -139,34 +137,27 @@ class Allotments:
 
     def sum_allotments(self, budget: str, period: date) -> int:
         """Return the sum of the allotments of all runs in a budget and period."""
-        with self._open_for_reading() as file:
-            return 0 if file is None else _sum_allotments(file, budget, period)
-
-    @contextmanager
-    def _open_for_reading(self) -> Iterator[sqlite3.Connection | None]:
-        """Open the file for reading, without a wait for other processes. Yield None if it has no tables."""
         with self._open_file() as file:
-            file.execute("PRAGMA query_only = ON")
-            found = file.execute("SELECT COUNT(*) FROM sqlite_master WHERE name IN ('allotted', 'counted')")
-            yield file if found.fetchone()[0] == len(_TABLE_DEFINITIONS) else None
+            return _sum_allotments(file, budget, period)
 
     @contextmanager
     def _open_transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open or create the file for one transaction. No other process can write to the file meanwhile."""
+        """Open the file for one transaction. No other process can write to the file meanwhile."""
         with self._open_file() as file:
             file.execute("BEGIN IMMEDIATE")
-            for table in _TABLE_DEFINITIONS:
-                file.execute(f"CREATE TABLE IF NOT EXISTS {table} WITHOUT ROWID")
             yield file
             file.execute("COMMIT")
 
     @contextmanager
     def _open_file(self) -> Iterator[sqlite3.Connection]:
-        """Open the file, or create an empty file. Raise StoreError if the file is unusable."""
+        """Open the file, or create it with empty tables. Raise StoreError if the file is unusable."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Keep SQLite's default, a rollback journal. Its other mode, WAL, fails on network file systems.
             with closing(sqlite3.connect(self.path, timeout=MAX_BUSY_S, isolation_level=None)) as file:
+                # With the tables present, this neither writes nor waits for other processes.
+                for table in _TABLE_DEFINITIONS:
+                    file.execute(f"CREATE TABLE IF NOT EXISTS {table} WITHOUT ROWID")
                 yield file
         except (sqlite3.Error, OSError, OverflowError) as error:
             raise StoreError(
