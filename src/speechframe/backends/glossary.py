@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from speechframe.backends.placeholders import Span
-from speechframe.errors import InvalidRows
+from speechframe.errors import InvalidRows, make_problem, refuse
 from speechframe.spec import locales
-from speechframe.tables.table import make_problem
 from speechframe.tables.table_input import open_table
 
 SOURCE, LOCALE, TARGET = GLOSSARY_COLUMNS = ("source", "locale", "target")
@@ -37,7 +36,7 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
         raise InvalidRows([{**line, "field": "glossary"} for line in error.problems]) from None
     if not {SOURCE, TARGET} <= set(names):
         allowed = f"columns {SOURCE}, {LOCALE} and {TARGET}"
-        raise InvalidRows([make_problem("glossary", "lacks a column", allowed=allowed)])
+        raise refuse("glossary", "lacks a column", allowed=allowed)
     problems: list[tuple[str, str]] = []
     targets: dict[tuple[str, str | None], str] = {}
     for number, row in enumerate(rows, 1):

@@ -89,7 +89,7 @@ def read_request(row: Mapping[str, Any], key: str | None = None) -> Request:
 
 
 class StoredEarlierRows(EarlierRows):
-    """The rows of the newest table in a run's folder. Files are read at the first use."""
+    """The rows of the newest table in a run's folder, which must exist. It is read at the first use."""
 
     def __init__(self, folder: Folder, manifest: Manifest) -> None:
         self._folder, self._manifest = folder, manifest
@@ -115,21 +115,13 @@ class StoredEarlierRows(EarlierRows):
         for batch in self._table.to_batches(_ROWS_AT_ONCE):
             yield from map(read_request, batch.to_pylist())
 
-    @property
-    def _has_table(self) -> bool:
-        return bool(self._manifest.tables) and self._folder.exists(self._manifest.table.file)
-
     @cached_property
     def _schema(self) -> pa.Schema:
-        if not self._has_table:
-            return INPUT_COLUMNS
         with convert_read_errors(self._folder, file := self._manifest.table.file):
             return pq.read_schema(self._folder.get_source(file))
 
     @cached_property
     def _table(self) -> pa.Table:
-        if not self._has_table:
-            return INPUT_COLUMNS.empty_table()
         ours = [name for name in self._schema.names if name.startswith(COLUMN_PREFIX) and name != TAGS]
         with convert_read_errors(self._folder, file := self._manifest.table.file):
             return pq.read_table(self._folder.get_source(file), columns=ours).combine_chunks()
@@ -144,8 +136,6 @@ class StoredEarlierRows(EarlierRows):
 
     @cached_property
     def _kept(self) -> dict[str, str]:
-        if not self._has_table:
-            return {}
         run = StoredRun(self._folder)
         reviews = run.reviews
         names = [run.name_of(ROW_ID_COLUMN), run.name_of("request_key")]

@@ -106,7 +106,7 @@ group."""
 
 
 @dataclass(frozen=True)
-class Workers:
+class ExecutorWorkers:
     """The workers of an executor, which make the calls of a run in other processes.
 
     `cores` is the number of cores of their machines, or None if unknown. `have_own_services` returns whether
@@ -412,7 +412,7 @@ def estimate_time(
     breakdown: Breakdown,
     manifest: Manifest,
     ledger: Folder | None,
-    workers: Workers | None = None,
+    workers: ExecutorWorkers | None = None,
 ) -> dict[str, Any]:
     """Return the fields of the estimate about concurrency and duration.
 
@@ -520,7 +520,7 @@ def plan_calls(
     cache: Cache | None = None,
     limit: int | None = None,
     ledger: Folder | None = None,
-    workers: Workers | None = None,
+    workers: ExecutorWorkers | None = None,
 ) -> tuple[Plan, Estimate]:
     """Return the plan of the calls to make, and its estimate.
 

@@ -22,7 +22,7 @@ from speechframe.batch.lanes import MAX_CALLS_PER_LANE, Lane, compute_max_calls
 from speechframe.batch.live import Run
 from speechframe.batch.notebook import find_dashboard, is_notebook
 from speechframe.batch.options import Options
-from speechframe.batch.plan import Estimate, Workers, plan_calls
+from speechframe.batch.plan import Estimate, ExecutorWorkers, plan_calls
 from speechframe.batch.prepare import Prepared, reopen_run
 from speechframe.batch.progress import Live, Outcome, Progress, print_line
 from speechframe.batch.queue import Plan, Queue
@@ -149,7 +149,7 @@ def read_run(run: Run | str | PathLike[str], given: Mapping[str, Any]) -> Earlie
 
 
 async def make_calls(
-    backend: Backend, options: Options, prepare: Callable[..., Prepared], workers: Workers | None = None
+    backend: Backend, options: Options, prepare: Callable[..., Prepared], workers: ExecutorWorkers | None
 ) -> Run:
     """Plan a run, make its missing calls, and return the run.
 
@@ -190,7 +190,7 @@ class _PlannedRun:
 
 
 async def _carry_out(
-    backend: Backend, options: Options, prepare: Callable[..., Prepared], workers: Workers | None
+    backend: Backend, options: Options, prepare: Callable[..., Prepared], workers: ExecutorWorkers | None
 ) -> Run:
     """Plan a run, and make its calls unless it is a dry run. Return the run.
 
@@ -269,7 +269,7 @@ def _plan_run(
     options: Options,
     rules: SpendingRules,
     limit: int | None,
-    workers: Workers | None,
+    workers: ExecutorWorkers | None,
     stack: contextlib.AsyncExitStack,
     is_stopped: Callable[[], bool],
 ) -> _PlannedRun:

@@ -9,7 +9,7 @@ from typing import Any
 from speechframe.batch.backend import Backend
 from speechframe.batch.live import Run
 from speechframe.batch.options import Options
-from speechframe.batch.plan import Workers
+from speechframe.batch.plan import ExecutorWorkers
 from speechframe.batch.prepare import Prepared, prepare_run, reopen_run
 from speechframe.batch.run import EarlierRun, make_calls
 from speechframe.errors import SettingsError
@@ -46,7 +46,7 @@ async def continue_run(
     return await make_calls(backend, options, prepare, await _find_workers(backend, options))
 
 
-async def _find_workers(backend: Backend, options: Options) -> Workers | None:
+async def _find_workers(backend: Backend, options: Options) -> ExecutorWorkers | None:
     """Return the workers of the option ``executor``, or None without the option.
 
     SettingsError is raised if workers cannot get the backend.
@@ -68,4 +68,4 @@ async def _find_workers(backend: Backend, options: Options) -> Workers | None:
                 f"({type(error).__name__}: {error}): open files and connections in open()"
             ) from error
     make_driver = partial(Driver, executor=executor, is_connected=connected, workers=count, maker=maker)
-    return Workers(count, cores, has_own_services, make_driver)
+    return ExecutorWorkers(count, cores, has_own_services, make_driver)

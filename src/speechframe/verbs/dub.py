@@ -33,6 +33,8 @@ from speechframe.errors import (
     InvalidRows,
     SettingsError,
     SpeechframeError,
+    make_problem,
+    refuse,
 )
 from speechframe.scale.run import make_run
 from speechframe.settings import Settings
@@ -49,7 +51,6 @@ from speechframe.spec.chosen import ORIGINAL_GAIN_DB_RANGE
 from speechframe.spec.dubbing import MEDIA_TYPES, DubbingType, JobCreateRequest, Priority, Project
 from speechframe.store.schema import columns
 from speechframe.tables.column import Column
-from speechframe.tables.table import make_problem
 from speechframe.wire.answers import make_amount_warning, read_amount
 from speechframe.wire.requests import encode_canonical_json
 from speechframe.writing.words import format_count
@@ -170,7 +171,7 @@ class DubBackend(JobBackend):
             ", ".join(known[:_MAX_SHOWN_PROJECTS])
             or "none yet, so create one with Client.dubbing.create_project()"
         )
-        raise InvalidRows([make_problem("project", "is unknown", value=self._project, allowed=allowed)])
+        raise refuse("project", "is unknown", value=self._project, allowed=allowed)
 
     def source(self, table: Any) -> Any:
         """Return the table, or a list of the media files if `table` is a folder or a media file.
@@ -497,7 +498,7 @@ def _check_arguments(targets: Any, project: Any, source_locale: Any, *, review: 
     """Raise InvalidRows for arguments that exclude each other, and if targets and project are missing."""
     if (targets is None) is (project is None):
         fault = "is missing, and so is project" if targets is None else "is given, and so is project"
-        raise InvalidRows([make_problem("targets", fault, allowed="exactly one of targets and project")])
+        raise refuse("targets", fault, allowed="exactly one of targets and project")
     project_arguments = (
         {"source_locale": source_locale, "review": review or None} if project is not None else {}
     )

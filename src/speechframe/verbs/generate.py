@@ -25,7 +25,7 @@ from speechframe.backends.spoken_text import make_finder, make_spoken_text, read
 from speechframe.batch.backend import Request, RowWithoutCall
 from speechframe.batch.live import Run
 from speechframe.batch.run_options import RunOptions
-from speechframe.errors import InvalidRows, SettingsError
+from speechframe.errors import InvalidRows, SettingsError, make_problem
 from speechframe.scale.run import make_run
 from speechframe.settings import Settings
 from speechframe.spec.check import FieldProblem, shorten_value
@@ -33,7 +33,6 @@ from speechframe.spec.speech import Format, Model
 from speechframe.spec.texts import count_billed_characters, find_text_fault
 from speechframe.store.schema import SKIPPED, columns
 from speechframe.tables.column import Column
-from speechframe.tables.table import make_problem
 
 _SPOKEN_TEXT_COLUMN = columns(spoken_text=pa.string())
 _NO_SPEECH_REASON = "there is nothing to speak"

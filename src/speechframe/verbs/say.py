@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Any
 from speechframe.audio.clip import Clip
 from speechframe.backends.speech import WIRE_OF_ARGUMENT
 from speechframe.batch.backend import Request
-from speechframe.errors import InvalidRows
+from speechframe.errors import InvalidRows, make_problem
 from speechframe.spec.billing import convert_to_credits
 from speechframe.spec.check import FieldProblem
 from speechframe.spec.speech import Format
-from speechframe.tables.table import make_problem
 from speechframe.verbs.generate import GenerateBackend
 
 if TYPE_CHECKING:
