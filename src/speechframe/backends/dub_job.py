@@ -51,9 +51,9 @@ from speechframe.spec.dubbing import (
     JobStatusValue,
     Project,
 )
-from speechframe.store import parts
 from speechframe.store.folder import Folder, convert_os_errors, sync_to_disk
 from speechframe.store.reader import StoredRun
+from speechframe.store.records import read_notes
 from speechframe.store.verify import DUBS_FOLDER
 from speechframe.wire import subtitles
 from speechframe.wire.answers import read_amount
@@ -384,7 +384,7 @@ def find_detail(status: DubJobStatus, locale: str) -> DownloadDetail:
 
 def list_jobs(run: StoredRun) -> dict[str, list[str]]:
     """Return each known job id of a run with the ids of its rows. Unfinished jobs count, too."""
-    noted = parts.read_notes(run.folder)
+    noted = read_notes(run.folder)
     found: dict[str, list[str]] = {}
     for batch in run.batches([run.name_of(name) for name in ("row_id", "request_key", "job_id")]):
         for row_id, key, job_id in zip(*(column.to_pylist() for column in batch.columns), strict=True):

@@ -104,7 +104,8 @@ class Driver(CallMaker):
             str(folder.path),
             folder.describe_lock(),
             self.maker,
-            {name: _make_plain(value) for name, value in shared.items() if value},
+            # A read-only mapping cannot be pickled.
+            {k: dict(v) if isinstance(v, Mapping) else v for k, v in shared.items() if v},
             replace(
                 options,
                 service=None,
@@ -453,8 +454,3 @@ def _refuse_files_at_address(folder: Folder, backend: Backend) -> None:
             f"executor= cannot make this {backend.operation} run at {folder.path}, because its clips or "
             "results are files on this machine: use a run_dir on a shared disk"
         )
-
-
-def _make_plain(value: Any) -> Any:
-    """Return a value that can be pickled. A read-only mapping becomes a dict."""
-    return dict(value) if isinstance(value, Mapping) else value

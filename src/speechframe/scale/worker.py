@@ -28,7 +28,6 @@ from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.budget import Budget
 from speechframe.batch.engine import Engine
 from speechframe.batch.lanes import Lane, compute_max_calls
-from speechframe.batch.options import Options
 from speechframe.batch.plan import find_ended, find_wait_ends, make_key_array, mark_known_keys
 from speechframe.batch.prepare import Prepared
 from speechframe.batch.progress import Outcome, Progress
@@ -135,7 +134,9 @@ async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: Sh
         await asyncio.to_thread(shards.wait_for_earlier_makers, folder, numbers)
         manifest = read_manifest(folder)
         backend = backend or await _make_backend(job)
-        _prepare_backend(backend, folder, options, limits)
+        backend.is_budgeted, backend.folder = limits.millicredits is not None, folder.work
+        if options.max_answer_mb is not None:
+            backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
         opened = await backend.open()
         stack.push_async_callback(backend.close)
         _check_service(job, manifest, backend, opened)
@@ -249,13 +250,6 @@ async def _make_backend(job: Job) -> Backend:
     constants = read_run(job.address, {}).constants
     made: Backend = maker.from_constants(settings, constants)
     return made
-
-
-def _prepare_backend(backend: Backend, folder: Folder, options: Options, limits: ShardLimits) -> None:
-    """Set the attributes that a run sets before it opens its backend."""
-    backend.is_budgeted, backend.folder = limits.millicredits is not None, folder.work
-    if options.max_answer_mb is not None:
-        backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
 
 
 def _check_service(job: Job, manifest: Manifest, backend: Backend, opened: Opened) -> None:

@@ -7,7 +7,6 @@ this file needs no conversion.
 """
 
 import base64
-import contextlib
 import itertools
 import json
 import os
@@ -216,25 +215,6 @@ def read_failures(folder: Folder, within: range | None = None) -> dict[str, Row]
         found.pop(row["request_key"], None)
         found[row["request_key"]] = row
     return found
-
-
-def read_notes(folder: Folder) -> dict[str, bytes]:
-    """Return the last note of each call that is under way or failed, by ``request_key``.
-
-    A note is data with which a later attempt can continue. A failed call may have been answered since.
-    """
-    found = {key: row[NOTED] for key, row in read_failures(folder).items() if row[NOTED] is not None}
-    with convert_os_errors(folder, "reading the journal"):
-        for number in journal.list_segments(folder):
-            with contextlib.suppress(FileNotFoundError):  # the segment was converted meanwhile
-                contents = journal.read_contents(folder, number)
-                found |= {row["request_key"]: row[NOTED] for row in contents.rows if row.get(NOTED)}
-                for sent, data in contents.open.values():
-                    if data is not None:
-                        found |= dict.fromkeys(
-                            (entry["request_key"] for entry in sent["entries"]), data.hex()
-                        )
-    return {key: bytes.fromhex(data) for key, data in found.items()}
 
 
 def read_record_batches(

@@ -33,6 +33,7 @@ from speechframe.store.schema import (
     FINISHED_STATUSES,
     KEY_BYTES,
     LEDGER_SCHEMA,
+    NOTED,
     STATUSES,
     SUSPECT,
     WORDS_COLUMN,
@@ -357,6 +358,22 @@ def read_note(folder: Folder, number: int) -> Note:
         content = base64.b64decode(metadata[parts.RECORDS_FOOTER.encode()])
     keys = len(content) // (KEY_BYTES + 1) * KEY_BYTES
     return np.frombuffer(content[:keys], _KEY_TYPE), np.frombuffer(content[keys:], np.uint8)
+
+
+def read_notes(folder: Folder) -> dict[str, bytes]:
+    """Return the last note of each call that is under way or failed, by ``request_key``.
+
+    A note is data with which a later attempt can continue. A failed call may have been answered since.
+    """
+    # Read the journal first. A segment that is converted meanwhile is then found among the failures.
+    live = read_snapshot(folder).live
+    found = {key: row[NOTED] for key, row in parts.read_failures(folder).items() if row[NOTED] is not None}
+    for contents in live.values():
+        found |= {row["request_key"]: row[NOTED] for row in contents.rows if row.get(NOTED)}
+        for sent, data in contents.open.values():
+            if data is not None:
+                found |= dict.fromkeys((entry["request_key"] for entry in sent["entries"]), data.hex())
+    return {key: bytes.fromhex(data) for key, data in found.items()}
 
 
 # -- the ledger, with one row for each attempt and each row of its call ----------------
