@@ -56,6 +56,8 @@ margin, because a repeat must reach the service before this time ends."""
 
 _CALL_PROPERTIES = ("model", "locale", "voice_id", "format")
 """Properties of a call by which :meth:`Estimate.by` can group, beside the columns of the table."""
+_COUNTS = ("finished", "cached", "unknown", "rejected", "waiting", "invalid", "identical_retakes")
+"""Numbers of calls and rows that a notebook shows unless they are 0."""
 _ROWS_AT_ONCE = 4096
 """Number of rows of the table in memory at a time."""
 _SHORTEST_SHOWN_S = 60
@@ -245,14 +247,8 @@ class Estimate:
         import pandas as pd
 
         rows = [
-            (
-                *group,
-                sums.calls,
-                sums.characters,
-                sums.millicredits / MILLICREDITS_PER_CREDIT,
-                sums.money(self.price),
-            )
-            for group, sums in self.breakdown(columns).items()
+            (*group, each.calls, each.characters, each.millicredits / 1000, each.money(self.price))
+            for group, each in self.breakdown(columns).items()
         ]
         frame = pd.DataFrame(rows, columns=[*columns, "calls", "characters", "credits", "money"])
         return frame.sort_values("credits", ascending=False, ignore_index=True)
@@ -333,19 +329,7 @@ class Estimate:
             ["workers", "" if self.workers is None else f"{self.workers:,}"],
             ["bound by", self.bound or ""],
             ["CPU of a call", self._describe_cpu()],
-            *(
-                [name.replace("_", " "), f"{number:,}"]
-                for name in (
-                    "finished",
-                    "cached",
-                    "unknown",
-                    "rejected",
-                    "waiting",
-                    "invalid",
-                    "identical_retakes",
-                )
-                if (number := getattr(self, name))
-            ),
+            *([name.replace("_", " "), f"{number:,}"] for name in _COUNTS if (number := getattr(self, name))),
             ["budget left", "" if self.budget is None else f"{self.budget:,.10g}"],
             ["first row beyond the budget", self.ends_at or ""],
             ["remark", self.remark or ""],

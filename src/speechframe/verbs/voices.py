@@ -67,22 +67,14 @@ async def voices(
             raise refuse("locale", "is spoken by no voice", value=locale, allowed=allowed)
         found.sort(key=lambda voice: not is_within(voice.locale or "", locale))
     lines = [
-        (
-            voice.voice_id,
-            voice.display_name,
-            None if voice.gender is None else str(voice.gender),
-            voice.locale,
-            getattr(voice.supported_locales.get(voice.locale or ""), "available_styles", []),
-            list(voice.supported_locales),
-            voice.description,
-            voice.engine,
-            None if voice.kind is None else str(voice.kind),
-            voice.licence,
-            voice.bandwidth_hz,
-            voice.output_terms,
-            voice.clarity or {},
-            [tag for tag, voice_id in clearest.items() if voice_id == voice.voice_id],
-        )
+        {
+            **voice.model_dump(mode="json", by_alias=False),
+            "name": voice.display_name,
+            "styles": getattr(voice.supported_locales.get(voice.locale or ""), "available_styles", []),
+            "supported_locales": list(voice.supported_locales),
+            "clarity": voice.clarity or {},
+            "clearest_in": [tag for tag, voice_id in clearest.items() if voice_id == voice.voice_id],
+        }
         for voice in found
     ]
     return pd.DataFrame(lines, columns=_VOICE_COLUMNS)
