@@ -326,10 +326,8 @@ def measure_coverage(
         if positions[token]:
             position = positions[token].pop()
             length = bisect_left(ends, position)
-            ends[length : length + 1], sizes[length + 1 : length + 2] = (
-                [position],
-                [sizes[length] + len(token)],
-            )
+            ends[length : length + 1] = [position]
+            sizes[length + 1 : length + 2] = [sizes[length] + len(token)]
     latin = "".join(spoken)
     is_foreign = sizes == [0] and latin.isascii() and latin and set("".join(wanted)).isdisjoint(latin)
     return letters, letters if is_foreign else sizes[-1]

@@ -790,10 +790,8 @@ def _correct_rows(folder: Folder, manifest: Manifest, backend: Backend, notes: l
         if isinstance(found, Request):
             return found
         for one in found:
-            fault, row_id = f"{one.problem} (corrected text)", request.row_id
-            problems.append(
-                make_problem(one.field, fault, value=one.value, allowed=one.allowed, row_id=row_id)
-            )
+            facts: dict[str, Any] = {"value": one.value, "allowed": one.allowed, "row_id": request.row_id}
+            problems.append(make_problem(one.field, f"{one.problem} (corrected text)", **facts))
         return None
 
     columns = _unite(backend.row_columns, CORRECTION_COLUMNS)

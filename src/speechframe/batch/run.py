@@ -185,7 +185,6 @@ class _PlannedRun:
     ledger: Ledger | None = None  # also None if the default ledger is not writable
     budget: Budget | None = None  # None if no limit applies to the run
     update_budget: Callable[[], None] | None = None  # function that adds the new spending of other machines
-    limit_credits: float | None = None  # the run's `max_credits`, or the limit in a spending rule
     spent_before: int = 0  # spending of the run so far, in thousandths of a credit
 
 
@@ -220,7 +219,8 @@ async def _carry_out(
         for lane in lanes:
             stack.callback(lane.close)
         progress = Progress(backend.unit, planned.calls + planned.cached, options, name, planned.line)
-        progress.budget, progress.currency = begun.limit_credits, planned.currency or ""
+        progress.budget = None if limit is None else convert_to_credits(limit)
+        progress.currency = planned.currency or ""
         progress.spent_before = progress.credits_millis = begun.spent_before
         progress.money_per_credit = (planned.money or 0.0) / (planned.credits or 1.0)
         for note in prepared.notes:
@@ -339,7 +339,6 @@ def _plan_run(
         ledger,
         budget,
         update_budget,
-        limit_credits=None if limit is None else convert_to_credits(limit),
         spent_before=read_known_spending(folder) if budget is None else budget.spent,
     )
 

@@ -47,8 +47,7 @@ from speechframe.settings import Settings
 from speechframe.store import parts, shards
 from speechframe.store.folder import Folder, convert_os_errors
 from speechframe.store.journal import load_json
-from speechframe.store.ledger import AMOUNT_COLUMNS
-from speechframe.store.records import find_group_starts, read_ledger, read_snapshot, sum_millicredits
+from speechframe.store.records import find_group_starts, read_known_spending
 from speechframe.store.remote import RemoteFolder
 from speechframe.store.schema import TAGS, StopReason
 from speechframe.store.verify import CLIPS_FOLDER
@@ -380,8 +379,7 @@ class Driver(CallMaker):
         """Replace the reservation of a shard in the budget by its spending."""
         if self.budget is None:
             return
-        attempts = read_ledger(read_snapshot(self.folder, within=shard.block), ["time", *AMOUNT_COLUMNS])
-        spent = sum_millicredits(attempts)
+        spent = read_known_spending(self.folder, shard.block)
         self.budget.settle(task.request, task.request.price, [spent - task.spent])
         task.price = max(0, task.price - (spent - task.spent))
         task.spent, task.request = spent, Request(b"", b"", 0)

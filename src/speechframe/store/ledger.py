@@ -7,7 +7,6 @@ start of the run until all of its attempts are in the ledger.
 """
 
 import json
-import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -179,8 +178,3 @@ def read_open_notes(folder: Folder) -> dict[str, dict[str, Any]]:
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise StoreError(f"{folder.path}/{OPEN_FOLDER}/{name} is damaged ({error}): remove it") from error
     return found
-
-
-def is_on_this_machine(note: dict[str, Any]) -> bool:
-    """Return whether this machine makes the run of a note from :func:`read_open_notes`."""
-    return bool(note.get("host") == socket.gethostname())

@@ -447,9 +447,12 @@ def read_spending(folder: Folder) -> int:
     return sum_millicredits(read_all_attempts(folder, ["time", *AMOUNT_COLUMNS]))
 
 
-def read_known_spending(folder: Folder) -> int:
-    """Return the spending of a run in thousandths of a credit, without attempts whose file is missing."""
-    return sum_millicredits(read_ledger(read_snapshot(folder), ["time", *AMOUNT_COLUMNS]))
+def read_known_spending(folder: Folder, within: range | None = None) -> int:
+    """Return the spending of a run in thousandths of a credit, without attempts whose file is missing.
+
+    With `within`, only segments with these numbers count.
+    """
+    return sum_millicredits(read_ledger(read_snapshot(folder, within=within), ["time", *AMOUNT_COLUMNS]))
 
 
 def sum_millicredits(attempts: pa.Table) -> int:
