@@ -98,10 +98,8 @@ def convert_segment(folder: Folder, number: int, columns: pa.Schema, ledger: Led
             # `failed/` has further columns, which are needed to repeat a failed call.
             repeat = [(NOTED, pa.string()), (PACK, pa.string()), (WAIT_UNTIL, pa.float64())]
             failed_schema = pa.schema([*schema, *repeat])
-            for kind, rows, file_schema in (
-                (PARTS_FOLDER, finished, schema),
-                (FAILED_FOLDER, others, failed_schema),
-            ):
+            files = (PARTS_FOLDER, finished, schema), (FAILED_FOLDER, others, failed_schema)
+            for kind, rows, file_schema in files:
                 if rows:
                     batches = read_record_batches(folder, number, rows, file_schema)
                     _write_file(folder, format_file_name(kind, number), file_schema, batches)

@@ -161,25 +161,21 @@ NOTED, PACK, WAIT_UNTIL = COLUMN_PREFIX + "noted", COLUMN_PREFIX + "pack", COLUM
 """Columns of ``failed/``. NOTED is data in hex digits with which a later attempt can continue. PACK is the
 key of the call that the row shared with other rows. WAIT_UNTIL is the Unix time before which the service
 accepts no call (Retry-After). Each may be null."""
-ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS, ENDED, PROBLEM = (
-    COLUMN_PREFIX + name
-    for name in ("row_id", "base_key", "take", "price", "request", "tags", "ended", "problem")
-)
+_INPUT_TYPES: dict[str, pa.DataType] = {
+    "row_id": pa.string(),
+    "base_key": pa.string(),
+    "take": pa.int32(),
+    "price": pa.int64(),
+    "request": pa.binary(),
+    "tags": pa.string(),
+    "ended": pa.string(),
+    "problem": pa.string(),
+}
+INPUT_COLUMNS = columns(**{COLUMN_PREFIX + name: kind for name, kind in _INPUT_TYPES.items()})
+ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS, ENDED, PROBLEM = INPUT_COLUMNS.names
 """Columns of ``input/``. ROW_ID is the row's id. BASE_KEY is the key of take 0, or null for a row without a
 call. TAKE is the number of the take. PRICE is in thousandths of a credit. REQUEST has the facts and the body
 of the request, or null for a row without a call. TAGS are the row's tags as JSON, or null. ENDED is the
 status of a row without a call, or null. PROBLEM is the reason why such a row is invalid or skipped, or null.
 
 Further columns with the prefix are row columns, which :attr:`Backend.row_columns` declares."""
-
-_INPUT_TYPES: dict[str, pa.DataType] = {
-    ROW_ID: pa.string(),
-    BASE_KEY: pa.string(),
-    TAKE: pa.int32(),
-    PRICE: pa.int64(),
-    REQUEST: pa.binary(),
-    TAGS: pa.string(),
-    ENDED: pa.string(),
-    PROBLEM: pa.string(),
-}
-INPUT_COLUMNS = columns(**_INPUT_TYPES)

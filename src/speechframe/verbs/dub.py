@@ -499,13 +499,11 @@ def _check_arguments(targets: Any, project: Any, source_locale: Any, *, review: 
     if (targets is None) is (project is None):
         fault = "is missing, and so is project" if targets is None else "is given, and so is project"
         raise refuse("targets", fault, allowed="exactly one of targets and project")
-    project_arguments = (
-        {"source_locale": source_locale, "review": review or None} if project is not None else {}
-    )
-    problems = [
-        make_problem(name, "is set by the project", value=value, allowed="leave it out if project is given")
-        for name, value in project_arguments.items()
-        if value is not None
-    ]
-    if problems:
-        raise InvalidRows(problems)
+    if project is None:
+        return
+    allowed = "leave it out if project is given"
+    given = {"source_locale": source_locale, "review": review or None}
+    set_twice = {name: value for name, value in given.items() if value is not None}
+    if set_twice:
+        fault = "is set by the project"
+        raise InvalidRows([make_problem(n, fault, value=v, allowed=allowed) for n, v in set_twice.items()])
