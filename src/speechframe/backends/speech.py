@@ -134,9 +134,8 @@ class SpeechBackend(SpokenBackend):
         problems += found
         text = values.get("text")
         if isinstance(text, str) and find_text_fault(text) is None and not has_words(text):
-            problems.append(
-                FieldProblem("text", "has nothing to speak", shorten_value(text), "letters, digits or signs")
-            )
+            fault, allowed = NOTHING_TO_SPEAK
+            problems.append(FieldProblem("text", fault, shorten_value(text), allowed))
         if problems or request is None:
             return problems
         if isinstance(request, StreamRequest):

@@ -20,24 +20,17 @@ from speechframe.store.schema import (
     CACHED,
     COLUMN_PREFIX,
     DONE,
-    INPUT_COLUMNS,
     PRICE,
     REQUEST,
     ROW_ID,
     TAGS,
     TAKE,
     compute_call_key,
+    find_row_columns,
 )
 
 _ROWS_AT_ONCE = 4096
 """Number of rows of a table that are decoded at a time."""
-
-
-def find_row_columns(schema: pa.Schema) -> list[str]:
-    """Return the names of the row columns in an input file, with their prefix."""
-    return [
-        name for name in schema.names if name.startswith(COLUMN_PREFIX) and name not in INPUT_COLUMNS.names
-    ]
 
 
 def write_held_request(request: Request, key: str) -> str:
@@ -81,9 +74,9 @@ def read_request(row: Mapping[str, Any], key: str | None = None) -> Request:
         key=(compute_call_key(base_key, take) if base_key else "") if key is None else key,
         row_id=row[ROW_ID],
         row_values={
-            name.removeprefix(COLUMN_PREFIX): value
-            for name, value in row.items()
-            if name.startswith(COLUMN_PREFIX) and name not in INPUT_COLUMNS.names and value is not None
+            name.removeprefix(COLUMN_PREFIX): row[name]
+            for name in find_row_columns(row)
+            if row[name] is not None
         },
     )
 

@@ -39,7 +39,6 @@ from speechframe.batch.backend import (
 )
 from speechframe.batch.earlier import (
     StoredEarlierRows,
-    find_row_columns,
     read_held_request,
     read_request,
     read_seconds,
@@ -85,6 +84,7 @@ from speechframe.store.schema import (
     TAGS,
     TAKE,
     compute_call_key,
+    find_row_columns,
 )
 from speechframe.tables.column import Column
 from speechframe.tables.table import (
@@ -750,7 +750,7 @@ def _change_rows(
     added = [f for f in row_columns if COLUMN_PREFIX + f.name not in table.column_names]
     for new in added:
         table = table.append_column(COLUMN_PREFIX + new.name, pa.nulls(len(table), new.type))
-    names = [name for name in INPUT_COLUMNS.names if name != TAGS] + find_row_columns(table.schema)
+    names = [name for name in INPUT_COLUMNS.names if name != TAGS] + find_row_columns(table.schema.names)
     changed: list[pa.RecordBatch] = []
     for batch in table.to_batches(_BATCH_ROWS):
         rows = batch.select(names).to_pylist()

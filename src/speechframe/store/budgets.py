@@ -226,10 +226,7 @@ class LedgerSums:
     def __init__(self, ledger: Folder, rules: Sequence[BudgetRule], unix_time: float) -> None:
         self._ledger, self._rules, self._start = ledger, rules, find_earliest_start(rules, unix_time)
         self._read: set[str] = set()
-        self._in_files, self._in_journals = self._make_empty_sums(), self._make_empty_sums()
-
-    def _make_empty_sums(self) -> list[Counter[tuple[date, str]]]:
-        return [Counter() for _ in self._rules]
+        self._in_files, self._in_journals = self._sum(()), self._sum(())
 
     def read(self) -> None:
         """Read the new files of the ledger and all journals. Raise StoreError if a file cannot be read."""
@@ -240,28 +237,29 @@ class LedgerSums:
         open_runs = [*find_open_attempts(self._ledger)]
         names = self._ledger.list_names(ATTEMPTS_FOLDER)
         files = [name for name in names if name not in self._read]
-        self._add(read_attempts(self._ledger, BUDGET_COLUMNS, self._start, files=files), self._in_files)
+        in_files = read_attempts(self._ledger, BUDGET_COLUMNS, self._start, files=files)
+        self._in_files.update(self._sum(in_files))  # `+=` would drop negative sums, which are refunds
         self._read.update(files)
         in_journals = [
             batch
             for run in open_runs
             for batch in (run.under_way, *(run.ended[name] for name in run.ended.keys() - {*names}))
         ]
-        self._in_journals = self._make_empty_sums()
-        self._add(
-            (batch.filter(make_time_filter(self._start, None)) for batch in in_journals), self._in_journals
-        )
+        time_filter = make_time_filter(self._start, None)
+        self._in_journals = self._sum(batch.filter(time_filter) for batch in in_journals)
 
-    def _add(self, batches: Iterable[pa.RecordBatch], sums: list[Counter[tuple[date, str]]]) -> None:
+    def _sum(self, batches: Iterable[pa.RecordBatch]) -> Counter[tuple[str, date, str]]:
+        """Return the spending in some attempts by budget, period and run."""
+        found: Counter[tuple[str, date, str]] = Counter()
         for batch in batches:
-            for rule, of_rule in zip(self._rules, sums, strict=True):
-                of_rule.update(sum_spending(rule, batch))
+            for rule in self._rules:
+                found.update({(rule.id, *key): spent for key, spent in sum_spending(rule, batch).items()})
+        return found
 
     def get_spending(self, rule: BudgetRule, period: date) -> dict[str, int]:
         """Return the spending of each run in a budget and period, in thousandths of a credit."""
-        position = self._rules.index(rule)
-        sums = self._in_files[position] + self._in_journals[position]
-        return {run: spent for (start, run), spent in sums.items() if start == period}
+        sums, wanted = self._in_files + self._in_journals, (rule.id, period)
+        return {run: spent for (*of_budget, run), spent in sums.items() if (*of_budget,) == wanted}
 
 
 def sum_spending(rule: BudgetRule, attempts: Any) -> Counter[tuple[date, str]]:

@@ -21,11 +21,11 @@ from speechframe.store.schema import (
     COLUMN_PREFIX,
     DONE,
     ENDED,
-    INPUT_COLUMNS,
     PROBLEM,
     ROW_ID,
     TAKE,
     WORDS_COLUMN,
+    find_row_columns,
 )
 from speechframe.writing.words import format_count
 
@@ -63,13 +63,8 @@ class Joined:
         fields = {f.name: f for f in table if not f.name.startswith(COLUMN_PREFIX)}
         self._ours: dict[str, str] = {}
         basis = [pa.field(WORDS_BASIS_COLUMN, pa.string())] if has_words else []
-        own = [
-            f.with_name(f.name.removeprefix(COLUMN_PREFIX))
-            for f in table
-            if f.name.startswith(COLUMN_PREFIX)
-            and f.name not in INPUT_COLUMNS.names
-            and not f.name.startswith(COLUMN_PREFIX + "_")
-        ]
+        shown = [name for name in find_row_columns(table.names) if not name.startswith(COLUMN_PREFIX + "_")]
+        own = [table.field(name).with_name(name.removeprefix(COLUMN_PREFIX)) for name in shown]
         self._row_columns = {f.name for f in own}
         own = [f for f in own if f.name not in kept.names]
         for f in [pa.field(ROW_ID_COLUMN, pa.string()), *own, *kept, *basis]:

@@ -1,6 +1,7 @@
 """The columns of a run's files, the keys of its calls, and the statuses of its rows."""
 
 import hashlib
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -172,10 +173,15 @@ _INPUT_TYPES: dict[str, pa.DataType] = {
     "problem": pa.string(),
 }
 INPUT_COLUMNS = columns(**{COLUMN_PREFIX + name: kind for name, kind in _INPUT_TYPES.items()})
-ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS, ENDED, PROBLEM = INPUT_COLUMNS.names
+ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS, ENDED, PROBLEM = _INPUT_NAMES = INPUT_COLUMNS.names
 """Columns of ``input/``. ROW_ID is the row's id. BASE_KEY is the key of take 0, or null for a row without a
 call. TAKE is the number of the take. PRICE is in thousandths of a credit. REQUEST has the facts and the body
 of the request, or null for a row without a call. TAGS are the row's tags as JSON, or null. ENDED is the
 status of a row without a call, or null. PROBLEM is the reason why such a row is invalid or skipped, or null.
 
 Further columns with the prefix are row columns, which :attr:`Backend.row_columns` declares."""
+
+
+def find_row_columns(names: Iterable[str]) -> list[str]:
+    """Return those of the `names` of the columns of an input file that are row columns, with their prefix."""
+    return [name for name in names if name.startswith(COLUMN_PREFIX) and name not in _INPUT_NAMES]
