@@ -247,15 +247,14 @@ class JobBackend(ServiceBackend):
             )
         except (BadAnswer, JobFailed) as error:
             return error
-        for name, kind, url in (
-            ("srt_path", "srt", detail.download_srt_url),
-            ("vtt_path", "vtt", detail.download_vtt_url),
-        ):
+        for kind, url in (("srt", detail.download_srt_url), ("vtt", detail.download_vtt_url)):
             if url is None:
                 continue
             try:
                 # Missing subtitles add only a warning, because the dub is paid and on disk.
-                files[name], problem = await self._fetch_row_file(dubbing, row, url, f"{dub.locale}.{kind}")
+                files[f"{kind}_path"], problem = await self._fetch_row_file(
+                    dubbing, row, url, f"{dub.locale}.{kind}"
+                )
             except BadAnswer as error:
                 problem = str(error)
             if problem:

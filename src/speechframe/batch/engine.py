@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from speechframe import errors
-from speechframe.batch.backend import Answer, Attempt, Backend, Opened, Request
+from speechframe.batch.backend import Answer, Attempt, Backend, Finding, Opened, Request
 from speechframe.batch.budget import Budget
 from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S, SHARING_PERIOD_S, Lane, choose_lanes
 from speechframe.batch.options import Options
@@ -337,11 +337,9 @@ class Engine(CallMaker):
                     row["credits"] = price / 1000
                 ends.append(Ended(price - charged_before, basis, row, error=record))
                 continue
-            findings = (
-                self.backend.judge(row_request, record, self._judge_memory)
-                if self.options.truth_checks
-                else ()
-            )
+            findings: Sequence[Finding] = ()
+            if self.options.truth_checks:
+                findings = self.backend.judge(row_request, record, self._judge_memory)
             price = row_request.price if record.millicredits is None else record.millicredits
             statuses.add(status := SUSPECT if findings else DONE)
             row = {

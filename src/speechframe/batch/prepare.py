@@ -716,11 +716,7 @@ def _make_next_takes(
             fault = "names no row of the run"
             raise InvalidRows([make_problem("redo", fault, value=row_id) for row_id in unknown])
     chosen = [position for position, key in enumerate(keys) if key is not None and ids[position] in wanted]
-    positions = [
-        position
-        for position in chosen
-        if found[position] not in {DONE, CACHED} or _does_row_vary(table, position)
-    ]
+    positions = [row for row in chosen if found[row] not in {DONE, CACHED} or _does_row_vary(table, row)]
     identical = len(chosen) - len(positions)
     if not positions:
         return None, identical

@@ -46,9 +46,6 @@ from speechframe.tables.table import Source
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-UNPAID_LEDGER_FIELDS = {"attempt": 0, "credits": 0.0, "credits_basis": "none", "computed": 0.0}
-"""Ledger fields of an answer from the cache, which costs nothing."""
-
 
 # -- open the backend ---------------------------------------------------------------------
 
@@ -376,19 +373,19 @@ def _copy_from_cache(begun: _PlannedRun, progress: Progress) -> None:
             plan.todo[position] = True
             continue
         row, audio = kept
-        own = {"request_key": request.key, "status": "cached", "credits": 0.0, "attempts": 0}
-        now = time.time()
-        facts = {
-            "request_key": request.key,
+        now, own = time.time(), {"request_key": request.key, "status": "cached", "credits": 0.0}
+        entry = {
+            **request.facts,
+            **own,
             "take": request.take,
             "characters": request.characters,
             "time": now,
-            "status": "cached",
+            "attempt": 0,
+            "credits_basis": "none",
+            "computed": 0.0,
             "saved": request.price * request.facts.get("rows", 1) / 1000,
         }
-        journal.write_cached(
-            {**row, **own, "finished_at": now}, audio, {**request.facts, **facts, **UNPAID_LEDGER_FIELDS}
-        )
+        journal.write_cached({**row, **own, "attempts": 0, "finished_at": now}, audio, entry)
         progress.add(Outcome(request.row_id, request.key, "cached", 0, row.get("audio_seconds")))
 
 

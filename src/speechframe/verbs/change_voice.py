@@ -40,14 +40,13 @@ _ARGUMENT_OF_FIELD = {
     "encode_output_as_base64": "encode_as_base64",
 }
 
-# Maps the Python name of a request field to its name on the wire. `file_url` is left out, because
-# `change_voice` downloads clips behind URLs itself.
-_WIRE_NAMES = {name: wire for name, wire in ConvertRequest.get_wire_names().items() if name != "file_url"}
-
+_WIRE_NAMES = ConvertRequest.get_wire_names()
 WIRE_OF_ARGUMENT: Mapping[str, str] = MappingProxyType(
-    {_ARGUMENT_OF_FIELD.get(n, n): wire for n, wire in _WIRE_NAMES.items()}
+    {_ARGUMENT_OF_FIELD.get(n, n): wire for n, wire in _WIRE_NAMES.items() if n != "file_url"}
 )
-"""Maps each argument of :func:`change_voice` to the wire name of the request field that it fills."""
+"""Maps each argument of :func:`change_voice` to the wire name of the request field that it fills.
+
+The field `file_url` is left out, because `change_voice` downloads clips behind URLs itself."""
 
 AUDIO_ARGUMENT = "audio"
 """Name of the argument for clips, and of the column made from a plain list of clips."""
