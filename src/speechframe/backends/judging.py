@@ -358,6 +358,5 @@ def _fold_character(character: str) -> str:
         return ""
     if not character.isalnum():
         return " "
-    return (
-        f" {character} " if unicodedata.name(character, "").startswith(SCRIPTS_WITHOUT_SPACES) else character
-    )
+    is_word = unicodedata.name(character, "").startswith(SCRIPTS_WITHOUT_SPACES)
+    return f" {character} " if is_word else character

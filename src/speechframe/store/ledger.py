@@ -48,9 +48,8 @@ class Ledger:
     def add(self, number: int, attempts: pa.RecordBatch) -> None:
         """Write the attempts of a segment to the ledger. A second call for a segment changes nothing."""
         name = f"{ATTEMPTS_FOLDER}/{self._run_id}-{number:06d}.parquet"
-        pq.write_table(
-            pa.Table.from_batches([attempts]), self.folder.make_temporary_path(name), compression="zstd"
-        )
+        temporary = self.folder.make_temporary_path(name)
+        pq.write_table(pa.Table.from_batches([attempts]), temporary, compression="zstd")
         self.folder.publish(name)
 
     def list_numbers(self) -> set[int]:

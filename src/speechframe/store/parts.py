@@ -62,9 +62,8 @@ _FEATURES_JSON = json.dumps({"info": {"features": {AUDIO_COLUMN: {"_type": "Audi
 def make_part_schema(backend: pa.Schema) -> pa.Schema:
     """Return the columns of a part: those of the backend, and all other columns of :data:`CALL_COLUMNS`."""
     kept = [field for field in CALL_COLUMNS if field.name not in backend.names]
-    return pa.schema(
-        [*backend, *kept], metadata={"huggingface": _FEATURES_JSON} if AUDIO_COLUMN in backend.names else None
-    )
+    metadata: Any = {"huggingface": _FEATURES_JSON} if AUDIO_COLUMN in backend.names else None
+    return pa.schema([*backend, *kept], metadata=metadata)
 
 
 def format_file_name(kind: str, number: int) -> str:

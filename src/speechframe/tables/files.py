@@ -88,9 +88,7 @@ def _read_sheet(path: Path, notes: list[str]) -> Any:
 
     sheet = pd.read_excel(path, header=None, dtype=str, keep_default_na=False, na_values=[""])
     found = sheet.dropna(how="all").map(decode_cell)
-    header = [
-        str(name) if isinstance(name, str) else "" for names in found.head(1).to_numpy() for name in names
-    ]
+    header = [name if isinstance(name, str) else "" for names in found.head(1).to_numpy() for name in names]
     rows = found.iloc[1:].reset_index(drop=True).set_axis(header, axis=1)
     is_kept = [
         bool(name.strip() or rows.iloc[:, position].notna().any()) for position, name in enumerate(header)

@@ -227,10 +227,10 @@ class DubBackend(JobBackend):
         problems += [
             replace(one, field="scripts") if one.field == _SCRIPT_FIELD else one for one in found.problems
         ]
-        dump_options: dict[str, Any] = {"mode": "json", "exclude_none": True, "exclude_defaults": True}
-        return (
-            found.value.model_dump(exclude={"file", "target_locales"}, **dump_options) if found.value else {}
-        )
+        if found.value is None:
+            return {}
+        kept: Any = {"mode": "json", "exclude_none": True, "exclude_defaults": True}
+        return found.value.model_dump(exclude={"file", "target_locales"}, **kept)
 
     def _read_medium(
         self, values: Mapping[str, Any], problems: list[FieldProblem]
