@@ -362,6 +362,25 @@ class InvalidRows(SpeechframeError):
         super().__init__("\n".join(filter(None, (counted, str(self.problems)))))
 
 
+def make_problem(
+    name: str,
+    fault: str,
+    *,
+    value: Any = None,
+    allowed: str = "",
+    row: int | None = None,
+    row_id: str | None = None,
+) -> dict[str, Any]:
+    """Return a problem of an argument or column, as an entry for :attr:`InvalidRows.problems`."""
+    where = {"row": row, "row_id": row_id, "field": name}
+    return {**where, "problem": fault, "value": value, "allowed": allowed}
+
+
+def refuse(name: str, fault: str, allowed: str = "", **facts: Any) -> InvalidRows:
+    """Return the error for one problem. The arguments are those of :func:`make_problem`."""
+    return InvalidRows([make_problem(name, fault, allowed=allowed, **facts)])
+
+
 class BudgetExceeded(SpeechframeError):
     """The next call was not made, because its price would exceed a limit.
 

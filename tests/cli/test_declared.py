@@ -28,7 +28,7 @@ from typing import Any, Unpack
 
 from speechframe.batch.live import Run
 from speechframe.batch.run_options import RunOptions
-from speechframe.batch.run import make_run
+from speechframe.scale.run import make_run
 from speechframe.tables.column import Column
 from speechframe.verbs.generate import GenerateBackend
 
@@ -75,11 +75,7 @@ LINES = {
     "aio.py": "from speechframe.verbs import shout as _shout\nshout = _with_service(_shout.shout)\n",
     "api.py": "shout = make_sync(aio.shout)\n",
     "verbs/__init__.py": """
-def _shout():
-    from speechframe.verbs.shout import ShoutBackend
-    return ShoutBackend
-
-RUN_VERBS = {**RUN_VERBS, "shout": Verb("Shout each row of a table.", _shout)}
+RUN_VERBS = {**RUN_VERBS, "shout": Verb("Shout each row of a table.", "shout:ShoutBackend")}
 """,
 }
 """What a verb takes beside its own file: a line in the table and in either face (and its public name)."""

@@ -21,9 +21,9 @@ from tests.rooms.scripted import Scripted, begun, make
 import speechframe as spf
 from forked import Program
 from speechframe.batch.backend import Request
-from speechframe.batch.budget import Allowance, Budget
+from speechframe.batch.budget import Budget
 from speechframe.settings.spending import BudgetRule, Period
-from speechframe.store.budgets import Allotments
+from speechframe.store.budgets import Allowance
 
 A_MONTH_S = 31 * 86_400
 SPENDS = Program("""
@@ -48,8 +48,9 @@ def _own_ledger(monkeypatch, tmp_path):
 )  # fmt: skip
 def test_no_order_of_calls_passes_a_limit_and_each_month_counts_what_it_cost(limit, month_limit, calls):
     with tempfile.TemporaryDirectory() as folder:
-        allotments, under_way, now_s, cost = Allotments(Path(folder), "run"), [], [1.8e9], {}
-        allowance = Allowance(BudgetRule("month", month_limit / 1000), allotments, lambda: now_s[0])
+        under_way, now_s, cost = [], [1.8e9], {}
+        rule = BudgetRule("month", month_limit / 1000)
+        allowance = Allowance(rule, Path(folder), "run", lambda: now_s[0])
         budget = Budget(limit, 0, [allowance])
         for price, percent, passed_s in calls:
             now_s[0] += passed_s
@@ -69,7 +70,7 @@ def test_no_order_of_calls_passes_a_limit_and_each_month_counts_what_it_cost(lim
             assert budget.spent + budget.reserved <= limit
         budget.close()
         for name, least in cost.items():
-            assert least <= allotments.sum_allotments(allowance.id, name) <= month_limit
+            assert least <= allowance.sum_allotments(name) <= month_limit
 
 
 def test_processes_together_spend_the_month_s_limit_and_no_more(tmp_path):
@@ -155,15 +156,16 @@ def test_a_damaged_file_is_a_named_error(tmp_path):
 
 
 def test_a_total_is_read_while_another_process_is_about_to_write(tmp_path):
-    allotments, day = Allotments(tmp_path, "run"), dt.date(2026, 1, 1)
-    assert (allotments.find_counted("month", day), allotments.sum_allotments("month", day)) == (False, 0)
-    amount, total = allotments.allot("month", day, 5, limit=100)
-    allotments.learn_spending("month", day, {})
-    with closing(sqlite3.connect(allotments.path, isolation_level=None)) as other:
+    allowance = Allowance(BudgetRule("month", 0.1), tmp_path, "run", lambda: 1.8e9)
+    day = allowance.period
+    assert (allowance.is_counted(), allowance.sum_allotments(day)) == (False, 0)
+    assert allowance.allot(5)
+    allowance.learn_spending({})
+    with closing(sqlite3.connect(allowance.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         other.execute("UPDATE allotted SET millicredits = 1000")
-        assert allotments.find_counted("month", day)
-        assert allotments.sum_allotments("month", day) == amount == total
+        assert allowance.is_counted()
+        assert allowance.sum_allotments(day) == allowance.free == 5
 
 
 BUDGETS = """

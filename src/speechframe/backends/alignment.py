@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speechframe.batch.run import run_in_thread
-from speechframe.errors import InvalidRows, SpeechframeError
+from speechframe.errors import SpeechframeError, refuse
 from speechframe.spec.check import shorten_value
 from speechframe.spec.speech import Format
 from speechframe.store.folder import Folder, convert_os_errors
@@ -20,7 +20,6 @@ from speechframe.store.reader import StoredRun
 from speechframe.store.records import WORDS_FOLDER, WORDS_SCHEMA
 from speechframe.store.rows import Rows, Selection
 from speechframe.store.schema import AUDIO_COLUMN, FINISHED_STATUSES, WORDS_COLUMN, WORDS_TYPE
-from speechframe.tables.table import make_problem
 
 if TYPE_CHECKING:
     from speechframe.recognition.alignment import WordAligner
@@ -40,9 +39,7 @@ async def load_aligner(method: Any) -> "WordAligner":
     """
     if method != "align":
         allowed = "'align' for the whole table, or nothing"
-        raise InvalidRows(
-            [make_problem("words", "is not a known method", value=shorten_value(method), allowed=allowed)]
-        )
+        raise refuse("words", "is not a known method", value=shorten_value(method), allowed=allowed)
     from speechframe.recognition.alignment import WordAligner
 
     # Use a thread, because loading the model of a recogniser takes long.

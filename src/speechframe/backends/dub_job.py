@@ -51,9 +51,9 @@ from speechframe.spec.dubbing import (
     JobStatusValue,
     Project,
 )
-from speechframe.store import parts
 from speechframe.store.folder import Folder, convert_os_errors, sync_to_disk
 from speechframe.store.reader import StoredRun
+from speechframe.store.records import read_notes
 from speechframe.store.verify import DUBS_FOLDER
 from speechframe.wire import subtitles
 from speechframe.wire.answers import read_amount
@@ -159,9 +159,8 @@ class JobBackend(ServiceBackend):
             try:
                 job = await self._create_job(dubbing, request, attempt.idempotency_key)
             except (AudioError, BadRequest, JobFailed) as error:
-                return Answer(
-                    error
-                )  # the error of all rows, because the service would refuse parts of the job, too
+                # The error of all rows, because the service would refuse parts of the job, too.
+                return Answer(error)
             noted = json.dumps([job.job_id, job.warning]).encode()
             await attempt.note(noted)
         job_id, warning = json.loads(noted)
@@ -179,10 +178,8 @@ class JobBackend(ServiceBackend):
 
     async def _create_job(self, dubbing: Dubbing, request: Request, key: str | None) -> DubJob:
         """Create the job for the rows of a request in one attempt, and return the job."""
-        dub, targets = (
-            Dub.from_request(request.rows[0]),
-            [Dub.from_request(row).locale for row in request.rows],
-        )
+        dub = Dub.from_request(request.rows[0])
+        targets = [Dub.from_request(row).locale for row in request.rows]
         upload, project, fields = dub.make_upload(Path(self.folder or "")), dub.project, dict(dub.fields)
         fields |= {"file_url": dub.medium["url"]} if upload is None else {"file": b""}
         if self.refuses_above and request.price:
@@ -250,15 +247,14 @@ class JobBackend(ServiceBackend):
             )
         except (BadAnswer, JobFailed) as error:
             return error
-        for name, kind, url in (
-            ("srt_path", "srt", detail.download_srt_url),
-            ("vtt_path", "vtt", detail.download_vtt_url),
-        ):
+        for kind, url in (("srt", detail.download_srt_url), ("vtt", detail.download_vtt_url)):
             if url is None:
                 continue
             try:
                 # Missing subtitles add only a warning, because the dub is paid and on disk.
-                files[name], problem = await self._fetch_row_file(dubbing, row, url, f"{dub.locale}.{kind}")
+                files[f"{kind}_path"], problem = await self._fetch_row_file(
+                    dubbing, row, url, f"{dub.locale}.{kind}"
+                )
             except BadAnswer as error:
                 problem = str(error)
             if problem:
@@ -387,7 +383,7 @@ def find_detail(status: DubJobStatus, locale: str) -> DownloadDetail:
 
 def list_jobs(run: StoredRun) -> dict[str, list[str]]:
     """Return each known job id of a run with the ids of its rows. Unfinished jobs count, too."""
-    noted = parts.read_notes(run.folder)
+    noted = read_notes(run.folder)
     found: dict[str, list[str]] = {}
     for batch in run.batches([run.name_of(name) for name in ("row_id", "request_key", "job_id")]):
         for row_id, key, job_id in zip(*(column.to_pylist() for column in batch.columns), strict=True):

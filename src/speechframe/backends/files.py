@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from speechframe.client.upload import Upload
-from speechframe.errors import InvalidRows
+from speechframe.errors import refuse
 from speechframe.store.folder import RUN_FILE, Folder, convert_os_errors
 from speechframe.tables.parquet_folder import PARQUET_SUFFIXES
-from speechframe.tables.table import make_problem
 
 # Longest extension of a stored clip, in characters. File names have a limited length, and the name also
 # contains a hash.
@@ -47,9 +46,7 @@ def find_files(
             return table, path.absolute()
         if not found:
             allowed = f"a folder with files that end in {', '.join(sorted(suffixes))}"
-            raise InvalidRows(
-                [make_problem("table", f"{path} contains no {files_word} files", allowed=allowed)]
-            )
+            raise refuse("table", f"{path} contains no {files_word} files", allowed=allowed)
         return [str(each) for each in found], Path.cwd()
     if path.suffix.lower() in suffixes:
         return [str(path)], Path.cwd()

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from speechframe.backends.placeholders import Span
-from speechframe.errors import InvalidRows
+from speechframe.backends.sheets import read_table
+from speechframe.errors import InvalidRows, make_problem, refuse
 from speechframe.spec import locales
-from speechframe.tables.table import make_problem
-from speechframe.tables.table_input import open_table
 
 SOURCE, LOCALE, TARGET = GLOSSARY_COLUMNS = ("source", "locale", "target")
 
@@ -29,18 +28,13 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
         return None
     if isinstance(table, Mapping) and not {SOURCE, TARGET} <= set(table):
         table = [{SOURCE: source, TARGET: target} for source, target in table.items()]
-    try:
-        opened = open_table(table, named=GLOSSARY_COLUMNS)
-        names = [name for name in GLOSSARY_COLUMNS if name in opened.schema.names]
-        rows = [row for batch, _ in opened.batches() for row in batch.select(names).to_pylist()]
-    except InvalidRows as error:
-        raise InvalidRows([{**line, "field": "glossary"} for line in error.problems]) from None
+    found, _, _ = read_table(table, "glossary", GLOSSARY_COLUMNS)
+    names = [name for name in GLOSSARY_COLUMNS if name in found.column_names]
     if not {SOURCE, TARGET} <= set(names):
-        allowed = f"columns {SOURCE}, {LOCALE} and {TARGET}"
-        raise InvalidRows([make_problem("glossary", "lacks a column", allowed=allowed)])
+        raise refuse("glossary", "lacks a column", f"columns {SOURCE}, {LOCALE} and {TARGET}")
     problems: list[tuple[str, str]] = []
     targets: dict[tuple[str, str | None], str] = {}
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(found.select(names).to_pylist(), 1):
         source, target = (str(row[name] or "").strip() for name in (SOURCE, TARGET))
         try:
             locale = locales.normalise(str(row[LOCALE])) if row.get(LOCALE) else None

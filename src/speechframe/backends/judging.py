@@ -55,10 +55,8 @@ _AFTER_WORDS_SHARE, _AFTER_WORDS_S = 0.2, 1.0
 # letters are missing. Fewer letters may only be spelled differently ("OK", "Dr.").
 _MIN_COVERED_SHARE, _MIN_MISSING_LETTERS = 0.65, 6
 _MAX_SILENT_PEAK_DB = -60.0  # quieter audio is silent; the default of FFmpeg's silencedetect
-_MAX_QUIET_PEAK_DB, _MAX_QUIET_RMS_DB = (
-    -40.0,
-    -60.0,
-)  # noise with a lower peak or mean level counts as silence
+# Noise with a lower peak or mean level counts as silence.
+_MAX_QUIET_PEAK_DB, _MAX_QUIET_RMS_DB = -40.0, -60.0
 # Audio whose neighbouring samples correlate less than this is noise. 1 is a full correlation.
 _MAX_NOISE_CORRELATION = 0.05
 # Audio with a larger share of clipped samples gets a finding.
@@ -105,25 +103,12 @@ _LETTERS_OF_KIND = {
     "o": (0.0, 5.0, 30.0),  # emoji, read as "face with tears of joy" or skipped
     " ": (0.3, 0.6, 1.0),
 }
-_LETTERS_OF_ANY_TEXT = (
-    1.0,
-    2.0,
-    10.0,
-)  # letters added to every text, for silence at the ends and a long last syllable
-_KIND_OF_CATEGORY = {
-    "N": "d",
-    "M": "m",
-    "P": "p",
-    "Z": " ",
-    "C": " ",
-    "So": "o",
-}  # category of Unicode to kind; all other categories are "s"
-_KIND_OF_SCRIPT = {
-    "CJK ": "h",
-    "HIRA": "k",
-    "KATA": "k",
-    "HANG": "g",
-}  # first four letters of a character's Unicode name to kind
+# Letters added to every text, for silence at the ends and a long last syllable.
+_LETTERS_OF_ANY_TEXT = 1.0, 2.0, 10.0
+# Category of Unicode to kind. All other categories are "s".
+_KIND_OF_CATEGORY = {"N": "d", "M": "m", "P": "p", "Z": " ", "C": " ", "So": "o"}
+# First four letters of a character's Unicode name to kind.
+_KIND_OF_SCRIPT = {"CJK ": "h", "HIRA": "k", "KATA": "k", "HANG": "g"}
 # Punctuation that ends a clause, a sentence or a line.
 _CLAUSE_ENDS = frozenset(
     ".,:;!?\u2026\n\u3002\u3001\uff0c\uff0e\uff01\uff1f\uff1b\uff1a\u0964\u0965\u061f\u060c\u061b\u06d4"
@@ -341,10 +326,8 @@ def measure_coverage(
         if positions[token]:
             position = positions[token].pop()
             length = bisect_left(ends, position)
-            ends[length : length + 1], sizes[length + 1 : length + 2] = (
-                [position],
-                [sizes[length] + len(token)],
-            )
+            ends[length : length + 1] = [position]
+            sizes[length + 1 : length + 2] = [sizes[length] + len(token)]
     latin = "".join(spoken)
     is_foreign = sizes == [0] and latin.isascii() and latin and set("".join(wanted)).isdisjoint(latin)
     return letters, letters if is_foreign else sizes[-1]
@@ -375,6 +358,5 @@ def _fold_character(character: str) -> str:
         return ""
     if not character.isalnum():
         return " "
-    return (
-        f" {character} " if unicodedata.name(character, "").startswith(SCRIPTS_WITHOUT_SPACES) else character
-    )
+    is_word = unicodedata.name(character, "").startswith(SCRIPTS_WITHOUT_SPACES)
+    return f" {character} " if is_word else character

@@ -87,10 +87,9 @@ class ProtectedText:
         token = re.compile(rf"( ?){self.form}\s?(\d{{1,9}})( ?)", re.IGNORECASE)
         text, outside = token.sub(replace_token, translated), token.sub("\n", translated)
         occurs_once = [len(places) == 1 for places in found.values()]
-        has_term = [is_there for is_there, span in zip(occurs_once, self.spans, strict=True) if span.is_term]
-        has_placeholders = all(
-            is_there or span.is_term for is_there, span in zip(occurs_once, self.spans, strict=True)
-        )
+        by_span = list(zip(occurs_once, self.spans, strict=True))
+        has_term = [is_there for is_there, span in by_span if span.is_term]
+        has_placeholders = all(is_there or span.is_term for is_there, span in by_span)
         branches = self._list_branches()
         is_same = count_signs(self.outside) == count_signs(outside) and _has_numbers(self.outside, outside)
         for number, between in enumerate(self.between[1:-1]):

@@ -65,14 +65,16 @@ class ServiceBackend(Backend):
     """A backend whose calls go through a :class:`Client` to the service of `settings`.
 
     A subclass implements :meth:`send` and the other required parts of :class:`Backend`. A subclass that needs
-    more data from the service than its limits implements :meth:`look_up`, too.
+    more data from the service than its limits implements :meth:`look_up`, too. `constants` are the constant
+    arguments of a run. A subclass may use them.
     """
 
     pool: Pool = Pool.OTHER  # the service has a separate cap on concurrent calls for each pool
     client: Client  # set while the backend is open
     limits: Mapping[str, Any]  # the service's published limits, or empty
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, constants: Mapping[str, Any] = MappingProxyType({})) -> None:
+        del constants
         if not isinstance(settings, Settings):
             raise SettingsError(
                 f"service={mask_address(settings)!r} is not a service; use local_service() or Settings(...)"
@@ -82,9 +84,8 @@ class ServiceBackend(Backend):
 
     @classmethod
     def from_constants(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
-        """Return a backend for `settings`. A subclass may use the constant arguments of a run."""
-        del constants
-        return cls(settings)
+        """Return a backend for `settings` and the constant arguments of a run."""
+        return cls(settings, constants)
 
     @property
     def key(self) -> SecretStr | None:

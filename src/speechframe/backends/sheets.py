@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from speechframe.errors import InvalidRows
+from speechframe.errors import InvalidRows, make_problem
 from speechframe.spec.locales import get_language, normalise
-from speechframe.tables.table import Table, is_missing, make_problem
+from speechframe.tables.table import Table, is_missing
 from speechframe.tables.table_input import open_table
 
 ANY = "*"

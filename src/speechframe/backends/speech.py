@@ -57,10 +57,10 @@ class SpeechBackend(SpokenBackend):
 
     wire_names = WIRE_OF_ARGUMENT
 
-    def __init__(self, settings: Settings, model: Model = Model.GEN2, words: Any = None) -> None:
+    def __init__(self, settings: Settings, constants: Mapping[str, Any] = MappingProxyType({})) -> None:
         super().__init__(settings)
-        self.model, self._words = model, words
-        self._is_stream = model is Model.FALCON_2
+        self.model, self._words = find_model(constants.get("model")), constants.get("words")
+        self._is_stream = self.model is Model.FALCON_2
         self._request_type: type[GenerateRequest | StreamRequest] = (
             StreamRequest if self._is_stream else GenerateRequest
         )
@@ -70,9 +70,8 @@ class SpeechBackend(SpokenBackend):
         self._aligner: Any = None  # the recogniser that finds word times, if words="align"
         if self._is_stream:
             self.pool = Pool.STREAMING  # the service has a separate cap on concurrent streams
-            self.remark = (
-                f"{model.value} is streamed; no word durations, no balance, billed characters are computed"
-            )
+            facts = "no word durations, no balance, billed characters are computed"
+            self.remark = f"{self.model.value} is streamed; {facts}"
 
     async def open(self) -> Opened:
         """Open the client. If ``words="align"``, also load the recogniser, or raise SettingsError."""
@@ -135,9 +134,8 @@ class SpeechBackend(SpokenBackend):
         problems += found
         text = values.get("text")
         if isinstance(text, str) and find_text_fault(text) is None and not has_words(text):
-            problems.append(
-                FieldProblem("text", "has nothing to speak", shorten_value(text), "letters, digits or signs")
-            )
+            fault, allowed = NOTHING_TO_SPEAK
+            problems.append(FieldProblem("text", fault, shorten_value(text), allowed))
         if problems or request is None:
             return problems
         if isinstance(request, StreamRequest):

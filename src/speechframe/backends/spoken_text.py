@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from speechframe.errors import InvalidRows
+from speechframe.errors import InvalidRows, make_problem
 from speechframe.spec.check import FieldProblem, shorten_value
 from speechframe.spec.locales import get_language, normalise
 from speechframe.spec.placeholders import ICU_BRANCHES_START, iter_code
 from speechframe.spec.texts import PAUSE_MARKERS
 from speechframe.tables.column import Column
-from speechframe.tables.table import is_per_row, make_problem
+from speechframe.tables.table import is_per_row
 
 ALL_LOCALES = "*"
 """Key of `fill` whose values belong to every locale."""

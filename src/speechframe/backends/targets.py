@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from speechframe.batch.backend import Request, make_pack
-from speechframe.errors import InvalidRows
+from speechframe.errors import InvalidRows, make_problem
 from speechframe.spec import locales
 from speechframe.spec.billing import MILLICREDITS_PER_CREDIT
-from speechframe.tables.table import make_problem
 
 # Longest list of locales in an error.
 _MAX_SHOWN_CHARACTERS = 400

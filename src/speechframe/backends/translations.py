@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -11,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.backends.sheets import read_table
-from speechframe.errors import InvalidRows
+from speechframe.errors import InvalidRows, make_problem, refuse
 from speechframe.spec import locales
 from speechframe.spec.check import shorten_value
-from speechframe.tables.table import convert_to_python, make_problem
+from speechframe.tables.table import convert_to_python
 from speechframe.writing.words import format_count
 
 CURRENT, UNCHECKED, STALE = "current", "unchecked", "stale"
@@ -23,6 +24,9 @@ UNCHECKED: nothing shows which text was translated. STALE: the source text has c
 
 _MAX_SHOWN_IDS = 3
 """Number of row ids that a note or an error lists."""
+
+
+_refuse = partial(refuse, "translations")
 
 
 class HumanText(NamedTuple):
@@ -93,10 +97,6 @@ def read_translations(
         fault = "locales of translations that are not used, as they are no targets"
         notes.append(f"{fault}: {', '.join(unused)}")
     return HumanTranslations(by_locale, notes)
-
-
-def _refuse(fault: str, allowed: str) -> InvalidRows:
-    return InvalidRows([make_problem("translations", fault, allowed=allowed)])
 
 
 def _read_texts(

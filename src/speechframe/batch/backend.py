@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from speechframe.errors import InvalidRows, SpeechframeError
+from speechframe.errors import SpeechframeError, refuse
 from speechframe.spec.check import FieldProblem
 from speechframe.store.schema import KEY_BYTES, KEY_PERSON, columns, compute_call_key
 
@@ -516,18 +516,8 @@ class Backend(ABC):
         InvalidRows
             If the texts of this backend cannot be corrected.
         """
-        raise InvalidRows(
-            [
-                {
-                    "row": None,
-                    "row_id": request.row_id,
-                    "field": "redo",
-                    "problem": f"cannot correct the texts of a {self.operation} run",
-                    "value": text,
-                    "allowed": "a run of generate",
-                }
-            ]
-        )
+        fault = f"cannot correct the texts of a {self.operation} run"
+        raise refuse("redo", fault, "a run of generate", value=text, row_id=request.row_id)
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
         """Yield the calls for some requests, lazily. By default make one call per request.

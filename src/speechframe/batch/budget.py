@@ -14,7 +14,7 @@ from speechframe.errors import BudgetExceeded
 from speechframe.settings import find_default_ledger_folder
 from speechframe.settings.spending import DEFAULT_ALERTS, BudgetRule
 from speechframe.spec.billing import convert_to_credits
-from speechframe.store.budgets import BUDGET_COLUMNS, Allotments, LedgerSums, sum_spending
+from speechframe.store.budgets import BUDGET_COLUMNS, Allowance, LedgerSums, sum_spending
 from speechframe.store.folder import Folder
 from speechframe.store.records import read_all_attempts, sum_millicredits
 from speechframe.writing.words import format_count
@@ -40,61 +40,6 @@ class Alert:
             f"{100 * self.share:.0f} % of {self.budget}={self.limit_credits:.15g} are spent or set aside: "
             f"{self.spent_credits:,.15g}"
         )
-
-
-class Allowance:
-    """The amount of a shared budget that is allotted to this run, in thousandths of a credit.
-
-    The allotted amount has three parts: spent, `reserved` for calls under way, and `free`.
-    """
-
-    def __init__(self, rule: BudgetRule, allotments: Allotments, clock: Callable[[], float]) -> None:
-        self.rule, self.allotments, self._clock = rule, allotments, clock
-        self.id, self.period = rule.id, rule.find_period_start(clock())
-        self.reserved = self.free = self._total = 0
-        self._reserved_before = 0  # the part of `reserved` that counts in earlier periods
-
-    @property
-    def used(self) -> int:
-        """Amount allotted to all runs in this period when last read, less the free amount of this run."""
-        return self._total - self.free
-
-    def compute_left(self) -> int:
-        """Return the amount of the budget that this run could still reserve."""
-        allotted = self.allotments.sum_allotments(self.id, self.rule.find_period_start(self._clock()))
-        return self.rule.millicredits - allotted + self.free
-
-    def allot(self, price: int) -> bool:
-        """Allot more of the budget to this run if needed. Return whether the free amount covers `price`."""
-        if (period := self.rule.find_period_start(self._clock())) != self.period:
-            # A call under way counts in the period in which its price was reserved.
-            self.close()
-            self.period, self._reserved_before, self._total = period, self.reserved, 0
-        if price > self.free:
-            limit, hard = self.rule.millicredits, self.rule.hard
-            amount, self._total = self.allotments.allot(
-                self.id, period, price - self.free, limit=limit, hard=hard
-            )
-            self.free += amount
-        return price <= self.free
-
-    def reserve(self, price: int) -> None:
-        """Reserve `price`. Call only after `allot(price)` returned True."""
-        self.free -= price
-        self.reserved += price
-
-    def settle(self, reserved: int, cost: int) -> None:
-        """Replace the reserved price of a call by the cost of the call."""
-        self.reserved -= reserved
-        before = min(reserved, self._reserved_before)
-        self._reserved_before -= before
-        self.free += reserved - before - max(0, cost - before)
-
-    def close(self) -> None:
-        """Give the free amount back to the budget. Amounts that are still reserved stay counted."""
-        if self.free:
-            self.allotments.give_back(self.id, self.period, self.free)
-        self.free = 0
 
 
 class Budget:
@@ -216,7 +161,7 @@ class Budget:
             rule = refused_by.rule
             name, limit, period = rule.name, rule.millicredits, refused_by.period
             limit_name = name
-            spent = refused_by.allotments.sum_allotments(refused_by.id, period) - refused_by.free
+            spent = refused_by.sum_allotments(period) - refused_by.free
             whose = "all runs of this key" if rule.account else "all runs that this budget counts"
             by = f" by {whose} since {period} (UTC)" if rule.period != "total" else f" by {whose}"
             where = f" ({rule.set_in})" if rule.set_in else ""
@@ -263,22 +208,20 @@ def open_budget(
     attempts = read_all_attempts(run_folder, BUDGET_COLUMNS)
     is_remote = ledger.work != ledger.path
     allotments_folder = find_default_ledger_folder() if is_remote else ledger.path
-    allotments = Allotments(allotments_folder, run_id)
-    allowances = [Allowance(rule, allotments, time.time) for rule in rules]
-
-    new = [one for one in allowances if is_remote or not allotments.find_counted(one.id, one.period)]
+    allowances = [Allowance(rule, allotments_folder, run_id, time.time) for rule in rules]
+    new = [one for one in allowances if is_remote or not one.is_counted()]
     sums = LedgerSums(ledger, [one.rule for one in new], time.time())
 
     def update_budget() -> None:
         sums.read()
         for one in new:
-            allotments.learn_spending(one.id, one.period, sums.get_spending(one.rule, one.period))
+            one.learn_spending(sums.get_spending(one.rule, one.period))
 
     update_budget()
     for one in allowances:
         by_period: Counter[Any] = Counter()
         for (period, _), spent in sum_spending(one.rule, attempts).items():
             by_period[period] += spent
-        allotments.correct_allotments(one.id, by_period)
+        one.correct_allotments(by_period)
     budget = Budget(limit, sum_millicredits(attempts), allowances, tags=tags, limit_rule=limit_rule)
     return budget, update_budget if is_remote else None

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from speechframe.batch.backend import Backend
-from speechframe.batch.earlier import find_row_columns
 from speechframe.batch.plan import plan_calls
 from speechframe.batch.prepare import prepare_run
 from speechframe.batch.run import EarlierRun, open_backend, run_in_thread
-from speechframe.store.schema import BASE_KEY, ENDED, REQUEST, ROW_ID
+from speechframe.store.schema import BASE_KEY, ENDED, REQUEST, ROW_ID, find_row_columns
 from speechframe.writing.notebook import format_table
 from speechframe.writing.words import format_count
 
@@ -116,7 +115,7 @@ def _read_calls_by_row(file: Any) -> dict[str, tuple[str, bytes]]:
 
     A row without a call has its status and its row values in place of the key, and an empty body.
     """
-    names = [ROW_ID, BASE_KEY, REQUEST, ENDED, *find_row_columns(pq.read_schema(file))]
+    names = [ROW_ID, BASE_KEY, REQUEST, ENDED, *find_row_columns(pq.read_schema(file).names)]
     found: dict[str, tuple[str, bytes]] = {}
     for row_id, key, written, *values in zip(
         *pq.read_table(file, columns=names).to_pydict().values(), strict=True

@@ -1,11 +1,8 @@
 """The requests that a run's table contains, as a memory of the decisions about its rows."""
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import accumulate
-from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -23,24 +20,17 @@ from speechframe.store.schema import (
     CACHED,
     COLUMN_PREFIX,
     DONE,
-    INPUT_COLUMNS,
     PRICE,
     REQUEST,
     ROW_ID,
     TAGS,
     TAKE,
     compute_call_key,
+    find_row_columns,
 )
 
 _ROWS_AT_ONCE = 4096
 """Number of rows of a table that are decoded at a time."""
-
-
-def find_row_columns(schema: pa.Schema) -> list[str]:
-    """Return the names of the row columns in an input file, with their prefix."""
-    return [
-        name for name in schema.names if name.startswith(COLUMN_PREFIX) and name not in INPUT_COLUMNS.names
-    ]
 
 
 def write_held_request(request: Request, key: str) -> str:
@@ -84,15 +74,15 @@ def read_request(row: Mapping[str, Any], key: str | None = None) -> Request:
         key=(compute_call_key(base_key, take) if base_key else "") if key is None else key,
         row_id=row[ROW_ID],
         row_values={
-            name.removeprefix(COLUMN_PREFIX): value
-            for name, value in row.items()
-            if name.startswith(COLUMN_PREFIX) and name not in INPUT_COLUMNS.names and value is not None
+            name.removeprefix(COLUMN_PREFIX): row[name]
+            for name in find_row_columns(row)
+            if row[name] is not None
         },
     )
 
 
 class StoredEarlierRows(EarlierRows):
-    """The rows of the newest table in a run's folder. Files are read at the first use."""
+    """The rows of the newest table in a run's folder, which must exist. It is read at the first use."""
 
     def __init__(self, folder: Folder, manifest: Manifest) -> None:
         self._folder, self._manifest = folder, manifest
@@ -107,8 +97,7 @@ class StoredEarlierRows(EarlierRows):
         if position is None:
             return None
         # Read single values, because a conversion of one row of a table takes five times as long.
-        start, columns = self._columns[bisect_right(self._columns, position, key=itemgetter(0)) - 1]
-        return read_request({name: column[position - start].as_py() for name, column in columns.items()})
+        return read_request({name: column[position].as_py() for name, column in self._columns.items()})
 
     def find_kept(self, row_id: str) -> str | None:
         """Return the key of a row's current audio if the newest review of the row keeps it, or None."""
@@ -119,33 +108,20 @@ class StoredEarlierRows(EarlierRows):
         for batch in self._table.to_batches(_ROWS_AT_ONCE):
             yield from map(read_request, batch.to_pylist())
 
-    @property
-    def _has_table(self) -> bool:
-        return bool(self._manifest.tables) and self._folder.exists(self._manifest.table.file)
-
     @cached_property
     def _schema(self) -> pa.Schema:
-        if not self._has_table:
-            return INPUT_COLUMNS
         with convert_read_errors(self._folder, file := self._manifest.table.file):
             return pq.read_schema(self._folder.get_source(file))
 
     @cached_property
     def _table(self) -> pa.Table:
-        if not self._has_table:
-            return INPUT_COLUMNS.empty_table()
         ours = [name for name in self._schema.names if name.startswith(COLUMN_PREFIX) and name != TAGS]
         with convert_read_errors(self._folder, file := self._manifest.table.file):
             return pq.read_table(self._folder.get_source(file), columns=ours).combine_chunks()
 
     @cached_property
-    def _columns(self) -> list[tuple[int, dict[str, Any]]]:
-        """The columns of each batch of the table, with the position of its first row."""
-        batches = self._table.to_batches()
-        starts = accumulate((batch.num_rows for batch in batches[:-1]), initial=0)
-        names = self._table.column_names
-        columns = (dict(zip(names, batch.columns, strict=True)) for batch in batches)
-        return list(zip(starts, columns, strict=True))
+    def _columns(self) -> dict[str, Any]:
+        return dict(zip(self._table.column_names, self._table.columns, strict=True))
 
     @cached_property
     def _positions(self) -> dict[Any, int]:
@@ -153,8 +129,6 @@ class StoredEarlierRows(EarlierRows):
 
     @cached_property
     def _kept(self) -> dict[str, str]:
-        if not self._has_table:
-            return {}
         run = StoredRun(self._folder)
         reviews = run.reviews
         names = [run.name_of(ROW_ID_COLUMN), run.name_of("request_key")]

@@ -14,14 +14,16 @@ import hashlib
 import math
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
 from speechframe import errors
-from speechframe.batch.backend import Answer, Attempt, Backend, Opened, Request
+from speechframe.batch.backend import Answer, Attempt, Backend, Finding, Opened, Request
 from speechframe.batch.budget import Budget
 from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S, SHARING_PERIOD_S, Lane, choose_lanes
 from speechframe.batch.options import Options
@@ -84,35 +86,45 @@ def _restart_timeout(limit: asyncio.Timeout, limit_s: float) -> None:
         limit.reschedule(asyncio.get_running_loop().time() + limit_s)
 
 
-class Engine:
-    """Makes the calls of a queue, and writes their answers and errors to the journal.
+@dataclass(eq=False, repr=False)
+class CallMaker(ABC):
+    """Makes the calls of a queue. The parts belong to the run.
 
-    `had_answers` is True if the service has given usable answers to other workers of the run.
+    `folder`, `journal`, `ledger`, `cache` and `budget` are where calls are stored, looked up and counted. The
+    last three may be None. `update_budget` reads the spending of other machines, or is None. `had_answers` is
+    True if the service has given usable answers to other workers of the run.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        opened: Opened,
-        queue: Queue,
-        lanes: Sequence[Lane],
-        budget: Budget | None,
-        *,
-        folder: Folder,
-        journal: Journal,
-        run_id: str,
-        cache: Cache | None,
-        progress: Progress,
-        options: Options,
-        ledger: Ledger | None,
-        update_budget: Callable[[], None] | None,
-        had_answers: bool = False,
-    ) -> None:
-        self._backend, self._queue, self._lanes, self._budget = backend, queue, lanes, budget
-        self._folder, self._journal, self._run_id, self._cache = folder, journal, run_id, cache
-        self._ledger, self._update_budget = ledger, update_budget
-        self._progress, self._options = progress, options
-        self._has_takes, self._repeats_are_free = opened.takes, opened.repeats_free_s > 0
+    backend: Backend
+    opened: Opened
+    options: Options
+    queue: Queue
+    lanes: Sequence[Lane]
+    progress: Progress
+    run_id: str
+    folder: Folder
+    journal: Journal
+    ledger: Ledger | None
+    cache: Cache | None
+    budget: Budget | None
+    update_budget: Callable[[], None] | None
+    had_answers: bool = False
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Make the calls, and return once all calls have ended."""
+
+    @abstractmethod
+    def stop(self, *, drain: bool, reason: StopReason) -> None:
+        """Send no more calls. Without `drain` also cancel the calls under way."""
+
+
+@dataclass(eq=False, repr=False)
+class Engine(CallMaker):
+    """Makes the calls of a queue in this process, and writes their answers and errors to the journal."""
+
+    def __post_init__(self) -> None:
+        self._has_takes, self._repeats_are_free = self.opened.takes, self.opened.repeats_free_s > 0
         self._ended_attempts: asyncio.Queue[_EndedAttempt] = asyncio.Queue()
         self._workers: set[asyncio.Task[None]] = set()
         self._judge_thread = ThreadPoolExecutor(1, "speechframe-judge")
@@ -121,7 +133,7 @@ class Engine:
         self._held_bytes: dict[int, int] = {}  # id of the call to the memory of its unwritten answer
         self._judge_memory: dict[str, Any] = {}  # memory of `Backend.judge` over all answers
         self._is_cancelled = False
-        self._usable, self._unusable = int(had_answers), 0
+        self._usable, self._unusable = int(self.had_answers), 0
         self._announced_until: float | None = None
 
     async def run(self) -> None:
@@ -133,30 +145,30 @@ class Engine:
         """
         helpers = {asyncio.create_task(self._book_attempts()), asyncio.create_task(self._do_periodic_work())}
         try:
-            while not self._queue.is_over or self._workers:
+            while not self.queue.is_over or self._workers:
                 self._start_workers()
                 await self._wait_for_any(self._workers | helpers)
-            self._queue.end()
+            self.queue.end()
             all_booked = asyncio.create_task(self._ended_attempts.join())
             while not all_booked.done():
                 await self._wait_for_any({all_booked} | helpers)
             if self._conversion is not None:
                 await self._conversion
-            await self._run_in_disk_thread(self._convert_segment, self._journal.close)
+            await self._run_in_disk_thread(self._convert_segment, self.journal.close)
         finally:
             for task in self._workers | helpers:
                 task.cancel()
             await asyncio.gather(*self._workers, *helpers, return_exceptions=True)
             self._judge_thread.shutdown()
             self._disk_thread.shutdown()
-            self._journal.close()
+            self.journal.close()
 
     def stop(self, *, drain: bool, reason: StopReason) -> None:
         """Send no more calls. Without `drain` also cancel the calls under way, which may have been billed."""
-        self._queue.stop(reason)
+        self.queue.stop(reason)
         # Do not wait for jobs, because they may take hours. The jobs go on at the service. The next run finds
         # each job by the id that its attempt noted.
-        if not drain or self._backend.is_long:
+        if not drain or self.backend.is_long:
             self._is_cancelled = True
             for task in self._workers:
                 task.cancel()
@@ -172,8 +184,8 @@ class Engine:
 
     def _start_workers(self) -> None:
         """Start the missing workers of all usable lanes."""
-        for lane in choose_lanes(self._lanes):
-            while lane.workers_to_add > 0 and not self._queue.is_over:
+        for lane in choose_lanes(self.lanes):
+            while lane.workers_to_add > 0 and not self.queue.is_over:
                 lane.workers += 1
                 self._workers.add(asyncio.create_task(self._run_worker(lane)))
 
@@ -182,14 +194,14 @@ class Engine:
         booked = asyncio.Event()  # set once the worker's last answer is written
         booked.set()
         try:
-            while not self._queue.is_over and (missing := lane.workers_to_add) >= 0:
+            while not self.queue.is_over and (missing := lane.workers_to_add) >= 0:
                 if missing > 0:
                     self._start_workers()
                 if (slot := lane.take_permit(slot)) is None:
-                    await self._queue.wait_for_change(LONGEST_WAIT_S)  # other processes hold all permits
+                    await self.queue.wait_for_change(LONGEST_WAIT_S)  # other processes hold all permits
                 elif (wait_s := lane.compute_wait_s()) > 0:
-                    await self._queue.wait_for_change(wait_s)
-                elif call := await self._queue.take():
+                    await self.queue.wait_for_change(wait_s)
+                elif call := await self.queue.take():
                     outcome = await self._make_attempt(call, lane, slot)
                     await booked.wait()
                     booked.clear()
@@ -202,23 +214,23 @@ class Engine:
     async def _make_attempt(self, call: Call, lane: Lane, slot: int) -> Answer | SpeechframeError:
         """Make one attempt of a call, and return the answer or the error."""
         now = time.monotonic()
-        request, timeout_s, is_idempotent = call.request, self._options.timeout_s, self._repeats_are_free
+        request, timeout_s, is_idempotent = call.request, self.options.timeout_s, self._repeats_are_free
         call.sends += 1
         call.began = call.began or now
-        self._journal.write_sent(
+        self.journal.write_sent(
             request.key, call.sends, lane.name, time.time(), call.make_entries(), idempotency=is_idempotent
         )
         if call.noted is not None:
             # Repeat the note of an earlier attempt, because recovery reads only the last attempt's lines.
-            self._journal.write_note(request.key, call.noted)
-        left_s = call.began + self._options.patience_s - now
+            self.journal.write_note(request.key, call.noted)
+        left_s = call.began + self.options.patience_s - now
         limit_s = left_s if timeout_s is None else min(timeout_s, left_s)
-        limit_s = math.inf if self._backend.is_long else limit_s
+        limit_s = math.inf if self.backend.is_long else limit_s
         limit = asyncio.timeout(limit_s)
         attempt = Attempt(
             lane=lane.name,
             deadline_s=timeout_s,
-            idempotency_key=f"{self._run_id}-{request.key}" if is_idempotent else None,
+            idempotency_key=f"{self.run_id}-{request.key}" if is_idempotent else None,
             take=request.take if self._has_takes else 0,
             noted=call.noted,
             note=partial(self._write_note, call),
@@ -230,7 +242,7 @@ class Engine:
         outcome: Answer | SpeechframeError
         try:
             async with limit:
-                outcome = await self._backend.send(request, attempt)
+                outcome = await self.backend.send(request, attempt)
         except SpeechframeError as error:
             outcome = error
         except TimeoutError:
@@ -239,7 +251,7 @@ class Engine:
             if not self._is_cancelled:
                 raise
             message = "cancelled while the call was under way"
-            if self._backend.is_long and call.noted:
+            if self.backend.is_long and call.noted:
                 message = "the run stopped waiting for this job: the job goes on, and resume() finds it"
             outcome = ConnectionFailed(message, sent=True)
         lane.end(ticket, outcome)
@@ -249,8 +261,8 @@ class Engine:
 
     async def _write_note(self, call: Call, data: bytes) -> None:
         call.noted = data
-        self._journal.write_note(call.request.key, data)
-        await self._run_in_disk_thread(self._journal.sync)
+        self.journal.write_note(call.request.key, data)
+        await self._run_in_disk_thread(self.journal.sync)
 
     async def _wait_for_memory(self, call: Call, count: int) -> None:
         """Wait until memory for `count` more bytes of an answer is available.
@@ -265,7 +277,7 @@ class Engine:
                     f"an answer needs {count / 1e6:,.0f} MB more memory, but all answers under way may use "
                     f"{MAX_HELD_ANSWER_BYTES / 1e6:,.0f} MB together: lower max_concurrency"
                 )
-            await self._queue.wait_for_change()  # the queue changes when an answer is written
+            await self.queue.wait_for_change()  # the queue changes when an answer is written
         self._held_bytes[id(call)] = held + count
 
     # -- booking ---------------------------------------------------------------------
@@ -291,11 +303,11 @@ class Engine:
                     ended.outcome.release(fits)
                 ended.booked.set()
                 self._ended_attempts.task_done()
-            if self._journal.is_full:
+            if self.journal.is_full:
                 if self._conversion is not None:
                     await self._conversion
                 self._conversion = self._run_in_disk_thread(
-                    self._convert_segment, self._journal.begin_next_segment()
+                    self._convert_segment, self.journal.begin_next_segment()
                 )
 
     def _judge_attempt(self, ended: _EndedAttempt) -> tuple[str, list[Ended]] | SpeechframeError:
@@ -308,7 +320,7 @@ class Engine:
         if isinstance(answer, SpeechframeError):
             return answer
         try:
-            records = self._backend.records(call.request, answer)
+            records = self.backend.records(call.request, answer)
         except SpeechframeError as error:
             return error
         ends, statuses = list[Ended](), set[str]()
@@ -325,11 +337,9 @@ class Engine:
                     row["credits"] = price / 1000
                 ends.append(Ended(price - charged_before, basis, row, error=record))
                 continue
-            findings = (
-                self._backend.judge(row_request, record, self._judge_memory)
-                if self._options.truth_checks
-                else ()
-            )
+            findings: Sequence[Finding] = ()
+            if self.options.truth_checks:
+                findings = self.backend.judge(row_request, record, self._judge_memory)
             price = row_request.price if record.millicredits is None else record.millicredits
             statuses.add(status := SUSPECT if findings else DONE)
             row = {
@@ -360,25 +370,25 @@ class Engine:
         self._settle_attempt(call, status, ends, facts)
         self._usable += 1
         if answer.balance is not None:
-            self._progress.balance = answer.balance
+            self.progress.balance = answer.balance
         retakes: list[Call] = []
-        may_retake = self._has_takes and call.retakes < self._options.max_retakes
+        may_retake = self._has_takes and call.retakes < self.options.max_retakes
         may_retake = may_retake and call.request.varies and not call.request.parts
         for row_request, end in zip(call.rows, ends, strict=True):
             row = self._report_row(call, row_request, end)
-            if row["status"] == DONE and self._cache is not None and self._options.truth_checks:
-                self._disk_thread.submit(self._cache.put, row_request.key, row, end.audio)
+            if row["status"] == DONE and self.cache is not None and self.options.truth_checks:
+                self._disk_thread.submit(self.cache.put, row_request.key, row, end.audio)
             elif row["status"] == SUSPECT and may_retake:
-                self._progress.total += 1
+                self.progress.total += 1
                 retakes.append(Call(row_request.as_take(row_request.take + 1), retakes=call.retakes + 1))
-        self._queue.finish(call, retakes)
+        self.queue.finish(call, retakes)
 
     def _handle_failure(self, call: Call, lane: Lane, error: SpeechframeError) -> None:
         """Write a failed attempt. Then repeat, split or fail the call, or stop the run.
 
         The verdict on the error decides what happens.
         """
-        request, options, verdict = call.request, self._options, judge_error(error)
+        request, options, verdict = call.request, self.options, judge_error(error)
         was_unknown, was_not_sent = call.is_unknown, isinstance(error, ConnectionFailed) and not error.sent
         may_be_billed = verdict in {Verdict.LOST, Verdict.UNUSABLE}
         ends = self._charge_failure(call, verdict)
@@ -390,13 +400,13 @@ class Engine:
             delay_s = max(retry_after_s, random.uniform(0, backoff_s))  # noqa: S311 - a delay is not a secret
         left_s = call.began + options.patience_s - time.monotonic()
         retries_lost = verdict is Verdict.LOST and options.on_unknown == "retry"
-        repeats_billed = self._queue.stopped is None and (self._repeats_are_free or retries_lost)
+        repeats_billed = self.queue.stopped is None and (self._repeats_are_free or retries_lost)
         may_repeat = repeats_billed if may_be_billed else verdict in UNBILLED_VERDICTS
         if verdict is Verdict.STOP:
             self._settle_attempt(call, FAILED, ends, facts)
-            self._queue.put_back(call)
+            self.queue.put_back(call)
             is_quota = isinstance(error, errors.PaymentRequired)
-            self._queue.stop(StopReason.QUOTA if is_quota else StopReason.REFUSED, error)
+            self.queue.stop(StopReason.QUOTA if is_quota else StopReason.REFUSED, error)
         elif may_repeat and call.failures < options.max_attempts and delay_s < left_s:
             if may_be_billed or retry_after_s:
                 # If this process is killed before an answer is written, this record remains. It shows that
@@ -405,27 +415,27 @@ class Engine:
                 for row_request, end in zip(call.rows, ends, strict=True):
                     end.row = self._make_failed_record(call, row_request, lane, error, status)
             self._settle_attempt(call, RETRIED_STATUS, ends, facts)
-            if self._queue.stopped is None:
-                self._progress.count_retry(get_error_code(error))
-            self._queue.put_back(call, delay_s)
+            if self.queue.stopped is None:
+                self.progress.count_retry(get_error_code(error))
+            self.queue.put_back(call, delay_s)
         elif verdict is Verdict.FAIL and request.parts:
             # Send a refused pack as two halves, so that only its faulty rows fail.
             middle = len(request.parts) // 2
             halves = (request.parts[:middle], request.parts[middle:])
             self._settle_attempt(call, RETRIED_STATUS, ends, facts)
-            smaller = [one for half in halves for one in self._backend.pack(iter(half))]
-            self._queue.finish(call, [Call(one, costs=call.costs) for one in smaller])
+            smaller = [one for half in halves for one in self.backend.pack(iter(half))]
+            self.queue.finish(call, [Call(one, costs=call.costs) for one in smaller])
         elif verdict is Verdict.UNUSABLE and was_unknown and options.on_unknown == "retry":
             # An earlier attempt may have been billed, but its answer is lost. Replace the call by a new call.
             self._settle_attempt(call, RETRIED_STATUS, ends, facts)
-            self._queue.finish(call, [Call(request, costs=call.costs)])
+            self.queue.finish(call, [Call(request, costs=call.costs)])
         else:
             self._fail_rows(call, lane, error, ends, facts, retry_after_s if delay_s >= left_s else 0.0)
         # Do not count an answer after a lost attempt. It may be an outdated repeat of the lost answer.
         self._unusable += verdict is Verdict.UNUSABLE and not was_unknown
         if self._unusable >= MAX_UNUSABLE_ANSWERS and not self._usable:
             message = f"the first {self._unusable} answers were unusable, so the run stopped: {error}"
-            self._queue.stop(StopReason.UNUSABLE, BadAnswer(message))
+            self.queue.stop(StopReason.UNUSABLE, BadAnswer(message))
 
     def _charge_failure(self, call: Call, verdict: Verdict) -> list[Ended]:
         """Update `is_unknown` and `is_in_ledger` after a failed attempt. Return the cost of each row."""
@@ -459,19 +469,19 @@ class Engine:
         self._settle_attempt(call, status, ends, facts)
         for row_request, end in zip(call.rows, ends, strict=True):
             self._report_row(call, row_request, end)
-        self._queue.finish(call)
-        if self._options.on_error == "raise":
-            self._queue.stop(StopReason.FAILED, error)
+        self.queue.finish(call)
+        if self.options.on_error == "raise":
+            self.queue.stop(StopReason.FAILED, error)
 
     def _settle_attempt(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
         """Write the end of an attempt, with the records in `ends`. Then book the cost of the attempt."""
-        self._journal.write_end(call.request.key, status, ends, **facts)
+        self.journal.write_end(call.request.key, status, ends, **facts)
         costs = [end.millicredits for end in ends]
-        self._progress.credits_millis += sum(costs)
+        self.progress.credits_millis += sum(costs)
         for row_request, cost in zip(call.rows, costs, strict=True):
             call.costs[row_request.key] += cost
-        if self._budget is not None:
-            self._budget.settle(call.request, call.reserved, costs)
+        if self.budget is not None:
+            self.budget.settle(call.request, call.reserved, costs)
         call.reserved = 0
 
     def _report_row(self, call: Call, row_request: Request, end: Ended) -> Row:
@@ -479,8 +489,8 @@ class Engine:
         row = end.row or {}
         status = row["status"]
         for warning in row.get("warnings") or ():
-            self._progress.warn(find_warning_kind(warning), warning)
-        self._progress.add(
+            self.progress.warn(find_warning_kind(warning), warning)
+        self.progress.add(
             Outcome(
                 row_request.row_id,
                 row_request.key,
@@ -521,7 +531,7 @@ class Engine:
             "billed_characters": row_request.characters,
             "attempts": call.sends,
             "lane": lane.name,
-            "service": self._backend.service,
+            "service": self.backend.service,
             "finished_at": time.time(),
         }
 
@@ -531,43 +541,43 @@ class Engine:
         """Sync the journal, share the lanes' learned limits, and stop the run if the service is gone."""
         while True:
             await asyncio.sleep(SHARING_PERIOD_S)
-            await self._run_in_disk_thread(self._journal.sync)
-            for lane in self._lanes:
+            await self._run_in_disk_thread(self.journal.sync)
+            for lane in self.lanes:
                 lane.share_learned()
             self._start_workers()
             self._announce_waits()
-            unavailable_s = time.monotonic() - max(lane.unavailable_since_s for lane in self._lanes)
-            if unavailable_s <= min(MAX_UNAVAILABLE_S, self._options.patience_s):
+            unavailable_s = time.monotonic() - max(lane.unavailable_since_s for lane in self.lanes)
+            if unavailable_s <= min(MAX_UNAVAILABLE_S, self.options.patience_s):
                 continue
-            if await self._backend.is_answering():
+            if await self.backend.is_answering():
                 # The service is slow but reachable.
-                for lane in self._lanes:
+                for lane in self.lanes:
                     lane.end_rest()
             else:
                 message = "the service has not answered for a while; the run stopped and keeps all answers"
-                self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(message, sent=False))
+                self.queue.stop(StopReason.UNREACHABLE, ConnectionFailed(message, sent=False))
 
     def _announce_waits(self) -> None:
         """Report the time until which the service accepts no calls, if all lanes must wait.
 
         Stop the run if this wait exceeds ``patience_s``.
         """
-        times = [lane.waits_until for lane in self._lanes]
+        times = [lane.waits_until for lane in self.lanes]
         until = None if None in times else min(at for at in times if at is not None)
         if until is None or until == self._announced_until:
             return
         self._announced_until = until
         at = datetime.fromtimestamp(until).astimezone().strftime("%H:%M:%S")
         message = f"the service accepts no calls until {at}"
-        self._progress.note(message)
-        if until - time.time() > self._options.patience_s:
+        self.progress.note(message)
+        if until - time.time() > self.options.patience_s:
             message = f"{message}, longer than patience_s allows: run again then"
-            self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(message, sent=False))
+            self.queue.stop(StopReason.UNREACHABLE, ConnectionFailed(message, sent=False))
 
     def _convert_segment(self, close_segment: Callable[[], int]) -> None:
-        parts.convert_segment(self._folder, close_segment(), self._backend.columns, self._ledger)
-        if self._update_budget is not None:
-            self._update_budget()
+        parts.convert_segment(self.folder, close_segment(), self.backend.columns, self.ledger)
+        if self.update_budget is not None:
+            self.update_budget()
 
     def _run_in_disk_thread(self, function: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().run_in_executor(self._disk_thread, function, *args)

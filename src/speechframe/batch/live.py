@@ -244,9 +244,8 @@ class Run(StoredRun):
         """
         stats, p = self.stats, self.progress
         is_told = p is not None and p.cell is not None and p.cell == find_cell()
-        states = ", ".join(
-            f"{stats[name]:,} {name.replace('_', ' ')}" for name in STATUSES if stats.get(name)
-        )
+        shown = [name for name in STATUSES if stats.get(name)]
+        states = ", ".join(f"{stats[name]:,} {name.replace('_', ' ')}" for name in shown)
         because = f" ({self.stopped_because})" if self.stopped_because else ""
         made = [format_count(stats["rows"], "row") + f": {states or 'none'}", describe_results(stats)]
         spent = format_count(stats["credits"], "credit")
@@ -304,9 +303,8 @@ class Run(StoredRun):
 
     def __repr__(self) -> str:
         # Use the counts of this process if it has them, because asyncio often calls repr and reading is slow.
-        warned = (
-            describe_warnings(p.warned, p.examples) if (p := self.progress) else self._describe_warnings()
-        )
+        p = self.progress
+        warned = describe_warnings(p.warned, p.examples) if p else self._describe_warnings()
         made = str(p) if p else self._describe_plan()
         texts = [f"{self.operation}, {self.describe_state()}", made, warned]
         return replace_unprintable(f"<Run {self.short_path!r}: {'; '.join(filter(None, texts))}>")

@@ -56,6 +56,8 @@ margin, because a repeat must reach the service before this time ends."""
 
 _CALL_PROPERTIES = ("model", "locale", "voice_id", "format")
 """Properties of a call by which :meth:`Estimate.by` can group, beside the columns of the table."""
+_COUNTS = ("finished", "cached", "unknown", "rejected", "waiting", "invalid", "identical_retakes")
+"""Numbers of calls and rows that a notebook shows unless they are 0."""
 _ROWS_AT_ONCE = 4096
 """Number of rows of the table in memory at a time."""
 _SHORTEST_SHOWN_S = 60
@@ -106,16 +108,18 @@ group."""
 
 
 @dataclass(frozen=True)
-class WorkerFacts:
-    """The workers of an executor.
+class ExecutorWorkers:
+    """The workers of an executor, which make the calls of a run in other processes.
 
-    `cores` is the number of cores of their machines, or None if unknown. `is_service_own` tells whether each
-    worker has a service of its own, with engines of its own.
+    `cores` is the number of cores of their machines, or None if unknown. `have_own_services` returns whether
+    each worker has a service of its own, with engines of its own. `make_engine` makes a
+    :class:`~speechframe.batch.engine.CallMaker` from its parts.
     """
 
     count: int
     cores: int | None
-    is_service_own: bool
+    have_own_services: Callable[[Opened, Options], bool]
+    make_engine: Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -243,14 +247,8 @@ class Estimate:
         import pandas as pd
 
         rows = [
-            (
-                *group,
-                sums.calls,
-                sums.characters,
-                sums.millicredits / MILLICREDITS_PER_CREDIT,
-                sums.money(self.price),
-            )
-            for group, sums in self.breakdown(columns).items()
+            (*group, each.calls, each.characters, each.millicredits / 1000, each.money(self.price))
+            for group, each in self.breakdown(columns).items()
         ]
         frame = pd.DataFrame(rows, columns=[*columns, "calls", "characters", "credits", "money"])
         return frame.sort_values("credits", ascending=False, ignore_index=True)
@@ -331,19 +329,7 @@ class Estimate:
             ["workers", "" if self.workers is None else f"{self.workers:,}"],
             ["bound by", self.bound or ""],
             ["CPU of a call", self._describe_cpu()],
-            *(
-                [name.replace("_", " "), f"{number:,}"]
-                for name in (
-                    "finished",
-                    "cached",
-                    "unknown",
-                    "rejected",
-                    "waiting",
-                    "invalid",
-                    "identical_retakes",
-                )
-                if (number := getattr(self, name))
-            ),
+            *([name.replace("_", " "), f"{number:,}"] for name in _COUNTS if (number := getattr(self, name))),
             ["budget left", "" if self.budget is None else f"{self.budget:,.10g}"],
             ["first row beyond the budget", self.ends_at or ""],
             ["remark", self.remark or ""],
@@ -405,25 +391,28 @@ def _make_hashable(value: Any) -> Any:
 def estimate_time(
     backend: Backend,
     opened: Opened,
-    most: int,
+    options: Options,
     calls: int,
     breakdown: Breakdown,
     manifest: Manifest,
     ledger: Folder | None,
-    workers: WorkerFacts | None = None,
+    workers: ExecutorWorkers | None = None,
 ) -> dict[str, Any]:
     """Return the fields of the estimate about concurrency and duration.
 
-    Only lanes with a published cap count. `most` is the largest number of calls that the run has in flight in
-    each lane. The speed of a voice comes from the ledger (earlier attempts), or else from the throughput that
-    the service publishes. The duration is unknown if both lack the speed of a voice.
+    Only lanes with a published cap count. The speed of a voice comes from the ledger (earlier attempts), or
+    else from the throughput that the service publishes. The duration is unknown if both lack the speed of a
+    voice.
 
     With `workers`, the duration is the largest of three: the time of the calls in flight, the CPU of the
     engines on the cores of the workers, and the time of this process. The CPU is that of a local service on a
     machine such as this one, which uses a core for each call in flight, as far as there are cores.
     """
-    services = workers.count if workers is not None and workers.is_service_own else 1
+    is_service_own = workers is not None and workers.have_own_services(opened, options)
+    services = workers.count if workers is not None and is_service_own else 1
     facts: dict[str, Any] = {} if workers is None else {"workers": workers.count}
+    most = compute_max_calls(len(opened.lanes)) * (1 if workers is None else workers.count)
+    most = min(most, options.max_concurrency or most)
     published = {
         lane.name: lane.published for lane in opened.lanes if lane.published and not lane.is_fallback
     }
@@ -458,7 +447,7 @@ def estimate_time(
         cpu_s += more_s * services * min(at_once / services, os.cpu_count() or 1)
     if workers is not None and seconds is not None:
         times = {BOUND_BY_CALLS: seconds, BOUND_BY_DRIVER: calls * DRIVER_CALL_S}
-        if workers.is_service_own:
+        if is_service_own:
             facts["call_cpu_s"] = cpu_s / calls
             # The CPU comes first, because busy cores are the bound even with as many engines as cores.
             times = {BOUND_BY_CPU: cpu_s / workers.cores if workers.cores else 0.0, **times}
@@ -515,7 +504,7 @@ def plan_calls(
     cache: Cache | None = None,
     limit: int | None = None,
     ledger: Folder | None = None,
-    workers: WorkerFacts | None = None,
+    workers: ExecutorWorkers | None = None,
 ) -> tuple[Plan, Estimate]:
     """Return the plan of the calls to make, and its estimate.
 
@@ -536,20 +525,18 @@ def plan_calls(
     todo &= ~cached
     waits, late_reason = find_wait_ends(failures), ""
     too_late = [key for key, until in waits.items() if until - time.time() > options.patience_s]
-    if waiting := int((is_late := todo & mark_known_keys(keys, bytes.fromhex("".join(too_late)))).sum()):
+    if waiting := int((is_late := todo & mark_known_keys(keys, too_late)).sum()):
         todo &= ~is_late
         at = datetime.fromtimestamp(min(waits[key] for key in too_late)).astimezone()
         late_reason = (
             f"the service accepts {format_count(waiting, 'row')} only from {at:%Y-%m-%d %H:%M:%S} on, later "
             "than patience_s allows: run again then"
         )
-    free = todo & mark_known_keys(keys, bytes.fromhex("".join(failed_records)))
+    free = todo & mark_known_keys(keys, failed_records)
     calls, charged = int(todo.sum()), todo & ~free
     price = int(prepared.prices[charged].sum())
     left = None if limit is None else max(0, limit - read_spending(folder))
     breakdown = make_breakdown(prepared, todo, free)
-    most = compute_max_calls(len(opened.lanes)) * (1 if workers is None else workers.count)
-    most = min(most, options.max_concurrency or most)
     sums = Sums(millicredits=price, charged_calls=int(charged.sum()))
     estimate = Estimate(
         rows=prepared.entry.rows,
@@ -572,12 +559,10 @@ def plan_calls(
         ends_at=None if left is None else find_first_row_beyond(prepared, charged, left),
         breakdown=breakdown,
         possible_credits=backend.possible_millicredits / MILLICREDITS_PER_CREDIT,
-        **estimate_time(backend, opened, most, calls, breakdown, prepared.manifest, ledger, workers),
+        **estimate_time(backend, opened, options, calls, breakdown, prepared.manifest, ledger, workers),
         **compute_money_fields(prepared.manifest, sums, breakdown, options.service),
     )
-    in_packs = mark_known_keys(
-        keys, bytes.fromhex("".join(key for key, row in failed_records.items() if row[PACK] is not None))
-    )
+    in_packs = mark_known_keys(keys, [key for key, row in failed_records.items() if row[PACK] is not None])
     return Plan(prepared, keys, todo, free, cached, failed_records, in_packs, waits, late_reason), estimate
 
 
@@ -617,7 +602,7 @@ def find_ended(
     stays = [] if options.on_unknown == "retry" else unknown.keys() - failed_records.keys()
     finished = snapshot.index.keys[snapshot.index.find_with_status(FINISHED_STATUSES)]
     is_done = mark_known_keys(keys, finished.tobytes())
-    is_kept = mark_known_keys(keys, bytes.fromhex("".join(stays)))
+    is_kept = mark_known_keys(keys, stays)
     return EndedCalls(snapshot, is_done, is_kept, failures, failed_records)
 
 
@@ -646,8 +631,12 @@ def mark_first_of_each(keys: Any) -> Mask:
     return first & ~mark_known_keys(keys, bytes(KEY_BYTES))
 
 
-def mark_known_keys(keys: Any, known: bytes) -> Mask:
-    """Return a mask that is True for each of `keys` that is in `known`, the concatenated bytes of keys."""
-    is_known: Any = pc.is_in(keys, make_key_array(known))
+def mark_known_keys(keys: Any, known: bytes | Iterable[str]) -> Mask:
+    """Return a mask that is True for each of `keys` that is in `known`.
+
+    `known` are the concatenated bytes of keys, or keys of 32 hex digits.
+    """
+    packed = known if isinstance(known, bytes) else bytes.fromhex("".join(known))
+    is_known: Any = pc.is_in(keys, make_key_array(packed))
     found: Mask = is_known.to_numpy(zero_copy_only=False)
     return found

@@ -32,13 +32,13 @@ from speechframe.batch.backend import (
     CORRECTION_COLUMNS,
     HELD_COLUMN,
     Backend,
+    EarlierRows,
     Opened,
     Request,
     RowWithoutCall,
 )
 from speechframe.batch.earlier import (
     StoredEarlierRows,
-    find_row_columns,
     read_held_request,
     read_request,
     read_seconds,
@@ -46,7 +46,7 @@ from speechframe.batch.earlier import (
     write_request,
 )
 from speechframe.batch.options import Options
-from speechframe.errors import InvalidRows, RunMismatch, StoreError
+from speechframe.errors import InvalidRows, RunMismatch, StoreError, make_problem, refuse
 from speechframe.spec.check import FieldProblem
 from speechframe.store.folder import (
     PLANNED_STATE,
@@ -84,6 +84,7 @@ from speechframe.store.schema import (
     TAGS,
     TAKE,
     compute_call_key,
+    find_row_columns,
 )
 from speechframe.tables.column import Column
 from speechframe.tables.table import (
@@ -93,7 +94,6 @@ from speechframe.tables.table import (
     contains_bytes,
     get_column_name,
     is_missing,
-    make_problem,
     make_rows,
     resolve_sources,
 )
@@ -167,7 +167,7 @@ def prepare_run(  # noqa: PLR0915 - one step after the other
                 undo.callback(_remove_leftovers, folder)
         manifest = read_manifest(folder) if folder.exists(RUN_FILE) else _make_manifest(backend, opened)
         check_same_service(folder, manifest, backend)
-        checker.use_earlier(StoredEarlierRows(folder, manifest))
+        checker.use_earlier(folder, manifest)
         if is_resumed:
             checker.current_takes = _read_current_takes(folder, manifest)
         backend.folder, file = table_folder.work, _name_next_input(manifest)
@@ -239,7 +239,7 @@ def reopen_run(
     entry = manifest.table
     if manifest.state == PLANNED_STATE and entry.invalid and options.on_invalid == "raise":
         message = f"{format_count(entry.invalid, 'row')} cannot be sent"
-        raise InvalidRows([make_problem("table", message, allowed='on_invalid="skip" leaves them out')])
+        raise refuse("table", message, allowed='on_invalid="skip" leaves them out')
     if not folder.exists(entry.file):
         raise StoreError(
             f"{folder.path}: the run's table, {entry.file}, is missing: hand the table in again with "
@@ -373,10 +373,11 @@ class _Checker:
         self.problems: list[dict[str, Any]] = []
         self.current_takes: Mapping[str, int] = {}  # take by the key of take 0; take 0 is left out
 
-    def use_earlier(self, earlier: StoredEarlierRows) -> None:
+    def use_earlier(self, folder: Folder, manifest: Manifest) -> None:
         """Give the backend the rows of the run's table so far. Corrections of their texts are kept."""
-        self._backend.earlier = earlier
-        if earlier.has_column(CORRECTION_COLUMNS.names[-1]):
+        has_table = manifest.tables and folder.exists(manifest.table.file)
+        self._backend.earlier = StoredEarlierRows(folder, manifest) if has_table else EarlierRows()
+        if self._backend.earlier.has_column(CORRECTION_COLUMNS.names[-1]):
             self._row_columns = _unite(self._row_columns, CORRECTION_COLUMNS)
 
     def write(self, path: Path, file: str, is_stopped: Callable[[], bool], *, leaves_out: bool) -> TableEntry:
@@ -389,7 +390,7 @@ class _Checker:
         names = table.schema.names
         if reserved := [name for name in names if name.startswith(COLUMN_PREFIX)]:
             fault = f"has a column {reserved[0]!r}"
-            raise InvalidRows([make_problem("table", fault, allowed="names that do not begin with spf:")])
+            raise refuse("table", fault, allowed="names that do not begin with spf:")
         metadata: Any = table.schema.metadata
         row_columns = [f.with_name(COLUMN_PREFIX + f.name) for f in self._row_columns]
         schema = pa.schema([*table.schema, *INPUT_COLUMNS, *row_columns], metadata=metadata)
@@ -697,7 +698,7 @@ def _make_next_takes(
     """
     if not opened.takes:
         fault = "makes other takes, which this service does not offer: they would be the same, billed again"
-        raise InvalidRows([make_problem("redo", fault)])
+        raise refuse("redo", fault)
     stored = StoredRun(folder)
     columns: list[list[Any]] = [table[name].to_pylist() for name in (ROW_ID, BASE_KEY, TAKE)]
     (ids, keys, takes), found = columns, stored.statuses()
@@ -707,7 +708,7 @@ def _make_next_takes(
     elif isinstance(redo, str):
         if redo not in REDO_STATUSES:
             allowed = f"{', '.join([*REDO_STATUSES, CORRECTED])}, or a list of row ids"
-            raise InvalidRows([make_problem("redo", "is not a status", value=redo, allowed=allowed)])
+            raise refuse("redo", "is not a status", value=redo, allowed=allowed)
         wanted = {row_id for row_id, status in zip(ids, found, strict=True) if status == redo}
     else:
         wanted = {str(row_id) for row_id in redo}
@@ -715,11 +716,7 @@ def _make_next_takes(
             fault = "names no row of the run"
             raise InvalidRows([make_problem("redo", fault, value=row_id) for row_id in unknown])
     chosen = [position for position, key in enumerate(keys) if key is not None and ids[position] in wanted]
-    positions = [
-        position
-        for position in chosen
-        if found[position] not in {DONE, CACHED} or _does_row_vary(table, position)
-    ]
+    positions = [row for row in chosen if found[row] not in {DONE, CACHED} or _does_row_vary(table, row)]
     identical = len(chosen) - len(positions)
     if not positions:
         return None, identical
@@ -749,7 +746,7 @@ def _change_rows(
     added = [f for f in row_columns if COLUMN_PREFIX + f.name not in table.column_names]
     for new in added:
         table = table.append_column(COLUMN_PREFIX + new.name, pa.nulls(len(table), new.type))
-    names = [name for name in INPUT_COLUMNS.names if name != TAGS] + find_row_columns(table.schema)
+    names = [name for name in INPUT_COLUMNS.names if name != TAGS] + find_row_columns(table.schema.names)
     changed: list[pa.RecordBatch] = []
     for batch in table.to_batches(_BATCH_ROWS):
         rows = batch.select(names).to_pylist()
@@ -789,10 +786,8 @@ def _correct_rows(folder: Folder, manifest: Manifest, backend: Backend, notes: l
         if isinstance(found, Request):
             return found
         for one in found:
-            fault, row_id = f"{one.problem} (corrected text)", request.row_id
-            problems.append(
-                make_problem(one.field, fault, value=one.value, allowed=one.allowed, row_id=row_id)
-            )
+            facts: dict[str, Any] = {"value": one.value, "allowed": one.allowed, "row_id": request.row_id}
+            problems.append(make_problem(one.field, f"{one.problem} (corrected text)", **facts))
         return None
 
     columns = _unite(backend.row_columns, CORRECTION_COLUMNS)

@@ -7,23 +7,23 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.budget import Alert, Budget, open_budget
-from speechframe.batch.engine import Engine
+from speechframe.batch.engine import CallMaker, Engine
 from speechframe.batch.lanes import MAX_CALLS_PER_LANE, Lane, compute_max_calls
 from speechframe.batch.live import Run
 from speechframe.batch.notebook import find_dashboard, is_notebook
 from speechframe.batch.options import Options
-from speechframe.batch.plan import Estimate, WorkerFacts, plan_calls
-from speechframe.batch.prepare import Prepared, prepare_run, reopen_run
+from speechframe.batch.plan import Estimate, ExecutorWorkers, plan_calls
+from speechframe.batch.prepare import Prepared, reopen_run
 from speechframe.batch.progress import Live, Outcome, Progress, print_line
 from speechframe.batch.queue import Plan, Queue
 from speechframe.errors import SettingsError, SpeechframeError, StoreError
@@ -45,61 +45,6 @@ from speechframe.tables.table import Source
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
-
-UNPAID_LEDGER_FIELDS = {"attempt": 0, "credits": 0.0, "credits_basis": "none", "computed": 0.0}
-"""Ledger fields of an answer from the cache, which costs nothing."""
-
-
-class CallMaker(Protocol):
-    """An object that makes the calls of a queue, such as :class:`Engine`."""
-
-    async def run(self) -> None:
-        """Make the calls, and return once all calls have ended."""
-        ...
-
-    def stop(self, *, drain: bool, reason: StopReason) -> None:
-        """Send no more calls. Without `drain` also cancel the calls under way."""
-        ...
-
-
-class Scale(Protocol):
-    """The workers that make the calls of a run in other processes."""
-
-    @property
-    def workers(self) -> int:
-        """Number of workers."""
-        ...
-
-    @property
-    def cores(self) -> int | None:
-        """Number of cores of their machines, or None if unknown."""
-        ...
-
-    def has_own_services(self, opened: Opened, options: Options) -> bool:
-        """Return whether each worker starts a local service of its own."""
-        ...
-
-    def make_engine(self, *args: Any, **parts: Any) -> CallMaker:
-        """Return what makes the calls, for the arguments of :class:`Engine`."""
-        ...
-
-
-async def make_run(
-    backend: Backend,
-    table: Any,
-    arguments: Mapping[str, Any],
-    given: Mapping[str, Any],
-    scale: Scale | None = None,
-) -> Run:
-    """Plan the calls for a table, make the missing calls, and return the run.
-
-    Every verb (a public function such as `generate`) calls this function. `backend` must not be open yet.
-    `arguments` are the arguments of the rows: constants, columns, or lists with one value for each row.
-    `given` contains run options. `scale` are the workers of the option ``executor``.
-    """
-    options = Options.from_given(**given)
-    sources = {**arguments, "take": options.take}
-    return await _make_and_revise(backend, options, partial(prepare_run, table, sources), scale)
 
 
 # -- open the backend ---------------------------------------------------------------------
@@ -200,40 +145,23 @@ def read_run(run: Run | str | PathLike[str], given: Mapping[str, Any]) -> Earlie
     return EarlierRun(folder, manifest.operation, sources, options)
 
 
-async def continue_run(
-    earlier: EarlierRun,
-    backend: Backend,
-    table: Any,
-    redo: str | Sequence[Any] | None,
-    scale: Scale | None = None,
+async def make_calls(
+    backend: Backend, options: Options, prepare: Callable[..., Prepared], workers: ExecutorWorkers | None
 ) -> Run:
-    """Make the missing calls of a run, for a new `table`, or for the run's own table if `table` is None.
+    """Plan a run, make its missing calls, and return the run.
 
-    `redo` selects rows of the run's own table that get another take (another rendering of the same content).
-    `backend` must not be open yet.
-    """
-    if table is None:
-        prepare = partial(reopen_run, earlier.folder, redo)
-    else:
-        prepare = partial(prepare_run, table, earlier.sources, is_resumed=True)
-    return await _make_and_revise(backend, earlier.options, prepare, scale)
-
-
-async def _make_and_revise(
-    backend: Backend, options: Options, prepare: Callable[..., Prepared], scale: Scale | None
-) -> Run:
-    """Make the calls of a run. If the backend is revised, then also make the calls that this adds.
-
-    SettingsError is raised if a run that is revised should not be waited for.
+    `backend` must not be open yet. If it is revised, then also make the calls that this adds. `prepare` is
+    :func:`prepare_run` or :func:`reopen_run` with the first arguments. `workers` are those of the option
+    ``executor``. SettingsError is raised if a run that is revised should not be waited for.
     """
     if backend.is_revised and not options.wait and not options.dry_run:
         raise SettingsError(
             "slot= needs wait=True, because a second step follows the first calls: leave wait out"
         )
-    run = await _carry_out(backend, options, prepare, scale)
+    run = await _carry_out(backend, options, prepare, workers)
     if not backend.is_revised or options.dry_run or run.stopped_because is not None:
         return run
-    revised = await _carry_out(backend, options, partial(reopen_run, run.folder, None), scale)
+    revised = await _carry_out(backend, options, partial(reopen_run, run.folder, None), workers)
     revised.notes = [*run.notes, *revised.notes]
     # Without further calls, return the run that describes the calls.
     return revised if revised.estimate is not None and revised.estimate.calls else run.refresh()
@@ -254,12 +182,11 @@ class _PlannedRun:
     ledger: Ledger | None = None  # also None if the default ledger is not writable
     budget: Budget | None = None  # None if no limit applies to the run
     update_budget: Callable[[], None] | None = None  # function that adds the new spending of other machines
-    limit_credits: float | None = None  # the run's `max_credits`, or the limit in a spending rule
     spent_before: int = 0  # spending of the run so far, in thousandths of a credit
 
 
 async def _carry_out(
-    backend: Backend, options: Options, prepare: Callable[..., Prepared], scale: Scale | None
+    backend: Backend, options: Options, prepare: Callable[..., Prepared], workers: ExecutorWorkers | None
 ) -> Run:
     """Plan a run, and make its calls unless it is a dry run. Return the run.
 
@@ -267,9 +194,6 @@ async def _carry_out(
     """
     async with contextlib.AsyncExitStack() as stack:
         opened, rules, limit = await open_backend(backend, options, stack)
-        workers: WorkerFacts | None = None
-        if scale is not None:
-            workers = WorkerFacts(scale.workers, scale.cores, scale.has_own_services(opened, options))
         begin = partial(_plan_run, prepare, backend, opened, options, rules, limit, workers, stack)
         begun = await run_in_thread(begin)
         prepared, planned, folder = begun.prepared, begun.estimate, begun.prepared.folder
@@ -287,12 +211,13 @@ async def _carry_out(
         learned = make_shared_folder()
         most = compute_max_calls(len(opened.lanes))
         # With an executor, the lanes are at the workers.
-        specs = opened.lanes if scale is None else ()
+        specs = opened.lanes if workers is None else ()
         lanes = [Lane(spec, options.max_concurrency, learned, most=most) for spec in specs]
         for lane in lanes:
             stack.callback(lane.close)
         progress = Progress(backend.unit, planned.calls + planned.cached, options, name, planned.line)
-        progress.budget, progress.currency = begun.limit_credits, planned.currency or ""
+        progress.budget = None if limit is None else convert_to_credits(limit)
+        progress.currency = planned.currency or ""
         progress.spent_before = progress.credits_millis = begun.spent_before
         progress.money_per_credit = (planned.money or 0.0) / (planned.credits or 1.0)
         for note in prepared.notes:
@@ -311,26 +236,26 @@ async def _carry_out(
         lane_count = max(1, sum(not spec.is_fallback for spec in opened.lanes))
         most_at_once = {work: each.calls_at_once * lane_count for work, each in opened.throughputs.items()}
         queue = Queue(begun.plan, backend, begun.budget, most_at_once)
-        make_engine: Callable[..., CallMaker] = Engine if scale is None else scale.make_engine
+        make_engine: Callable[..., CallMaker] = Engine if workers is None else workers.make_engine
         engine = make_engine(
-            backend,
-            opened,
-            queue,
-            lanes,
-            begun.budget,
+            backend=backend,
+            opened=opened,
+            options=options,
+            queue=queue,
+            lanes=lanes,
+            progress=progress,
+            run_id=prepared.manifest.run_id,
             folder=folder,
             journal=begun.journal,
-            run_id=prepared.manifest.run_id,
-            cache=begun.cache,
-            progress=progress,
-            options=options,
             ledger=begun.ledger,
+            cache=begun.cache,
+            budget=begun.budget,
             update_budget=begun.update_budget,
         )
         live = Live(progress, options, engine.stop)
         run = Run(folder, estimate=planned, problems=prepared.problems, notes=prepared.notes, live=live)
         # From here on the run's own task closes all resources, even if no caller waits for the run.
-        live.start(_make_calls(run, live, begun, queue, engine, backend, stack.pop_all()), run.run_id)
+        live.start(_run_engine(run, live, begun, queue, engine, backend, stack.pop_all()), run.run_id)
         return await _return_run(run, live)
 
 
@@ -341,7 +266,7 @@ def _plan_run(
     options: Options,
     rules: SpendingRules,
     limit: int | None,
-    workers: WorkerFacts | None,
+    workers: ExecutorWorkers | None,
     stack: contextlib.AsyncExitStack,
     is_stopped: Callable[[], bool],
 ) -> _PlannedRun:
@@ -411,7 +336,6 @@ def _plan_run(
         ledger,
         budget,
         update_budget,
-        limit_credits=None if limit is None else convert_to_credits(limit),
         spent_before=read_known_spending(folder) if budget is None else budget.spent,
     )
 
@@ -449,23 +373,23 @@ def _copy_from_cache(begun: _PlannedRun, progress: Progress) -> None:
             plan.todo[position] = True
             continue
         row, audio = kept
-        own = {"request_key": request.key, "status": "cached", "credits": 0.0, "attempts": 0}
-        now = time.time()
-        facts = {
-            "request_key": request.key,
+        now, own = time.time(), {"request_key": request.key, "status": "cached", "credits": 0.0}
+        entry = {
+            **request.facts,
+            **own,
             "take": request.take,
             "characters": request.characters,
             "time": now,
-            "status": "cached",
+            "attempt": 0,
+            "credits_basis": "none",
+            "computed": 0.0,
             "saved": request.price * request.facts.get("rows", 1) / 1000,
         }
-        journal.write_cached(
-            {**row, **own, "finished_at": now}, audio, {**request.facts, **facts, **UNPAID_LEDGER_FIELDS}
-        )
+        journal.write_cached({**row, **own, "attempts": 0, "finished_at": now}, audio, entry)
         progress.add(Outcome(request.row_id, request.key, "cached", 0, row.get("audio_seconds")))
 
 
-async def _make_calls(
+async def _run_engine(
     run: Run,
     live: Live,
     begun: _PlannedRun,

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from string import Formatter
 from typing import Any
 
-from speechframe.errors import ExportError
+from speechframe.errors import ExportError, make_problem
 from speechframe.exports.chosen_rows import ChosenRows
 from speechframe.store.rows import ROW_ID_COLUMN, Selection
-from speechframe.tables.table import make_problem
 from speechframe.writing.words import format_count
 
 _UNSAFE = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f\u2028-\u202e\u2066-\u2069\ud800-\udfff]')

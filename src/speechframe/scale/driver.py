@@ -21,11 +21,8 @@ import pyarrow.parquet as pq
 
 from speechframe._version import __version__
 from speechframe.batch.backend import Backend, LaneSpec, Opened, Request
-from speechframe.batch.budget import Budget
-from speechframe.batch.lanes import Lane
+from speechframe.batch.engine import CallMaker
 from speechframe.batch.options import Options
-from speechframe.batch.progress import Progress
-from speechframe.batch.queue import Queue
 from speechframe.errors import (
     ConnectionFailed,
     RunLocked,
@@ -48,11 +45,9 @@ from speechframe.scale.shard import (
 from speechframe.scale.worker import run_shard
 from speechframe.settings import Settings
 from speechframe.store import parts, shards
-from speechframe.store.cache import Cache
 from speechframe.store.folder import Folder, convert_os_errors
-from speechframe.store.journal import Journal, load_json
-from speechframe.store.ledger import AMOUNT_COLUMNS, Ledger
-from speechframe.store.records import find_group_starts, read_ledger, read_snapshot, sum_millicredits
+from speechframe.store.journal import load_json
+from speechframe.store.records import find_group_starts, read_known_spending
 from speechframe.store.remote import RemoteFolder
 from speechframe.store.schema import TAGS, StopReason
 from speechframe.store.verify import CLIPS_FOLDER
@@ -87,45 +82,29 @@ class _HeldShard:
     slot: int = 0  # number of the share of the limits that the shard uses now
 
 
-class Driver:
-    """Makes the calls of a run with the workers of an executor. A run uses it in place of an engine."""
+@dataclass(eq=False, repr=False, kw_only=True)
+class Driver(CallMaker):
+    """Makes the calls of a run with the workers of an executor. It has no lanes, because the workers have."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        opened: Opened,
-        queue: Queue,
-        lanes: Sequence[Lane],
-        budget: Budget | None,
-        *,
-        executor: Executor,
-        is_connected: Callable[[], bool],
-        workers: int,
-        maker: type[Backend] | bytes,
-        folder: Folder,
-        journal: Journal,
-        run_id: str,
-        cache: Cache | None,
-        progress: Progress,
-        options: Options,
-        ledger: Ledger | None,
-        update_budget: Callable[[], None] | None,
-    ) -> None:
-        del lanes, run_id, cache  # the workers have lanes and read the other two from run.json
-        self._backend, self._queue, self._plan, self._budget = backend, queue, queue.plan, budget
-        self._folder, self._journal, self._ledger, self._progress = folder, journal, ledger, progress
-        self._executor, self._is_connected, self._update_budget = executor, is_connected, update_budget
+    executor: Executor
+    is_connected: Callable[[], bool]
+    workers: int
+    maker: type[Backend] | bytes  # the backend's class, or the pickled backend before it is opened
+
+    def __post_init__(self) -> None:
+        folder, options, opened, self._plan = self.folder, self.options, self.opened, self.queue.plan
         self._connected_s = time.monotonic()
         self._tick_s = REMOTE_TICK_S if isinstance(folder, RemoteFolder) else TICK_S
-        _refuse_files_at_address(folder, backend)
+        _refuse_files_at_address(folder, self.backend)
         settings = options.service if isinstance(options.service, Settings) else None
         is_local = has_own_services(opened, options)
         shared = {} if is_local else {name: getattr(settings, name, None) for name in _SHARED_SETTINGS}
         job = Job(
             str(folder.path),
             folder.describe_lock(),
-            maker,
-            {name: _make_plain(value) for name, value in shared.items() if value},
+            self.maker,
+            # A read-only mapping cannot be pickled.
+            {k: dict(v) if isinstance(v, Mapping) else v for k, v in shared.items() if v},
             replace(
                 options,
                 service=None,
@@ -135,17 +114,16 @@ class Driver:
                 tags={},
                 progress=False,
             ),
-            journal.header,
+            self.journal.header,
             opened.key_fingerprint,
             is_local,
         )
         self._job = pickle.dumps(job)
         at_once = [each.calls_at_once for each in opened.throughputs.values()]
         self._local_width = max(at_once, default=DEFAULT_WIDTH)  # calls at once of a worker's own service
-        self._had_answers = False
         self._tags: list[dict[str, str]] = []  # different tags of the rows, if a budget counts tags
         self._tag_codes: npt.NDArray[np.int32] = np.empty(0, np.int32)  # for each row, its place in `_tags`
-        self._shares = _Shares(opened.lanes, workers, options.max_concurrency, is_local=is_local)
+        self._shares = _Shares(opened.lanes, self.workers, options.max_concurrency, is_local=is_local)
         self._counters: dict[int, Mapping[str, Any]] = {}  # counters by shard
         self._rows_per_s = 0.0
         self._rest: npt.NDArray[np.int64] = np.empty(0, np.int64)  # rows that are in no shard yet
@@ -158,8 +136,8 @@ class Driver:
         With `drain`, workers let the calls under way finish. Without `drain`, or if the calls are long,
         workers cancel these calls.
         """
-        self._queue.stop(reason)
-        shards.write_order(self._folder, shards.DRAIN if drain and not self._backend.is_long else shards.NOW)
+        self.queue.stop(reason)
+        shards.write_order(self.folder, shards.DRAIN if drain and not self.backend.is_long else shards.NOW)
 
     async def run(self) -> None:
         """Make the calls, and return once all shards have ended.
@@ -175,26 +153,26 @@ class Driver:
             waiting.append(_HeldShard(packs, self._price_of(packs), {}))
         under_way: dict[asyncio.Future[Report], _HeldShard] = {}
         try:
-            while under_way or ((waiting or len(self._rest)) and self._queue.stopped is None):
+            while under_way or ((waiting or len(self._rest)) and self.queue.stopped is None):
                 await self._hand_out(waiting, under_way)
                 if not under_way:
                     break
                 await asyncio.wait(under_way, timeout=self._tick_s, return_when=asyncio.FIRST_COMPLETED)
                 self._check_connection()
-                await asyncio.to_thread(self._read_counters)
+                self._counters |= await asyncio.to_thread(shards.read_counters, self.folder)
                 self._show_counters()
                 for future in [future for future in under_way if future.done()]:
                     task = under_way.pop(future)
-                    self._shares.give_back(task.slot)
+                    self._shares.free.add(task.slot)
                     if (again := await self._note_end(future, task)) is not None:
                         waiting.append(again)
         except BaseException as error:
             await asyncio.to_thread(self.stop, drain=True, reason=StopReason.FAILED)
             for future in under_way:
                 future.cancel()
-            if self._ledger is not None:
+            if self.ledger is not None:
                 with contextlib.suppress(SpeechframeError):
-                    await asyncio.to_thread(parts.copy_to_ledger, self._folder, self._ledger)
+                    await asyncio.to_thread(parts.copy_to_ledger, self.folder, self.ledger)
             if isinstance(error, SpeechframeError) or not isinstance(error, Exception):
                 raise
             raise SpeechframeError(
@@ -202,36 +180,36 @@ class Driver:
                 "resume(run, executor=...) goes on with a new executor, and resume(run) in this process"
             ) from error
         self._show_counters()
-        await asyncio.to_thread(shards.clear_messages, self._folder)
+        await asyncio.to_thread(shards.clear_messages, self.folder)
         self._end(waiting)
 
     def _check_connection(self) -> None:
         """Raise ConnectionError if the executor has had no connection for a while."""
-        if self._is_connected():
+        if self.is_connected():
             self._connected_s = time.monotonic()
         elif time.monotonic() - self._connected_s > LONGEST_DISCONNECTION_S:
             raise ConnectionError("its client has no connection to its scheduler")
 
     def _begin(self) -> None:
         """Convert the journal of this process to Parquet, and find the first segment number of the shards."""
-        number = self._journal.close()
-        parts.convert_segment(self._folder, number, self._backend.columns, self._ledger)
-        self._number = shards.find_first_block(self._folder)
-        self._before = read_progress(self._progress, 0)
-        shards.clear_messages(self._folder)  # of an earlier driver
+        number = self.journal.close()
+        parts.convert_segment(self.folder, number, self.backend.columns, self.ledger)
+        self._number = shards.find_first_block(self.folder)
+        self._before = read_progress(self.progress, 0)
+        shards.clear_messages(self.folder)  # of an earlier driver
         self._find_tags()
         plan = self._plan
         source = plan.prepared.table_folder.get_source(plan.prepared.entry.file)
-        with convert_os_errors(self._folder, "reading the table"), pq.ParquetFile(source) as file:
+        with convert_os_errors(self.folder, "reading the table"), pq.ParquetFile(source) as file:
             self._group_starts = find_group_starts(file)
 
     def _end(self, waiting: Iterable[_HeldShard]) -> None:
         """End the queue. Set the budget as its reason if the budget does not suffice for the rows left."""
-        if self._is_used_up and self._budget is not None:
+        if self._is_used_up and self.budget is not None:
             rest = sum(task.price for task in waiting) + self._price_of(self._rest)
-            self._queue.stop(StopReason.BUDGET, self._budget.explain_refusal(rest))
-        elif self._queue.stopped is None:
-            self._queue.end()
+            self.queue.stop(StopReason.BUDGET, self.budget.explain_refusal(rest))
+        elif self.queue.stopped is None:
+            self.queue.end()
 
     # -- hand out ------------------------------------------------------------------------
 
@@ -239,7 +217,7 @@ class Driver:
         self, waiting: deque[_HeldShard], under_way: "dict[asyncio.Future[Report], _HeldShard]"
     ) -> None:
         """Send shards to the executor, while a share of the limits and a part of the budget are free."""
-        while self._queue.stopped is None and (slot := self._shares.find_free()) is not None:
+        while self.queue.stopped is None and (slot := self._shares.find_free()) is not None:
             if not len(self._rest) and (self._is_used_up or not waiting):
                 return
             calls = self._shares.get_calls(slot)
@@ -256,16 +234,16 @@ class Driver:
                 waiting.appendleft(task)
                 return
             task.slot, task.tries = slot, task.tries + 1
-            self._shares.take(slot)
-            limit = None if self._budget is None else task.spent + task.request.price
+            self._shares.free.remove(slot)
+            limit = None if self.budget is None else task.spent + task.request.price
             # In a thread, because a pool may fork a worker here.
             future = await asyncio.to_thread(
-                self._executor.submit,
+                self.executor.submit,
                 run_shard,
                 __version__,
                 self._job,
                 task.shard,
-                ShardLimits(calls, limit, self._had_answers),
+                ShardLimits(calls, limit, self.had_answers),
             )
             if not isinstance(future, Future):
                 raise SettingsError("submit() of the executor must return a concurrent.futures.Future")
@@ -306,12 +284,12 @@ class Driver:
         `is_alone` no other task is under way, so the task gets the part of its price that is left. If nothing
         is left, only rows that cost nothing are handed out from now on.
         """
-        if self._budget is None:
+        if self.budget is None:
             return True
         request = Request(b"", b"", task.price, facts={"tags": task.tags})
         if is_alone:
-            request = replace(request, price=min(task.price, self._budget.compute_left(request)))
-        while not self._budget.reserve(request, request.price):
+            request = replace(request, price=min(task.price, self.budget.compute_left(request)))
+        while not self.budget.reserve(request, request.price):
             if not is_alone:
                 return False  # wait for the tasks under way, because they may cost less than reserved
             request = replace(request, price=request.price // 2)  # another run was faster
@@ -323,10 +301,10 @@ class Driver:
 
     def _find_tags(self) -> None:
         """Read the tags of all rows as codes, if a budget counts tags."""
-        if self._budget is not None and self._budget.counts_tags:
+        if self.budget is not None and self.budget.counts_tags:
             plan = self._plan
             source = plan.prepared.table_folder.get_source(plan.prepared.entry.file)
-            with convert_os_errors(self._folder, "reading the table"):
+            with convert_os_errors(self.folder, "reading the table"):
                 tags: Any = pq.read_table(source, columns=[TAGS]).column(0).combine_chunks()
             encoded = tags.fill_null("{}").dictionary_encode()
             self._tag_codes = encoded.indices.to_numpy()
@@ -346,37 +324,37 @@ class Driver:
 
     async def _note_report(self, report: Report, task: _HeldShard, shard: Shard) -> _HeldShard | None:
         """Add the report of a worker to the run. Return the task if it must be handed out again."""
-        if self._ledger is not None and report.segments:
-            await asyncio.to_thread(parts.copy_to_ledger, self._folder, self._ledger, report.segments)
-        if self._update_budget is not None:
-            await asyncio.to_thread(self._update_budget)
+        if self.ledger is not None and report.segments:
+            await asyncio.to_thread(parts.copy_to_ledger, self.folder, self.ledger, report.segments)
+        if self.update_budget is not None:
+            await asyncio.to_thread(self.update_budget)
         if report.counters:
             self._counters[shard.number] = report.counters
         for note in report.notes:
-            self._progress.note(note)
-        self._progress.follow([each for each in report.outcomes if each.request_key not in task.reported])
+            self.progress.note(note)
+        self.progress.follow([each for each in report.outcomes if each.request_key not in task.reported])
         task.reported |= {each.request_key for each in report.outcomes}
-        self._had_answers |= bool(report.counters.get("done") or report.counters.get("suspect"))
+        self.had_answers |= bool(report.counters.get("done") or report.counters.get("suspect"))
         self._shares.learn(task.slot, report.learned)
         self._rows_per_s = report.made / max(report.seconds, 0.1)
         if report.balance is not None:
-            self._progress.balance = report.balance
+            self.progress.balance = report.balance
         if report.reason == StopReason.BUDGET:
             # Retakes cost more than planned, or only a part was reserved. Try again if that paid some calls.
             task.price, task.tries = report.missing, 0
             self._is_used_up |= not report.made
             return task
-        if report.reason == StopReason.STOPPED and self._queue.stopped is None:
+        if report.reason == StopReason.STOPPED and self.queue.stopped is None:
             # Another worker superseded this one, or this worker does not see the driver's lock.
             if task.tries >= MAX_TRIES:
                 raise StoreError(
-                    f"{self._folder.path}: workers do not see the lock of this run: use a run_dir on a disk "
+                    f"{self.folder.path}: workers do not see the lock of this run: use a run_dir on a disk "
                     "with file locks, which all workers mount under the same path"
                 )
             return task
-        if report.reason is not None and self._queue.stopped is None:
+        if report.reason is not None and self.queue.stopped is None:
             self.stop(drain=True, reason=StopReason(report.reason))
-            self._queue.stopped_by = report.error
+            self.queue.stopped_by = report.error
         return None
 
     async def _note_death(self, error: BaseException, task: _HeldShard) -> _HeldShard:
@@ -394,27 +372,22 @@ class Driver:
         ):
             raise error
         else:
-            self._progress.note(f"a worker failed ({type(error).__name__}: {error}): another worker goes on")
+            self.progress.note(f"a worker failed ({type(error).__name__}: {error}): another worker goes on")
         return task
 
     def _settle(self, task: _HeldShard, shard: Shard) -> None:
         """Replace the reservation of a shard in the budget by its spending."""
-        if self._budget is None:
+        if self.budget is None:
             return
-        attempts = read_ledger(read_snapshot(self._folder, within=shard.block), ["time", *AMOUNT_COLUMNS])
-        spent = sum_millicredits(attempts)
-        self._budget.settle(task.request, task.request.price, [spent - task.spent])
+        spent = read_known_spending(self.folder, shard.block)
+        self.budget.settle(task.request, task.request.price, [spent - task.spent])
         task.price = max(0, task.price - (spent - task.spent))
         task.spent, task.request = spent, Request(b"", b"", 0)
 
-    def _read_counters(self) -> None:
-        """Read the counters of the shards under way."""
-        self._counters |= shards.read_counters(self._folder)
-
     def _show_counters(self) -> None:
         """Show the sums of the counters of all shards."""
-        add_counters(self._progress, self._counters, self._before)
-        self._progress.redraw()
+        add_counters(self.progress, self._counters, self._before)
+        self.progress.redraw()
 
 
 def has_own_services(opened: Opened, options: Options) -> bool:
@@ -430,7 +403,7 @@ class _Shares:
     """Divides the limits on calls in flight into numbered shares, one for each worker."""
 
     def __init__(self, lanes: Sequence[LaneSpec], workers: int, most: int | None, *, is_local: bool) -> None:
-        self.count, self._free = workers, set(range(workers))
+        self.count, self.free = workers, set(range(workers))  # `free` are those that no shard uses
         known = {lane.name: [each for each in (lane.published, most) if each] for lane in lanes}
         self._fallbacks = {lane.name for lane in lanes if lane.is_fallback}
         self._caps: dict[str, int | None] = {name: min(caps, default=None) for name, caps in known.items()}
@@ -440,15 +413,7 @@ class _Shares:
 
     def find_free(self) -> int | None:
         """Return the number of a free share with calls, or None. Fewer calls than workers may be allowed."""
-        return next((share for share in sorted(self._free) if self.get_calls(share) != {}), None)
-
-    def take(self, share: int) -> None:
-        """Note that a shard uses this share."""
-        self._free.remove(share)
-
-    def give_back(self, share: int) -> None:
-        """Note that no shard uses this share any more."""
-        self._free.add(share)
+        return next((share for share in sorted(self.free) if self.get_calls(share) != {}), None)
 
     def get_calls(self, share: int) -> dict[str, int | None] | None:
         """Return the largest number of calls in flight by lane for a share. See :class:`ShardLimits`.
@@ -487,8 +452,3 @@ def _refuse_files_at_address(folder: Folder, backend: Backend) -> None:
             f"executor= cannot make this {backend.operation} run at {folder.path}, because its clips or "
             "results are files on this machine: use a run_dir on a shared disk"
         )
-
-
-def _make_plain(value: Any) -> Any:
-    """Return a value that can be pickled. A read-only mapping becomes a dict."""
-    return dict(value) if isinstance(value, Mapping) else value

@@ -17,18 +17,16 @@ from speechframe.store.schema import Row, StopReason
 from speechframe.store.shards import write_intent
 
 
-async def _always() -> bool:
-    return True
-
-
 class IntentQueue(Queue):
     """A :class:`Queue` whose calls have an intent before they are handed out.
 
     One file has the intents of `width` calls. While these calls are under way, the next file is written, so
     that calls do not wait for the store. `numbers` are the segment numbers of this process, and `header`
     contains the ledger columns of all its attempts. `may_send` returns whether this process may still send
-    calls.
+    calls. It must be set before the first call is taken.
     """
+
+    may_send: Callable[[], Awaitable[bool]]
 
     def __init__(
         self, *queue_arguments: Any, folder: RemoteFolder, numbers: range, header: Row, width: int
@@ -38,7 +36,6 @@ class IntentQueue(Queue):
         self._writes: dict[str, asyncio.Task[None]] = {}  # the writing of the intent, by call key
         self._file_numbers = itertools.count()
         self._requests = self._read_ahead(self._requests)
-        self.may_send: Callable[[], Awaitable[bool]] = _always
 
     def _read_ahead(self, requests: Iterator[Request]) -> Iterator[Request]:
         """Yield the requests. Begin to write the intents of each group of requests one group earlier."""

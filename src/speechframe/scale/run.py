@@ -3,64 +3,47 @@
 import asyncio
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from speechframe.batch import run as batch
-from speechframe.batch.backend import Backend, Opened
+from speechframe.batch.backend import Backend
 from speechframe.batch.live import Run
 from speechframe.batch.options import Options
-from speechframe.batch.run import EarlierRun
+from speechframe.batch.plan import ExecutorWorkers
+from speechframe.batch.prepare import Prepared, prepare_run, reopen_run
+from speechframe.batch.run import EarlierRun, make_calls
 from speechframe.errors import SettingsError
 from speechframe.processes.executors import count_cores, is_connected, open_executor
 from speechframe.scale.driver import Driver, has_own_services
 
 
-@dataclass(frozen=True)
-class ExecutorWorkers:
-    """The executor of a run, and the facts about its workers that an estimate and a driver need.
-
-    `cores` is the number of cores of their machines, or None if unknown.
-    """
-
-    executor: Executor
-    is_connected: Callable[[], bool]
-    workers: int
-    cores: int | None
-    maker: type[Backend] | bytes  # the backend's class, or the pickled backend before it is opened
-
-    def has_own_services(self, opened: Opened, options: Options) -> bool:
-        """Return whether each worker starts a local service of its own."""
-        return has_own_services(opened, options)
-
-    def make_engine(self, *args: Any, **parts: Any) -> Driver:
-        """Return a driver. The arguments are those of :class:`~speechframe.batch.engine.Engine`."""
-        return Driver(
-            *args,
-            executor=self.executor,
-            is_connected=self.is_connected,
-            workers=self.workers,
-            maker=self.maker,
-            **parts,
-        )
-
-
 async def make_run(
     backend: Backend, table: Any, arguments: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Run:
-    """Make a run for a table. See :func:`speechframe.batch.run.make_run`."""
-    workers = await _find_workers(backend, Options.from_given(**given))
-    return await batch.make_run(backend, table, arguments, given, workers)
+    """Plan the calls for a table, make the missing calls, and return the run.
+
+    Every verb (a public function such as `generate`) calls this function. `backend` must not be open yet.
+    `arguments` are the arguments of the rows: constants, columns, or lists with one value for each row.
+    `given` contains run options.
+    """
+    options = Options.from_given(**given)
+    prepare = partial(prepare_run, table, {**arguments, "take": options.take})
+    return await make_calls(backend, options, prepare, await _find_workers(backend, options))
 
 
 async def continue_run(
     earlier: EarlierRun, backend: Backend, table: Any, redo: str | Sequence[Any] | None
 ) -> Run:
-    """Make the missing calls of a run. See :func:`speechframe.batch.run.continue_run`."""
-    workers = await _find_workers(backend, earlier.options)
-    return await batch.continue_run(earlier, backend, table, redo, workers)
+    """Make the missing calls of a run, for a new `table`, or for the run's own table if `table` is None.
+
+    `redo` selects rows of the run's own table that get another take (another rendering of the same content).
+    `backend` must not be open yet.
+    """
+    prepare: Callable[..., Prepared] = partial(reopen_run, earlier.folder, redo)
+    if table is not None:
+        prepare = partial(prepare_run, table, earlier.sources, is_resumed=True)
+    options = earlier.options
+    return await make_calls(backend, options, prepare, await _find_workers(backend, options))
 
 
 async def _find_workers(backend: Backend, options: Options) -> ExecutorWorkers | None:
@@ -75,12 +58,14 @@ async def _find_workers(backend: Backend, options: Options) -> ExecutorWorkers |
     executor, count = await asyncio.to_thread(open_executor, options.executor, options.executor_workers)
     connected = partial(is_connected, options.executor)
     cores = await asyncio.to_thread(count_cores, options.executor)
-    if hasattr(type(backend), "from_constants"):
-        return ExecutorWorkers(executor, connected, count, cores, type(backend))
-    try:
-        return ExecutorWorkers(executor, connected, count, cores, pickle.dumps(backend))
-    except Exception as error:  # the user's class can raise any error here
-        raise SettingsError(
-            f"executor= needs a backend that can be pickled, and {type(backend).__name__} cannot "
-            f"({type(error).__name__}: {error}): open files and connections in open()"
-        ) from error
+    maker: type[Backend] | bytes = type(backend)
+    if not hasattr(type(backend), "from_constants"):
+        try:
+            maker = pickle.dumps(backend)
+        except Exception as error:  # the user's class can raise any error here
+            raise SettingsError(
+                f"executor= needs a backend that can be pickled, and {type(backend).__name__} cannot "
+                f"({type(error).__name__}: {error}): open files and connections in open()"
+            ) from error
+    make_driver = partial(Driver, executor=executor, is_connected=connected, workers=count, maker=maker)
+    return ExecutorWorkers(count, cores, has_own_services, make_driver)

@@ -104,8 +104,8 @@ class Report:
         Counters by name, from :func:`read_progress`.
     outcomes
         Outcomes of the calls, if the caller of the run reads them.
-    spent, missing
-        Spending of the shard, and the price of calls that the limit forbade, in thousandths of a credit.
+    missing
+        Price of the calls that the limit forbade, in thousandths of a credit.
     segments
         Numbers of the segments with attempts.
     reason, error
@@ -122,7 +122,6 @@ class Report:
 
     counters: dict[str, Any] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
-    spent: int = 0
     missing: int = 0
     segments: list[int] = field(default_factory=list)
     reason: str | None = None

@@ -28,7 +28,6 @@ from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.budget import Budget
 from speechframe.batch.engine import Engine
 from speechframe.batch.lanes import Lane, compute_max_calls
-from speechframe.batch.options import Options
 from speechframe.batch.plan import find_ended, find_wait_ends, make_key_array, mark_known_keys
 from speechframe.batch.prepare import Prepared
 from speechframe.batch.progress import Outcome, Progress
@@ -135,7 +134,9 @@ async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: Sh
         await asyncio.to_thread(shards.wait_for_earlier_makers, folder, numbers)
         manifest = read_manifest(folder)
         backend = backend or await _make_backend(job)
-        _prepare_backend(backend, folder, options, limits)
+        backend.is_budgeted, backend.folder = limits.millicredits is not None, folder.work
+        if options.max_answer_mb is not None:
+            backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
         opened = await backend.open()
         stack.push_async_callback(backend.close)
         _check_service(job, manifest, backend, opened)
@@ -167,16 +168,16 @@ async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: Sh
         engine = Engine(
             backend,
             opened,
+            options,
             queue,
             lanes,
-            budget,
-            folder=folder,
-            journal=journal,
-            run_id=manifest.run_id,
-            cache=None if manifest.cache is None else open_cache(manifest.cache),
-            progress=progress,
-            options=options,
+            progress,
+            manifest.run_id,
+            folder,
+            journal,
             ledger=None,
+            cache=None if manifest.cache is None else open_cache(manifest.cache),
+            budget=budget,
             update_budget=None,
             had_answers=limits.had_answers,
         )
@@ -195,7 +196,6 @@ async def _run_shard(job: Job, backend: Backend | None, shard: Shard, limits: Sh
         return Report(
             read_progress(progress, total),
             outcomes,
-            progress.credits_millis,
             round(missing * MILLICREDITS_PER_CREDIT),
             folder.list_numbers(parts.ATTEMPTS_FOLDER, block),
             None if queue.stopped is None else queue.stopped.value,
@@ -252,13 +252,6 @@ async def _make_backend(job: Job) -> Backend:
     return made
 
 
-def _prepare_backend(backend: Backend, folder: Folder, options: Options, limits: ShardLimits) -> None:
-    """Set the attributes that a run sets before it opens its backend."""
-    backend.is_budgeted, backend.folder = limits.millicredits is not None, folder.work
-    if options.max_answer_mb is not None:
-        backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
-
-
 def _check_service(job: Job, manifest: Manifest, backend: Backend, opened: Opened) -> None:
     """Raise an error if this worker uses another service or another key than the run."""
     if backend.service != manifest.service:
@@ -288,12 +281,12 @@ def _plan_shard(
         ended = find_ended(folder, keys, opened, job.options, shard.block)
         often = parts.count_interruptions(folder, shard.block)
         given_up = [key for key, count in often.items() if count >= MAX_INTERRUPTIONS]
-        is_kept = ended.is_kept | mark_known_keys(keys, bytes.fromhex("".join(given_up)))
+        is_kept = ended.is_kept | mark_known_keys(keys, given_up)
         is_kept &= ~ended.is_done
         records |= ended.failed_records
         waits |= find_wait_ends(ended.failures)
         again = [key for key, row in ended.failed_records.items() if row[PACK] is not None]
-        in_packs = in_packs | mark_known_keys(keys, bytes.fromhex("".join(again)))
+        in_packs = in_packs | mark_known_keys(keys, again)
         index = ended.snapshot.index
         for row in np.flatnonzero(todo & (ended.is_done | is_kept)).tolist():
             key = keys[row].as_py().hex()
@@ -303,9 +296,9 @@ def _plan_shard(
         attempts = read_ledger(read_snapshot(folder, within=shard.block), columns)
         spent = sum_millicredits(attempts)
         audio_seconds = pc.sum(attempts.column("audio_seconds")).as_py() or 0.0
-    is_ended = todo & mark_known_keys(keys, bytes.fromhex("".join(statuses)))
+    is_ended = todo & mark_known_keys(keys, statuses)
     todo &= ~is_ended
-    free = todo & mark_known_keys(keys, bytes.fromhex("".join(records)))
+    free = todo & mark_known_keys(keys, records)
     plan = Plan(
         prepared, keys, todo, free, none, records, in_packs, waits, groups=shard.groups, sharers=shard.sharers
     )

@@ -41,12 +41,8 @@ _LEDGER_COLUMNS = (
     "host", "key_fingerprint", "tags",
 )  # fmt: skip
 _AMOUNT_COLUMNS = ["computed", "reported", "credits", "low", "high"]
-_MIN_PRICED_CALLS, _MIN_AGREEING_SHARE, _PRICE_MARGIN, _MIN_PRICED_COST = (
-    10,
-    0.8,
-    0.02,
-    10 * MILLICREDITS_PER_CREDIT,
-)
+_MIN_PRICED_CALLS, _MIN_AGREEING_SHARE, _PRICE_MARGIN = 10, 0.8, 0.02
+_MIN_PRICED_COST = 10 * MILLICREDITS_PER_CREDIT
 """Conditions for the line `PRICE_LINE`. They are the smallest number of calls, the share of these calls whose
 price ratios must agree, the largest relative difference of ratios that agree, and the smallest cost of these
 calls in thousandths of a credit. Cheaper calls give no exact ratio, because balances are whole characters."""
@@ -318,9 +314,8 @@ def _find_unexplained_fall(span: pd.DataFrame) -> Iterator[dict[str, Any]]:
     billed = (-MILLICREDITS_PER_CREDIT * known["balance"].diff()).iloc[1:]
     costs, is_reported = known["credits"].iloc[1:], known["is_reported"].iloc[1:]
     unexplained = round(billed.sum()) - int(costs.sum() + unknown["credits"].sum())
-    if (
-        unexplained < MILLICREDITS_PER_CREDIT
-    ):  # smaller differences are rounding, because balances are whole characters
+    # Smaller differences are rounding, because balances are whole characters.
+    if unexplained < MILLICREDITS_PER_CREDIT:
         return
     is_clear = (costs >= _MIN_PRICED_COST) & ~is_reported
     ratios = billed[is_clear] / costs[is_clear]

@@ -217,9 +217,7 @@ def _make_figures(rows: Any, names: Iterable[str], every: str | None, tz: str) -
     get = rows.column
     figures: dict[str, Any] = {
         **_find_local_periods(get("time"), every, tz),
-        "is_retake": pc.greater(
-            pc.fill_null(get("take"), pa.scalar(0, pa.int32())), pa.scalar(0, pa.int32())
-        ),
+        "is_retake": pc.fill_null(pc.greater(get("take"), pa.scalar(0, pa.int32())), pa.scalar(False)),
         "rows": np.ones(len(rows), np.int64),
         "odd": pc.cast(pc.invert(are_amounts(get("credits"))), pa.int64()),
         "audio_millis": convert_to_millicredits(get("audio_seconds")),

@@ -228,9 +228,7 @@ class RowReader:
         """Return the rows at some positions as plain values for the page. Only these rows are read."""
         columns = _SHOWN_COLUMNS | _AUDIO_FACTS
         rows = self._rename(self.run.rows_at(positions, self._choose_columns(columns)), columns)
-        return [
-            self._make_line(position, row) for position, row in zip(positions, rows.to_pylist(), strict=True)
-        ]
+        return [self._make_line(*pair) for pair in zip(positions, rows.to_pylist(), strict=True)]
 
     def _make_line(self, position: int, row: Mapping[Any, Any]) -> dict[str, Any]:
         """Return a row and its review as plain values for the page."""

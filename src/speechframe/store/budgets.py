@@ -6,7 +6,7 @@ all runs exceed a hard budget.
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, time
 from pathlib import Path
@@ -52,121 +52,151 @@ BUDGET_COLUMNS = ("time", *AMOUNT_COLUMNS, "tags", "run_id", "service", "key_fin
 """Columns of the ledger (the table of attempts) that decide how much an attempt counts in which budgets."""
 
 
-class Allotments:
-    """The amounts of each budget that each run is allotted in each period, in thousandths of a credit.
+class Allowance:
+    """The amount of a shared budget that is allotted to a run, in thousandths of a credit.
 
-    The allotment of a killed process stays, so the sum of a budget is never too low.
-    :meth:`correct_allotments` reduces the allotment to what the run has spent. A period is named by its first
-    day.
+    The allotted amount has three parts: spent, `reserved` for calls under way, and `free`. The file has the
+    allotment of each run in each period, which is named by its first day. The allotment of a killed process
+    stays, so the sum of a budget is never too low. :meth:`correct_allotments` reduces the allotment to what
+    the run has spent.
     """
 
-    def __init__(self, folder: Path, run: str) -> None:
-        self.path = folder / BUDGETS_FILE
-        self._run = run
-        # Budgets and periods that this process has seen in the file. If the file lacks one of them later,
-        # somebody has moved the file away.
-        self._seen: set[tuple[str, date]] = set()
+    def __init__(self, rule: BudgetRule, folder: Path, run: str, clock: Callable[[], float]) -> None:
+        self.rule, self.path, self._run, self._clock = rule, folder / BUDGETS_FILE, run, clock
+        self._id, self.period = rule.id, rule.find_period_start(clock())
+        self.reserved = self.free = self._total = 0
+        self._reserved_before = 0  # the part of `reserved` that counts in earlier periods
+        # Periods that this process has seen in the file. If the file lacks one of them later, somebody has
+        # moved the file away.
+        self._seen: set[date] = set()
 
-    def correct_allotments(self, budget: str, spent: Mapping[date, int]) -> None:
+    @property
+    def used(self) -> int:
+        """Amount allotted to all runs in this period when last read, less the free amount of this run."""
+        return self._total - self.free
+
+    def compute_left(self) -> int:
+        """Return the amount of the budget that this run could still reserve."""
+        allotted = self.sum_allotments(self.rule.find_period_start(self._clock()))
+        return self.rule.millicredits - allotted + self.free
+
+    def allot(self, price: int) -> bool:
+        """Allot more of the budget to this run if needed. Return whether the free amount covers `price`.
+
+        Nothing is allotted if this would exceed a hard budget, otherwise the missing amount or somewhat more.
+        StoreError is raised if the file was moved away.
+        """
+        if (period := self.rule.find_period_start(self._clock())) != self.period:
+            # A call under way counts in the period in which its price was reserved.
+            self.close()
+            self.period, self._reserved_before, self._total = period, self.reserved, 0
+        if (needed := price - self.free) > 0:
+            limit, hard, amount = self.rule.millicredits, self.rule.hard, 0
+            with self._open_transaction() as file:
+                self._check_file(file)
+                total = self._read_total(file, period)
+                if not hard or needed <= limit - total:
+                    usual = (
+                        (limit - total) // REST_DIVISOR if hard else max(limit, total) // SOFT_BUDGET_DIVISOR
+                    )
+                    amount = max(needed, usual)
+                    file.execute(_UPSERT_SUM, (self._id, str(period), self._run, amount))
+                    self._seen.add(period)
+            self._total, self.free = total + amount, self.free + amount
+        return price <= self.free
+
+    def reserve(self, price: int) -> None:
+        """Reserve `price`. Call only after `allot(price)` returned True."""
+        self.free -= price
+        self.reserved += price
+
+    def settle(self, reserved: int, cost: int) -> None:
+        """Replace the reserved price of a call by the cost of the call."""
+        self.reserved -= reserved
+        before = min(reserved, self._reserved_before)
+        self._reserved_before -= before
+        self.free += reserved - before - max(0, cost - before)
+
+    def close(self) -> None:
+        """Give the free amount back to the budget. Amounts that are still reserved stay counted."""
+        if self.free:
+            with self._open_transaction() as file:
+                file.execute(_UPSERT_SUM, (self._id, str(self.period), self._run, -self.free))
+        self.free = 0
+
+    def correct_allotments(self, spent: Mapping[date, int]) -> None:
         """Replace the run's allotment by its spending in each period."""
         with self._open_transaction() as file:
-            file.execute("DELETE FROM allotted WHERE budget = ? AND run = ?", (budget, self._run))
-            rows = ((budget, str(period), self._run, amount) for period, amount in spent.items())
+            file.execute("DELETE FROM allotted WHERE budget = ? AND run = ?", (self._id, self._run))
+            rows = ((self._id, str(period), self._run, amount) for period, amount in spent.items())
             file.executemany("INSERT INTO allotted VALUES (?, ?, ?, ?)", rows)
 
-    def learn_spending(self, budget: str, period: date, spent: Mapping[str, int]) -> None:
+    def learn_spending(self, spent: Mapping[str, int]) -> None:
         """Raise the allotment of each other run to at least its spending in the ledger, which is `spent`.
 
         Then mark the budget as counted in this period.
         """
-        others = ((budget, str(period), run, amount) for run, amount in spent.items() if run != self._run)
+        period = str(self.period)
+        others = ((self._id, period, run, amount) for run, amount in spent.items() if run != self._run)
         with self._open_transaction() as file:
             file.executemany(_UPSERT.format("MAX(millicredits, excluded.millicredits)"), others)
-            file.execute("INSERT OR IGNORE INTO counted VALUES (?, ?)", (budget, str(period)))
-        self._seen.add((budget, period))
+            file.execute("INSERT OR IGNORE INTO counted VALUES (?, ?)", (self._id, period))
+        self._seen.add(self.period)
 
-    def find_counted(self, budget: str, period: date) -> bool:
-        """Return whether the file already includes the ledger's spending of a budget in a period.
+    def is_counted(self) -> bool:
+        """Return whether the file already includes the ledger's spending of the budget in this period.
 
-        If so, this object remembers the budget and period as seen.
+        If so, this object remembers the period as seen.
         """
-        with self._open_for_reading() as file:
+        with self._open_file() as file:
             wanted = "SELECT 1 FROM counted WHERE budget = ? AND period = ?"
-            is_counted = (
-                file is not None and file.execute(wanted, (budget, str(period))).fetchone() is not None
-            )
+            is_counted = file.execute(wanted, (self._id, str(self.period))).fetchone() is not None
         if is_counted:
-            self._seen.add((budget, period))
+            self._seen.add(self.period)
         return is_counted
 
-    def _check_file(self, file: sqlite3.Connection, budget: str, period: date) -> None:
-        """Raise StoreError if the file lacks a budget and period that this process has seen in the file."""
+    def sum_allotments(self, period: date) -> int:
+        """Return the sum of the allotments of all runs in a period."""
+        with self._open_file() as file:
+            return self._read_total(file, period)
+
+    def _read_total(self, file: sqlite3.Connection, period: date) -> int:
+        wanted = "SELECT COALESCE(SUM(millicredits), 0) FROM allotted WHERE budget = ? AND period = ?"
+        found: int = file.execute(wanted, (self._id, str(period))).fetchone()[0]
+        return found
+
+    def _check_file(self, file: sqlite3.Connection) -> None:
+        """Raise StoreError if the file lacks this period, although this process has seen it in the file."""
         wanted = (
             "SELECT 1 FROM counted WHERE budget = ?1 AND period = ?2 UNION "
             "SELECT 1 FROM allotted WHERE budget = ?1 AND period = ?2 AND run = ?3"
         )
-        if (budget, period) not in self._seen:
+        if self.period not in self._seen:
             return
-        if file.execute(wanted, (budget, str(period), self._run)).fetchone() is None:
+        if file.execute(wanted, (self._id, str(self.period), self._run)).fetchone() is None:
             raise StoreError(
                 f"{self.path}, which counts budgets, was moved away while this run went on: resume the run, "
                 "and the file is made anew from the ledger"
             )
 
-    def allot(
-        self, budget: str, period: date, needed: int, *, limit: int, hard: bool = True
-    ) -> tuple[int, int]:
-        """Allot `needed` or somewhat more to the run. Return this amount, and the total of all runs.
-
-        The amount is 0 if `needed` would exceed a `limit` that is `hard`. StoreError is raised if the file
-        was moved away.
-        """
-        with self._open_transaction() as file:
-            self._check_file(file, budget, period)
-            total = _sum_allotments(file, budget, period)
-            if hard and needed > limit - total:
-                return 0, total
-            usual = (limit - total) // REST_DIVISOR if hard else max(limit, total) // SOFT_BUDGET_DIVISOR
-            amount = max(needed, usual)
-            file.execute(_UPSERT_SUM, (budget, str(period), self._run, amount))
-            self._seen.add((budget, period))
-            return amount, total + amount
-
-    def give_back(self, budget: str, period: date, amount: int) -> None:
-        """Subtract an amount that the run did not spend from the run's allotment."""
-        with self._open_transaction() as file:
-            file.execute(_UPSERT_SUM, (budget, str(period), self._run, -amount))
-
-    def sum_allotments(self, budget: str, period: date) -> int:
-        """Return the sum of the allotments of all runs in a budget and period."""
-        with self._open_for_reading() as file:
-            return 0 if file is None else _sum_allotments(file, budget, period)
-
-    @contextmanager
-    def _open_for_reading(self) -> Iterator[sqlite3.Connection | None]:
-        """Open the file for reading, without a wait for other processes. Yield None if it has no tables."""
-        with self._open_file() as file:
-            file.execute("PRAGMA query_only = ON")
-            found = file.execute("SELECT COUNT(*) FROM sqlite_master WHERE name IN ('allotted', 'counted')")
-            yield file if found.fetchone()[0] == len(_TABLE_DEFINITIONS) else None
-
     @contextmanager
     def _open_transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open or create the file for one transaction. No other process can write to the file meanwhile."""
+        """Open the file for one transaction. No other process can write to the file meanwhile."""
         with self._open_file() as file:
             file.execute("BEGIN IMMEDIATE")
-            for table in _TABLE_DEFINITIONS:
-                file.execute(f"CREATE TABLE IF NOT EXISTS {table} WITHOUT ROWID")
             yield file
             file.execute("COMMIT")
 
     @contextmanager
     def _open_file(self) -> Iterator[sqlite3.Connection]:
-        """Open the file, or create an empty file. Raise StoreError if the file is unusable."""
+        """Open the file, or create it with empty tables. Raise StoreError if the file is unusable."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Keep SQLite's default, a rollback journal. Its other mode, WAL, fails on network file systems.
             with closing(sqlite3.connect(self.path, timeout=MAX_BUSY_S, isolation_level=None)) as file:
+                # With the tables present, this neither writes nor waits for other processes.
+                for table in _TABLE_DEFINITIONS:
+                    file.execute(f"CREATE TABLE IF NOT EXISTS {table} WITHOUT ROWID")
                 yield file
         except (sqlite3.Error, OSError, OverflowError) as error:
             raise StoreError(
@@ -174,13 +204,6 @@ class Allotments:
                 "Make its folder writable and free disk space, or name another folder (SPEECHFRAME_LEDGER). "
                 "Move a damaged file away while no run is under way: it is made anew from the ledger."
             ) from error
-
-
-def _sum_allotments(file: sqlite3.Connection, budget: str, period: date) -> int:
-    """Return the sum of the allotments of all runs in a budget and period."""
-    wanted = "SELECT COALESCE(SUM(millicredits), 0) FROM allotted WHERE budget = ? AND period = ?"
-    found: int = file.execute(wanted, (budget, str(period))).fetchone()[0]
-    return found
 
 
 def find_earliest_start(rules: Iterable[BudgetRule], unix_time: float) -> datetime | None:
@@ -203,10 +226,7 @@ class LedgerSums:
     def __init__(self, ledger: Folder, rules: Sequence[BudgetRule], unix_time: float) -> None:
         self._ledger, self._rules, self._start = ledger, rules, find_earliest_start(rules, unix_time)
         self._read: set[str] = set()
-        self._in_files, self._in_journals = self._make_empty_sums(), self._make_empty_sums()
-
-    def _make_empty_sums(self) -> list[Counter[tuple[date, str]]]:
-        return [Counter() for _ in self._rules]
+        self._in_files, self._in_journals = self._sum(()), self._sum(())
 
     def read(self) -> None:
         """Read the new files of the ledger and all journals. Raise StoreError if a file cannot be read."""
@@ -217,28 +237,29 @@ class LedgerSums:
         open_runs = [*find_open_attempts(self._ledger)]
         names = self._ledger.list_names(ATTEMPTS_FOLDER)
         files = [name for name in names if name not in self._read]
-        self._add(read_attempts(self._ledger, BUDGET_COLUMNS, self._start, files=files), self._in_files)
+        in_files = read_attempts(self._ledger, BUDGET_COLUMNS, self._start, files=files)
+        self._in_files.update(self._sum(in_files))  # `+=` would drop negative sums, which are refunds
         self._read.update(files)
         in_journals = [
             batch
             for run in open_runs
             for batch in (run.under_way, *(run.ended[name] for name in run.ended.keys() - {*names}))
         ]
-        self._in_journals = self._make_empty_sums()
-        self._add(
-            (batch.filter(make_time_filter(self._start, None)) for batch in in_journals), self._in_journals
-        )
+        time_filter = make_time_filter(self._start, None)
+        self._in_journals = self._sum(batch.filter(time_filter) for batch in in_journals)
 
-    def _add(self, batches: Iterable[pa.RecordBatch], sums: list[Counter[tuple[date, str]]]) -> None:
+    def _sum(self, batches: Iterable[pa.RecordBatch]) -> Counter[tuple[str, date, str]]:
+        """Return the spending in some attempts by budget, period and run."""
+        found: Counter[tuple[str, date, str]] = Counter()
         for batch in batches:
-            for rule, of_rule in zip(self._rules, sums, strict=True):
-                of_rule.update(sum_spending(rule, batch))
+            for rule in self._rules:
+                found.update({(rule.id, *key): spent for key, spent in sum_spending(rule, batch).items()})
+        return found
 
     def get_spending(self, rule: BudgetRule, period: date) -> dict[str, int]:
         """Return the spending of each run in a budget and period, in thousandths of a credit."""
-        position = self._rules.index(rule)
-        sums = self._in_files[position] + self._in_journals[position]
-        return {run: spent for (start, run), spent in sums.items() if start == period}
+        sums, wanted = self._in_files + self._in_journals, (rule.id, period)
+        return {run: spent for (*of_budget, run), spent in sums.items() if (*of_budget,) == wanted}
 
 
 def sum_spending(rule: BudgetRule, attempts: Any) -> Counter[tuple[date, str]]:

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -142,6 +142,11 @@ class Folder:
     def remove(self, name: str) -> None:
         """Remove a file, if it exists."""
         self.find_path(name).unlink(missing_ok=True)
+
+    def remove_all(self, names: Sequence[str]) -> None:
+        """Remove many files at once, as far as they exist."""
+        for name in names:
+            self.remove(name)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -7,7 +7,6 @@ start of the run until all of its attempts are in the ledger.
 """
 
 import json
-import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -49,9 +48,8 @@ class Ledger:
     def add(self, number: int, attempts: pa.RecordBatch) -> None:
         """Write the attempts of a segment to the ledger. A second call for a segment changes nothing."""
         name = f"{ATTEMPTS_FOLDER}/{self._run_id}-{number:06d}.parquet"
-        pq.write_table(
-            pa.Table.from_batches([attempts]), self.folder.make_temporary_path(name), compression="zstd"
-        )
+        temporary = self.folder.make_temporary_path(name)
+        pq.write_table(pa.Table.from_batches([attempts]), temporary, compression="zstd")
         self.folder.publish(name)
 
     def list_numbers(self) -> set[int]:
@@ -179,8 +177,3 @@ def read_open_notes(folder: Folder) -> dict[str, dict[str, Any]]:
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise StoreError(f"{folder.path}/{OPEN_FOLDER}/{name} is damaged ({error}): remove it") from error
     return found
-
-
-def is_on_this_machine(note: dict[str, Any]) -> bool:
-    """Return whether this machine makes the run of a note from :func:`read_open_notes`."""
-    return bool(note.get("host") == socket.gethostname())

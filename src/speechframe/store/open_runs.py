@@ -5,6 +5,7 @@ of the run, which is a sequence of files, the segments. A full segment becomes a
 its attempts go to the ledger.
 """
 
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,7 +54,8 @@ def find_open_attempts(folder: Folder) -> Iterator[OpenAttempts]:
     """
     for run_id, note in ledger.read_open_notes(folder).items():
         where = f"{note.get('folder')} on {note.get('host')}"
-        if ledger.is_on_this_machine(note) and _is_run(run := open_folder(str(note.get("folder"))), run_id):
+        is_here = note.get("host") == socket.gethostname()
+        if is_here and _is_run(run := open_folder(str(note.get("folder"))), run_id):
             yield read_journal(run, where, f"{run_id}-")
         else:
             since = datetime.fromisoformat(note["since"]).astimezone(UTC)

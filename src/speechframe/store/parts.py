@@ -7,7 +7,6 @@ this file needs no conversion.
 """
 
 import base64
-import contextlib
 import itertools
 import json
 import os
@@ -63,9 +62,8 @@ _FEATURES_JSON = json.dumps({"info": {"features": {AUDIO_COLUMN: {"_type": "Audi
 def make_part_schema(backend: pa.Schema) -> pa.Schema:
     """Return the columns of a part: those of the backend, and all other columns of :data:`CALL_COLUMNS`."""
     kept = [field for field in CALL_COLUMNS if field.name not in backend.names]
-    return pa.schema(
-        [*backend, *kept], metadata={"huggingface": _FEATURES_JSON} if AUDIO_COLUMN in backend.names else None
-    )
+    metadata: Any = {"huggingface": _FEATURES_JSON} if AUDIO_COLUMN in backend.names else None
+    return pa.schema([*backend, *kept], metadata=metadata)
 
 
 def format_file_name(kind: str, number: int) -> str:
@@ -99,10 +97,8 @@ def convert_segment(folder: Folder, number: int, columns: pa.Schema, ledger: Led
             # `failed/` has further columns, which are needed to repeat a failed call.
             repeat = [(NOTED, pa.string()), (PACK, pa.string()), (WAIT_UNTIL, pa.float64())]
             failed_schema = pa.schema([*schema, *repeat])
-            for kind, rows, file_schema in (
-                (PARTS_FOLDER, finished, schema),
-                (FAILED_FOLDER, others, failed_schema),
-            ):
+            files = (PARTS_FOLDER, finished, schema), (FAILED_FOLDER, others, failed_schema)
+            for kind, rows, file_schema in files:
                 if rows:
                     batches = read_record_batches(folder, number, rows, file_schema)
                     _write_file(folder, format_file_name(kind, number), file_schema, batches)
@@ -190,13 +186,16 @@ def copy_to_ledger(folder: Folder, ledger: Ledger, numbers: Iterable[int] | None
 
 def count_interruptions(folder: Folder, within: range) -> Counter[str]:
     """Return by ``request_key`` how often a process died while the call was under way, in some segments."""
-    found: Counter[str] = Counter()
+    rows = _read_failed(folder, ["request_key", "error_code"], within)
+    return Counter(row["request_key"] for row in rows if row["error_code"] == INTERRUPTED_CODE)
+
+
+def _read_failed(folder: Folder, columns: list[str], within: range | None) -> Iterator[Row]:
+    """Yield these columns of all failed records, the oldest first."""
     for number in folder.list_numbers(FAILED_FOLDER, within):
         name = format_file_name(FAILED_FOLDER, number)
         with convert_read_errors(folder, name), pq.ParquetFile(folder.get_source(name)) as file:
-            rows = file.read(["request_key", "error_code"]).to_pylist()
-        found.update(row["request_key"] for row in rows if row["error_code"] == INTERRUPTED_CODE)
-    return found
+            yield from file.read(columns).to_pylist()  # files of older versions have no WAIT_UNTIL
 
 
 def read_failures(folder: Folder, within: range | None = None) -> dict[str, Row]:
@@ -209,32 +208,10 @@ def read_failures(folder: Folder, within: range | None = None) -> dict[str, Row]
     """
     found: dict[str, Row] = {}
     columns = ["request_key", "status", "finished_at", "credits", NOTED, PACK, WAIT_UNTIL]
-    with convert_os_errors(folder, "reading the failed calls"):
-        for number in folder.list_numbers(FAILED_FOLDER, within):
-            with pq.ParquetFile(folder.get_source(format_file_name(FAILED_FOLDER, number))) as file:
-                for row in file.read(columns).to_pylist():  # files of older versions have no WAIT_UNTIL
-                    found.pop(row["request_key"], None)
-                    found[row["request_key"]] = row
+    for row in _read_failed(folder, columns, within):
+        found.pop(row["request_key"], None)
+        found[row["request_key"]] = row
     return found
-
-
-def read_notes(folder: Folder) -> dict[str, bytes]:
-    """Return the last note of each call that is under way or failed, by ``request_key``.
-
-    A note is data with which a later attempt can continue. A failed call may have been answered since.
-    """
-    found = {key: row[NOTED] for key, row in read_failures(folder).items() if row[NOTED] is not None}
-    with convert_os_errors(folder, "reading the journal"):
-        for number in journal.list_segments(folder):
-            with contextlib.suppress(FileNotFoundError):  # the segment was converted meanwhile
-                contents = journal.read_contents(folder, number)
-                found |= {row["request_key"]: row[NOTED] for row in contents.rows if row.get(NOTED)}
-                for sent, data in contents.open.values():
-                    if data is not None:
-                        found |= dict.fromkeys(
-                            (entry["request_key"] for entry in sent["entries"]), data.hex()
-                        )
-    return {key: bytes.fromhex(data) for key, data in found.items()}
 
 
 def read_record_batches(

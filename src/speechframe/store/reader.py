@@ -343,9 +343,8 @@ class StoredRun(Rows):
         now = dict(self._read_values(ROW_ID_COLUMN, "sha256")) if len(newest) else {}
         verdicts = zip(newest.index, newest["sha256"], strict=True)
         newest["is_current"] = [sha256 == now.get(row_id) for row_id, sha256 in verdicts]
-        return newest.astype({"is_current": bool}).reset_index()[
-            [*reviews.REVIEWS_SCHEMA.names, "is_current"]
-        ]
+        columns = [*reviews.REVIEWS_SCHEMA.names, "is_current"]
+        return newest.astype({"is_current": bool}).reset_index()[columns]
 
     def review(
         self,
@@ -524,9 +523,7 @@ class StoredRun(Rows):
         count, seed
             Number of rows (all rows with an answer if there are fewer), and the seed of the random choice.
         """
-        positions = [
-            position for position, status in enumerate(self.statuses()) if status in FINISHED_STATUSES
-        ]
+        positions = [row for row, status in enumerate(self.statuses()) if status in FINISHED_STATUSES]
         drawn = random.Random(seed).sample(positions, min(count, len(positions)))  # noqa: S311 - nothing is secret
         return Selection(self, sorted(drawn))
 

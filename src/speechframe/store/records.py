@@ -33,6 +33,7 @@ from speechframe.store.schema import (
     FINISHED_STATUSES,
     KEY_BYTES,
     LEDGER_SCHEMA,
+    NOTED,
     STATUSES,
     SUSPECT,
     WORDS_COLUMN,
@@ -359,6 +360,22 @@ def read_note(folder: Folder, number: int) -> Note:
     return np.frombuffer(content[:keys], _KEY_TYPE), np.frombuffer(content[keys:], np.uint8)
 
 
+def read_notes(folder: Folder) -> dict[str, bytes]:
+    """Return the last note of each call that is under way or failed, by ``request_key``.
+
+    A note is data with which a later attempt can continue. A failed call may have been answered since.
+    """
+    # Read the journal first. A segment that is converted meanwhile is then found among the failures.
+    live = read_snapshot(folder).live
+    found = {key: row[NOTED] for key, row in parts.read_failures(folder).items() if row[NOTED] is not None}
+    for contents in live.values():
+        found |= {row["request_key"]: row[NOTED] for row in contents.rows if row.get(NOTED)}
+        for sent, data in contents.open.values():
+            if data is not None:
+                found |= dict.fromkeys((entry["request_key"] for entry in sent["entries"]), data.hex())
+    return {key: bytes.fromhex(data) for key, data in found.items()}
+
+
 # -- the ledger, with one row for each attempt and each row of its call ----------------
 
 FAILED_STATUSES = frozenset({"failed", "charged_unknown", "retried"})
@@ -430,9 +447,12 @@ def read_spending(folder: Folder) -> int:
     return sum_millicredits(read_all_attempts(folder, ["time", *AMOUNT_COLUMNS]))
 
 
-def read_known_spending(folder: Folder) -> int:
-    """Return the spending of a run in thousandths of a credit, without attempts whose file is missing."""
-    return sum_millicredits(read_ledger(read_snapshot(folder), ["time", *AMOUNT_COLUMNS]))
+def read_known_spending(folder: Folder, within: range | None = None) -> int:
+    """Return the spending of a run in thousandths of a credit, without attempts whose file is missing.
+
+    With `within`, only segments with these numbers count.
+    """
+    return sum_millicredits(read_ledger(read_snapshot(folder, within=within), ["time", *AMOUNT_COLUMNS]))
 
 
 def sum_millicredits(attempts: pa.Table) -> int:

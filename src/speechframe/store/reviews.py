@@ -75,10 +75,8 @@ def write_reviews(folder: Folder, new_reviews: Sequence[Mapping[str, Any]]) -> N
                 now = max(datetime.now(UTC), newest + timedelta(microseconds=1))
                 times = all_reviews["reviewed_at"].fill_null(pa.scalar(now, TIME_TYPE))
                 all_reviews = all_reviews.set_column(_REVIEWED_AT, "reviewed_at", times)
-                order = pc.sort_indices(times)
-                pq.write_table(
-                    all_reviews.take(order), folder.make_temporary_path(REVIEWS_FILE), compression="zstd"
-                )
+                ordered = all_reviews.take(pc.sort_indices(times))
+                pq.write_table(ordered, folder.make_temporary_path(REVIEWS_FILE), compression="zstd")
                 folder.publish(REVIEWS_FILE)
         except Timeout:  # Timeout is an OSError, but `convert_os_errors` would give wrong advice for it
             raise StoreError(

@@ -21,11 +21,11 @@ from speechframe.store.schema import (
     COLUMN_PREFIX,
     DONE,
     ENDED,
-    INPUT_COLUMNS,
     PROBLEM,
     ROW_ID,
     TAKE,
     WORDS_COLUMN,
+    find_row_columns,
 )
 from speechframe.writing.words import format_count
 
@@ -63,13 +63,8 @@ class Joined:
         fields = {f.name: f for f in table if not f.name.startswith(COLUMN_PREFIX)}
         self._ours: dict[str, str] = {}
         basis = [pa.field(WORDS_BASIS_COLUMN, pa.string())] if has_words else []
-        own = [
-            f.with_name(f.name.removeprefix(COLUMN_PREFIX))
-            for f in table
-            if f.name.startswith(COLUMN_PREFIX)
-            and f.name not in INPUT_COLUMNS.names
-            and not f.name.startswith(COLUMN_PREFIX + "_")
-        ]
+        shown = [name for name in find_row_columns(table.names) if not name.startswith(COLUMN_PREFIX + "_")]
+        own = [table.field(name).with_name(name.removeprefix(COLUMN_PREFIX)) for name in shown]
         self._row_columns = {f.name for f in own}
         own = [f for f in own if f.name not in kept.names]
         for f in [pa.field(ROW_ID_COLUMN, pa.string()), *own, *kept, *basis]:
@@ -115,9 +110,8 @@ class Joined:
                 while start < rows.num_rows:
                     yield (batch := self._join_batch(rows.slice(start, step)))
                     start += step
-                    if (
-                        self.has_audio
-                    ):  # aim at `AUDIO_BATCH_BYTES`, as if the next rows were as large as these
+                    if self.has_audio:
+                        # Aim at `AUDIO_BATCH_BYTES`, as if the next rows were as large as these.
                         step = max(1, AUDIO_BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
 
     def _read_table_rows(

@@ -1,6 +1,7 @@
 """The columns of a run's files, the keys of its calls, and the statuses of its rows."""
 
 import hashlib
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -161,10 +162,18 @@ NOTED, PACK, WAIT_UNTIL = COLUMN_PREFIX + "noted", COLUMN_PREFIX + "pack", COLUM
 """Columns of ``failed/``. NOTED is data in hex digits with which a later attempt can continue. PACK is the
 key of the call that the row shared with other rows. WAIT_UNTIL is the Unix time before which the service
 accepts no call (Retry-After). Each may be null."""
-ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS, ENDED, PROBLEM = (
-    COLUMN_PREFIX + name
-    for name in ("row_id", "base_key", "take", "price", "request", "tags", "ended", "problem")
-)
+_INPUT_TYPES: dict[str, pa.DataType] = {
+    "row_id": pa.string(),
+    "base_key": pa.string(),
+    "take": pa.int32(),
+    "price": pa.int64(),
+    "request": pa.binary(),
+    "tags": pa.string(),
+    "ended": pa.string(),
+    "problem": pa.string(),
+}
+INPUT_COLUMNS = columns(**{COLUMN_PREFIX + name: kind for name, kind in _INPUT_TYPES.items()})
+ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS, ENDED, PROBLEM = _INPUT_NAMES = INPUT_COLUMNS.names
 """Columns of ``input/``. ROW_ID is the row's id. BASE_KEY is the key of take 0, or null for a row without a
 call. TAKE is the number of the take. PRICE is in thousandths of a credit. REQUEST has the facts and the body
 of the request, or null for a row without a call. TAGS are the row's tags as JSON, or null. ENDED is the
@@ -172,14 +181,7 @@ status of a row without a call, or null. PROBLEM is the reason why such a row is
 
 Further columns with the prefix are row columns, which :attr:`Backend.row_columns` declares."""
 
-_INPUT_TYPES: dict[str, pa.DataType] = {
-    ROW_ID: pa.string(),
-    BASE_KEY: pa.string(),
-    TAKE: pa.int32(),
-    PRICE: pa.int64(),
-    REQUEST: pa.binary(),
-    TAGS: pa.string(),
-    ENDED: pa.string(),
-    PROBLEM: pa.string(),
-}
-INPUT_COLUMNS = columns(**_INPUT_TYPES)
+
+def find_row_columns(names: Iterable[str]) -> list[str]:
+    """Return those of the `names` of the columns of an input file that are row columns, with their prefix."""
+    return [name for name in names if name.startswith(COLUMN_PREFIX) and name not in _INPUT_NAMES]

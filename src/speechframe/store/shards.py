@@ -225,8 +225,6 @@ def find_first_block(folder: Folder) -> int:
 
 
 def _list_claims(folder: Folder, block: range | None) -> list[int]:
-    if not isinstance(folder, RemoteFolder):
-        return []
     claims = [int(name) for name in folder.list_names(CLAIMS_FOLDER, "")]
     return claims if block is None else [number for number in claims if number in block]
 
@@ -267,8 +265,7 @@ def recover_intents(
 
     By default for all shards. With `block`, only for one shard, in a segment with one of these `numbers`.
     """
-    names = _list_intents(folder, block)
-    if not isinstance(folder, RemoteFolder) or not names:
+    if not (names := _list_intents(folder, block)):
         return
     sent = [
         load_json(line) for name in names for line in folder.read(f"{INTENTS_FOLDER}/{name}").splitlines()
@@ -297,13 +294,10 @@ def _find_lost_calls(snapshot: Snapshot, sent: Sequence[Row]) -> list[Row]:
 
 def remove_intents(folder: Folder, block: range) -> None:
     """Remove the intents of a shard. Call only once all its records are written."""
-    if isinstance(folder, RemoteFolder):
-        folder.remove_all([f"{INTENTS_FOLDER}/{name}" for name in _list_intents(folder, block)])
+    folder.remove_all([f"{INTENTS_FOLDER}/{name}" for name in _list_intents(folder, block)])
 
 
 def _list_intents(folder: Folder, block: range | None) -> list[str]:
-    if not isinstance(folder, RemoteFolder):
-        return []
     names = folder.list_names(INTENTS_FOLDER, ".jsonl")
     return names if block is None else [name for name in names if int(name.partition("-")[0]) in block]
 
@@ -316,8 +310,4 @@ def clear_messages(folder: Folder) -> None:
     """
     names = [f"{SHARDS_FOLDER}/{name}" for name in folder.list_names(SHARDS_FOLDER, "")]
     claims = [f"{CLAIMS_FOLDER}/{number:06d}" for number in sorted(_list_claims(folder, None))[:-1]]
-    if isinstance(folder, RemoteFolder):
-        folder.remove_all([*names, *claims])
-    else:
-        for name in names:
-            folder.remove(name)
+    folder.remove_all([*names, *claims])

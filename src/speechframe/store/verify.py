@@ -72,11 +72,8 @@ def _find_problems(folder: Folder) -> Iterator[Problem]:
                 yield Problem(lost, None, f"is missing, so {kind}/{name} does not count: {RESTORE_ADVICE}")
     word_files = [f"{WORDS_FOLDER}/{name}" for name in folder.list_names(WORDS_FOLDER)]
     rows = {entry.file: entry.rows for entry in manifest.tables}
-    for name in [
-        *rows,
-        *word_files,
-        *([reviews.REVIEWS_FILE] if folder.exists(reviews.REVIEWS_FILE) else []),
-    ]:
+    review_files = [reviews.REVIEWS_FILE] if folder.exists(reviews.REVIEWS_FILE) else []
+    for name in [*rows, *word_files, *review_files]:
         yield from _check_file(folder, name, _check_table(folder, name, rows.get(name)))
     for path in sorted((folder.path / CLIPS_FOLDER).glob("[!.]*")) if folder.work == folder.path else ():
         name = f"{CLIPS_FOLDER}/{path.name}"
@@ -108,11 +105,8 @@ def _check_segment(folder: Folder, number: int, columns: list[str]) -> Iterator[
                 if row["status"] in FINISHED_STATUSES and row["request_key"] not in noted:
                     yield Problem(name, row["request_key"], "has an answer, but its result was never written")
     for kind in (parts.PARTS_FOLDER, parts.FAILED_FOLDER):
-        wanted = {
-            key
-            for key, status in noted.items()
-            if (status in FINISHED_STATUSES) is (kind == parts.PARTS_FOLDER)
-        }
+        is_finished = kind == parts.PARTS_FOLDER
+        wanted = {key for key, status in noted.items() if (status in FINISHED_STATUSES) is is_finished}
         file_name = parts.format_file_name(kind, number)
         if wanted and not folder.exists(file_name):
             lost = f"is missing, with the records of {format_count(len(wanted), 'call')}: {RESTORE_ADVICE}"

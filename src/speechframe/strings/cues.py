@@ -6,9 +6,10 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from speechframe.errors import refuse
 from speechframe.spec.chosen import MAX_CUE_CHARACTERS_PER_SECOND, MAX_CUE_LINE_CHARACTERS, MAX_CUE_LINES
 from speechframe.spec.locales import get_language
-from speechframe.strings.entries import StringEntry, StringsFile, apply_edits, get_newline, refuse
+from speechframe.strings.entries import StringEntry, StringsFile, apply_edits, get_newline
 from speechframe.wire.cues import break_lines
 from speechframe.wire.subtitles import read_subtitles
 from speechframe.writing.words import format_count

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from speechframe.strings.entries import refuse
+from speechframe.errors import refuse
 
 _BLOCK_CHARACTERS = 1 << 20
 """Number of characters that are decoded at a time."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, AnyStr
 
-from speechframe.errors import InvalidRows
+from speechframe.errors import refuse
 from speechframe.spec.locales import normalise
 
 STRING_SUFFIXES = (".po", ".pot", ".xlf", ".xliff", ".srt", ".vtt")
@@ -68,12 +68,6 @@ class StringsFile:
 def is_usable_state(state: str | None) -> bool:
     """Return whether a target in this state may be spoken or delivered as a translation."""
     return not (isinstance(state, str) and (state in _UNUSABLE_STATES or state.startswith("needs-")))
-
-
-def refuse(name: str, fault: str, allowed: str = "") -> InvalidRows:
-    """Return the error for a file or argument `name`."""
-    where = {"row": None, "row_id": None, "field": name}
-    return InvalidRows([{**where, "problem": fault, "value": None, "allowed": allowed}])
 
 
 def read_locale(tag: str, name: str) -> str:

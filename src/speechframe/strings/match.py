@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
+from speechframe.errors import refuse
 from speechframe.strings.cues import find_overlaps
-from speechframe.strings.entries import StringEntry, refuse
+from speechframe.strings.entries import StringEntry
 from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from speechframe.errors import InvalidRows
+from speechframe.errors import InvalidRows, refuse
 from speechframe.spec.locales import is_certainly_different
 from speechframe.strings.entries import (
     TRANSLATED,
@@ -16,7 +16,6 @@ from speechframe.strings.entries import (
     apply_edits,
     get_newline,
     read_locale,
-    refuse,
 )
 from speechframe.strings.plurals import get_plural_rule
 from speechframe.writing.words import format_count

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from speechframe.errors import refuse
 from speechframe.spec.locales import is_certainly_different
 from speechframe.strings import cues, po, sheets, xliff
 from speechframe.strings.encodings import decode_file
@@ -22,7 +23,6 @@ from speechframe.strings.entries import (
     StringsFile,
     check_units,
     read_locale,
-    refuse,
 )
 from speechframe.strings.match import match_previous
 from speechframe.writing.words import format_count

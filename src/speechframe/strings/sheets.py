@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from speechframe.errors import InvalidRows
+from speechframe.errors import InvalidRows, refuse
 from speechframe.strings.encodings import decode_file
 from speechframe.strings.entries import (
     TRANSLATED,
@@ -17,7 +17,6 @@ from speechframe.strings.entries import (
     StringsFile,
     get_newline,
     read_locale,
-    refuse,
 )
 
 _ID_NAMES = ("id", "key", "string_id", "row_id", "identifier", "name")

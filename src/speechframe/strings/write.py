@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-from speechframe.errors import InvalidRows
+from speechframe.errors import InvalidRows, refuse
 from speechframe.spec.locales import is_certainly_different
 from speechframe.strings import cues, sheets, xliff
 from speechframe.strings.encodings import decode_file
-from speechframe.strings.entries import NOT_TRANSLATABLE, StringEntry, refuse
+from speechframe.strings.entries import NOT_TRANSLATABLE, StringEntry
 from speechframe.strings.read import KINDS, read_file
 from speechframe.writing.files import replace_file
 from speechframe.writing.words import format_count

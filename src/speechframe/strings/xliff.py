@@ -11,6 +11,7 @@ from typing import Any
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
+from speechframe.errors import refuse
 from speechframe.spec.locales import is_certainly_different
 from speechframe.strings.entries import (
     NOT_TRANSLATABLE,
@@ -22,7 +23,6 @@ from speechframe.strings.entries import (
     get_newline,
     is_usable_state,
     read_locale,
-    refuse,
 )
 
 DECLARED_ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([\w.:-]+)")

@@ -16,8 +16,8 @@ from typing import IO, NamedTuple, cast
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from speechframe.errors import InvalidRows, SettingsError
-from speechframe.tables.table import check_names, make_problem
+from speechframe.errors import SettingsError, refuse
+from speechframe.tables.table import check_names
 from speechframe.writing.words import format_count
 
 _BLOCK_BYTES = 1 << 20
@@ -74,7 +74,7 @@ def read_csv_batches(
     names = [layout.header[position] for position in kept]
     if not names:
         fault, allowed = f"{path.name} has no header", "a first line with the names of the columns"
-        raise InvalidRows([make_problem("table", fault, allowed=allowed)])
+        raise refuse("table", fault, allowed=allowed)
     check_names(names)
     # Arrow selects columns by name. Use numbers as names, because columns to leave out may have equal names.
     numbers = [str(position) for position in range(layout.width)]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from speechframe.errors import InvalidRows
+from speechframe.errors import refuse
 from speechframe.settings.typed import expand_home
 from speechframe.strings.encodings import detect_encoding
 from speechframe.strings.entries import STRING_SUFFIXES
 from speechframe.strings.read import read_files
 from speechframe.tables.csv_file import describe_left_out, read_csv_batches
-from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS, contains_bytes, make_problem
+from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS, contains_bytes
 from speechframe.writing.files import parse_json
 from speechframe.writing.words import format_count
 
@@ -32,7 +32,7 @@ def find_table_file(path: str | PathLike[str]) -> Path:
         message = f"{str(path)[:60]!r} is not a table file"
         allowed = f"a file that ends in {', '.join(TABLE_SUFFIXES)}, or a folder of Parquet files"
         allowed = f"{allowed}; for one line: ['a line'], say()"
-        raise InvalidRows([make_problem("table", message, allowed=allowed)])
+        raise refuse("table", message, allowed=allowed)
     try:
         found = expand_home(path)
         mode = found.stat().st_mode
@@ -43,7 +43,7 @@ def find_table_file(path: str | PathLike[str]) -> Path:
         message = f"{path} does not exist"
     except (OSError, ValueError) as error:
         message = f"{path} cannot be read: {error}"
-    raise InvalidRows([make_problem("table", message, allowed="an existing file")])
+    raise refuse("table", message, allowed="an existing file")
 
 
 def read_contents(path: Path, notes: list[str], *, sep: str | None = None, quoting: str | None = None) -> Any:
@@ -88,9 +88,7 @@ def _read_sheet(path: Path, notes: list[str]) -> Any:
 
     sheet = pd.read_excel(path, header=None, dtype=str, keep_default_na=False, na_values=[""])
     found = sheet.dropna(how="all").map(decode_cell)
-    header = [
-        str(name) if isinstance(name, str) else "" for names in found.head(1).to_numpy() for name in names
-    ]
+    header = [name if isinstance(name, str) else "" for names in found.head(1).to_numpy() for name in names]
     rows = found.iloc[1:].reset_index(drop=True).set_axis(header, axis=1)
     is_kept = [
         bool(name.strip() or rows.iloc[:, position].notna().any()) for position, name in enumerate(header)
@@ -125,5 +123,5 @@ def _read_objects(path: Path, notes: list[str]) -> Iterator[Mapping[str, Any]]:
                 fault = f"is not JSON: {error}"
             if fault:
                 fault = f"{path.name} cannot be read: line {number} {fault}"
-                raise InvalidRows([make_problem("table", fault)])
+                raise refuse("table", fault)
             yield found

@@ -8,10 +8,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import parquet as pq
 
-from speechframe.errors import InvalidRows
+from speechframe.errors import refuse
 from speechframe.settings.typed import expand_home, is_address
 from speechframe.tables.partitions import convert_partition_errors
-from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS, contains_bytes, make_problem
+from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS, contains_bytes
 from speechframe.writing.words import format_count
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -57,7 +57,7 @@ def open_parquet_folder(
     shown = [file for file in files if not any(part.startswith((".", "_")) for part in file.split("/"))]
     kept = sorted(file for file in shown if file.lower().endswith(PARQUET_SUFFIXES))
     if not kept:
-        raise InvalidRows([make_problem("table", f"{name} contains no Parquet files", allowed=_FOLDER_WORDS)])
+        raise refuse("table", f"{name} contains no Parquet files", allowed=_FOLDER_WORDS)
     if others := len(shown) - len(kept):
         notes.append(f"{format_count(others, 'file')} of {name} without the ending .parquet or .pq: not read")
     with convert_partition_errors(f"{name}/{kept[0]}", _FILE_WORDS):
@@ -82,7 +82,7 @@ def _read_files(filesystem: Any, path: str, files: Sequence[str], name: str) -> 
             if differ := sorted({*columns}.symmetric_difference(first)):
                 fault = f"has files with different columns: only {files[0]} or {file} has {', '.join(differ)}"
                 allowed = "files with the same columns; pyarrow.dataset.dataset(folder, schema=) fills gaps"
-                raise InvalidRows([make_problem("table", fault, allowed=allowed)])
+                raise refuse("table", fault, allowed=allowed)
             for batch in parquet.iter_batches(CARRIED_ROWS if has_bytes else BATCH_ROWS):
                 added = [pa.repeat(pa.scalar(value, pa.string()), len(batch)) for value in values.values()]
                 yield pa.RecordBatch.from_arrays([*batch.columns, *added], columns)

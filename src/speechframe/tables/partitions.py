@@ -9,15 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from speechframe.errors import InvalidRows, SpeechframeError
-from speechframe.tables.table import (
-    BATCH_ROWS,
-    CARRIED_ROWS,
-    contains_bytes,
-    get_first_line,
-    has_columns,
-    make_problem,
-)
+from speechframe.errors import SpeechframeError, refuse
+from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS, contains_bytes, get_first_line, has_columns
 
 
 @contextmanager
@@ -32,7 +25,7 @@ def convert_partition_errors(where: str, allowed: str) -> Iterator[None]:
         if hasattr(error, "cause"):  # the message of Ray is the traceback of the user's function, and others
             words = str(error).partition("\n\n")[0].splitlines()[-1]
         fault = f"{where} cannot be read: {words}"
-        raise InvalidRows([make_problem("table", fault, allowed=allowed)]) from error
+        raise refuse("table", fault, allowed=allowed) from error
 
 
 def is_dask_frame(source: Any) -> bool:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from speechframe.errors import InvalidRows, SpeechframeError
+from speechframe.errors import InvalidRows, SpeechframeError, make_problem, refuse
 from speechframe.tables.column import Balanced, BalancedTotals, Column
 from speechframe.writing.words import format_count
 
@@ -156,20 +156,6 @@ def choose_column_names(schema: pa.Schema, ours: Iterable[str]) -> dict[str, str
     return named
 
 
-def make_problem(
-    name: str,
-    fault: str,
-    *,
-    value: Any = None,
-    allowed: str = "",
-    row: int | None = None,
-    row_id: str | None = None,
-) -> dict[str, Any]:
-    """Return a problem of an argument or column, as an entry for :attr:`InvalidRows.problems`."""
-    where = {"row": row, "row_id": row_id, "field": name}
-    return {**where, "problem": fault, "value": value, "allowed": allowed}
-
-
 def is_per_row(value: Any) -> bool:
     """Return whether `value` is a Series, list or array, which contains one value per row."""
     if isinstance(value, (str, bytes, Mapping)) or getattr(value, "ndim", 1) == 0:
@@ -209,7 +195,7 @@ def convert_to_list(values: Any) -> list[Any]:
 def _refuse_stored_list(argument: str) -> Iterator[Any]:
     fault = "was a list with a value for each row of the former table"
     allowed = f"the verb once more, with the new table and {argument}=[...] of its length"
-    raise InvalidRows([make_problem(argument, fault, allowed=allowed)])
+    raise refuse(argument, fault, allowed=allowed)
     yield
 
 
@@ -348,7 +334,7 @@ class Table:
         if id_column is not None and id_column not in self.schema.names:
             allowed = ", ".join(self.schema.names)
             fault = "names a column the table does not have"
-            raise InvalidRows([make_problem("id", fault, value=id_column, allowed=allowed)])
+            raise refuse("id", fault, value=id_column, allowed=allowed)
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, list[str]]]:
         """Yield batches of at most 4096 rows, or 64 rows if audio is carried, with the id of each row.
@@ -362,7 +348,7 @@ class Table:
             if self._names.symmetric_difference(whole.schema.names):
                 differ = ", ".join(sorted(self._names.symmetric_difference(whole.schema.names)))
                 fault = f"has batches with different columns: {differ} is not in all of them"
-                raise InvalidRows([make_problem("table", fault, allowed="batches with the same columns")])
+                raise refuse("table", fault, allowed="batches with the same columns")
             for start in range(0, whole.num_rows, size):
                 batch = whole.slice(start, size)
                 for name, queue in self._queues.items():
@@ -375,7 +361,7 @@ class Table:
         for name, length in self.lengths.items():
             if length != count:
                 fault = f"has {format_count(length, 'value')} for {format_count(count, 'row')}"
-                raise InvalidRows([make_problem(name, fault, allowed="one value a row")])
+                raise refuse(name, fault, allowed="one value a row")
 
     def _convert_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         batch = batch.select(self.schema.names)
@@ -417,7 +403,7 @@ def convert_to_python(column: "pa.Array[Any]", name: str) -> list[Any]:
         return column.to_pylist()
     except (OverflowError, ValueError):
         fault, allowed = "holds a date before the year 1 or after 9999", "dates of these years, or text"
-        raise InvalidRows([make_problem(name, fault, allowed=allowed)]) from None
+        raise refuse(name, fault, allowed=allowed) from None
 
 
 def _read_batches(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
@@ -450,7 +436,7 @@ def make_read_error(name: str, error: Exception, row: int = 0) -> InvalidRows:
             'as many fields in every line: set sep= to their separator, or quoting="none" to keep quotes'
         )
     fault = f"{name} cannot be read at row {row:,}: {type(error).__name__}: {get_first_line(error)}"
-    return InvalidRows([make_problem("table", fault, allowed=allowed, row=row, row_id=str(row))])
+    return refuse("table", fault, allowed=allowed, row=row, row_id=str(row))
 
 
 def make_storage_problem(column: str, why: str, allowed: str = "", row: int | None = None) -> dict[str, Any]:
@@ -466,13 +452,11 @@ def check_names(names: Sequence[str]) -> None:
     for name, count in Counter(names).items():
         if count > 1 and not name.strip():
             fault = f"has {count:,} columns with values and without a name"
-            raise InvalidRows([make_problem("table", fault, allowed="a name for each column with values")])
+            raise refuse("table", fault, allowed="a name for each column with values")
         if count > 1:
-            raise InvalidRows([make_problem("table", f"has two columns named {name!r}")])
+            raise refuse("table", f"has two columns named {name!r}")
         if name != name.encode("utf-8", "ignore").decode():
-            raise InvalidRows(
-                [make_problem("table", f"has a column {name!a}, whose name holds {SURROGATE_WORDS}")]
-            )
+            raise refuse("table", f"has a column {name!a}, whose name holds {SURROGATE_WORDS}")
 
 
 def get_first_line(error: BaseException) -> str:

@@ -27,7 +27,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from speechframe.errors import InvalidRows, SpeechframeError
+from speechframe.errors import InvalidRows, SpeechframeError, refuse
 from speechframe.spec.check import shorten_value
 from speechframe.tables.files import JSON_SUFFIXES, find_table_file, read_contents
 from speechframe.tables.parquet_folder import is_parquet_folder, open_parquet_folder
@@ -45,7 +45,6 @@ from speechframe.tables.table import (
     has_columns,
     is_missing,
     is_per_row,
-    make_problem,
     make_read_error,
     make_storage_problem,
 )
@@ -236,7 +235,7 @@ def _check_iterable(source: Any) -> None:
     elif isinstance(source, (set, frozenset)):
         allowed = "a list, because a set has no order: sorted(table)"
     name = kind if library == "builtins" else f"{library} {kind}"
-    raise InvalidRows([make_problem("table", f"the type {name} is not a table", allowed=allowed)])
+    raise refuse("table", f"the type {name} is not a table", allowed=allowed)
 
 
 def _open_frames(
@@ -258,16 +257,12 @@ def _open_frames(
     def read_frames() -> Iterator[pa.Table]:
         for frame in frames:
             if not _is_frame(frame):
-                raise InvalidRows(
-                    [make_problem("table", f"holds a {_get_type_name(frame)[1]} among its frames")]
-                )
+                raise refuse("table", f"holds a {_get_type_name(frame)[1]} among its frames")
             part = _open_object(_drop_row_numbers(frame), partial(Table, carry=carry), plain, carry, named)
             is_numbered.append(part.is_numbered)
             if part.is_numbered != is_numbered[0]:
                 allowed = "frames of one kind: frame.reset_index(drop=True) leaves an index out"
-                raise InvalidRows(
-                    [make_problem("table", "has frames with and without an index", allowed=allowed)]
-                )
+                raise refuse("table", "has frames with and without an index", allowed=allowed)
             batches = []
             ids.clear()  # the ids of the frames before are used, or a column gives the ids
             for batch, names in part.batches():
@@ -316,14 +311,12 @@ def _open_pandas(frame: Any, make_table: Callable[..., Table], carry: frozenset[
         converted = pa.Table.from_pandas(frame)
     except ARROW_TYPE_ERRORS as error:
         fault = f"cannot be stored: {'; '.join(map(str, error.args))}"
-        raise InvalidRows(
-            [make_problem("table", fault, allowed=f"columns and an index of {allowed}")]
-        ) from None
+        raise refuse("table", fault, allowed=f"columns and an index of {allowed}") from None
     index, ids = frame.index, None
     if not isinstance(index, pd.RangeIndex) or (index.start, index.step, index.name) != (0, 1, None):
         for row, value in enumerate(index):
             if is_missing(value):
-                raise InvalidRows([make_problem("id", f"the index is missing in row {row}", allowed=allowed)])
+                raise refuse("id", f"the index is missing in row {row}", allowed=allowed)
         ids = map(str, index)
     # Arrow converts a frame without columns to a table without rows, so make the rows separately.
     source = [converted if converted.num_columns else _make_empty_columns_batch(len(frame))]
@@ -331,15 +324,10 @@ def _open_pandas(frame: Any, make_table: Callable[..., Table], carry: frozenset[
 
 
 def _convert_polars(frame: Any) -> Any:
-    unsupported_columns = [
-        name for name, kind in frame.schema.items() if str(kind) in {"Object", "Int128", "UInt128"}
-    ]
-    if (
-        unsupported_columns
-    ):  # polars would pass the addresses of objects to Arrow, and Arrow has no integers of 128 bits
-        raise InvalidRows(
-            [make_storage_problem(name, f"it is {frame.schema[name]}") for name in unsupported_columns]
-        )
+    # Polars would pass the addresses of objects to Arrow, and Arrow has no integers of 128 bits.
+    odd = {name: k for name, k in frame.schema.items() if str(k) in {"Object", "Int128", "UInt128"}}
+    if odd:
+        raise InvalidRows([make_storage_problem(name, f"it is {kind}") for name, kind in odd.items()])
     # Do not use the frame's Arrow stream, because some Arrow versions cannot filter its newer types.
     return frame.to_arrow()
 
@@ -348,9 +336,7 @@ def _open_arrow(table: Any, make_table: Callable[..., Table]) -> Table:
     try:
         reader = pa.RecordBatchReader.from_stream(table)
     except pa.ArrowException as error:
-        raise InvalidRows(
-            [make_problem("table", f"cannot be read by Arrow: {get_first_line(error)}")]
-        ) from None
+        raise refuse("table", f"cannot be read by Arrow: {get_first_line(error)}") from None
     return make_table(reader, reader.schema)
 
 
@@ -360,11 +346,11 @@ def _convert_columns(given: Mapping[Any, Any]) -> dict[str, list[Any]]:
     for name, values in given.items():
         if not is_per_row(values):
             fault = f"column {name!r} is of the type {type(values).__name__}"
-            raise InvalidRows([make_problem("table", fault, allowed="a list of values for each column")])
+            raise refuse("table", fault, allowed="a list of values for each column")
         columns[str(name)] = convert_to_list(values)
     if len(set(map(len, columns.values()))) > 1:
         lengths = ", ".join(f"{name!r} has {len(values):,}" for name, values in columns.items())
-        raise InvalidRows([make_problem("table", f"has columns of different lengths: {lengths}")])
+        raise refuse("table", f"has columns of different lengths: {lengths}")
     return columns
 
 
@@ -390,7 +376,7 @@ def _open_runs(
         schema = pa.unify_schemas(schemas)
     except pa.ArrowException as error:
         fault = f"is several runs whose columns differ: {get_first_line(error)}"
-        raise InvalidRows([make_problem("table", fault)]) from None
+        raise refuse("table", fault) from None
     ids: deque[str] = deque()
     # Concatenated with a batch, the empty table adds the columns that only other runs have, as nulls.
     empty = schema.empty_table()
@@ -437,7 +423,7 @@ def _read_chunks(values: Iterable[Any], plain: str, carry: frozenset[str]) -> It
 def _convert_rows(chunk: Sequence[Any]) -> dict[str, list[Any]]:
     odd_type = next((type(row).__name__ for row in chunk if not isinstance(row, Mapping)), None)
     if odd_type is not None:
-        raise InvalidRows([make_problem("table", f"holds a {odd_type} among rows that are dicts")])
+        raise refuse("table", f"holds a {odd_type} among rows that are dicts")
     names = dict.fromkeys(chain.from_iterable(chunk))
     return {str(name): [row.get(name) for row in chunk] for name in names}
 
@@ -475,7 +461,7 @@ def _convert_chunks(
                 queues[name].extend(values)
             elif kinds is not None and name not in kinds:
                 fault = f"has a column {name!r} that the rows before have not"
-                raise InvalidRows([make_problem("table", fault, allowed="the columns of the first rows")])
+                raise refuse("table", fault, allowed="the columns of the first rows")
             else:
                 arrays.append(_convert_to_array(name, values, None if kinds is None else kinds[name], start))
         if kinds is None:

@@ -40,14 +40,13 @@ _ARGUMENT_OF_FIELD = {
     "encode_output_as_base64": "encode_as_base64",
 }
 
-# Maps the Python name of a request field to its name on the wire. `file_url` is left out, because
-# `change_voice` downloads clips behind URLs itself.
-_WIRE_NAMES = {name: wire for name, wire in ConvertRequest.get_wire_names().items() if name != "file_url"}
-
+_WIRE_NAMES = ConvertRequest.get_wire_names()
 WIRE_OF_ARGUMENT: Mapping[str, str] = MappingProxyType(
-    {_ARGUMENT_OF_FIELD.get(n, n): wire for n, wire in _WIRE_NAMES.items()}
+    {_ARGUMENT_OF_FIELD.get(n, n): wire for n, wire in _WIRE_NAMES.items() if n != "file_url"}
 )
-"""Maps each argument of :func:`change_voice` to the wire name of the request field that it fills."""
+"""Maps each argument of :func:`change_voice` to the wire name of the request field that it fills.
+
+The field `file_url` is left out, because `change_voice` downloads clips behind URLs itself."""
 
 AUDIO_ARGUMENT = "audio"
 """Name of the argument for clips, and of the column made from a plain list of clips."""
@@ -70,8 +69,8 @@ class ChangeVoiceBackend(SpokenBackend):
     has_word_times = False
     spoken_field = "transcription"
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, constants: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(settings, constants)
         self._clips = ClipReader()
 
     def source(self, table: Any) -> Any:
@@ -228,25 +227,6 @@ async def change_voice(
     >>> run = spf.change_voice(["take-1.wav", "take-2.wav"], voice="en-US-nora")  # doctest: +SKIP
     >>> run.to_pandas()[["audio", "audio_seconds", "credits"]]  # doctest: +SKIP
     """
-    arguments = {
-        "audio": audio,
-        "voice": voice,
-        "locale": locale,
-        "style": style,
-        "pitch": pitch,
-        "rate": rate,
-        "variation": variation,
-        "audio_duration": audio_duration,
-        "retain_accent": retain_accent,
-        "retain_prosody": retain_prosody,
-        "transcription": transcription,
-        "return_transcription": return_transcription,
-        "format": format,
-        "sample_rate": sample_rate,
-        "channel_type": channel_type,
-        "pronunciation_dictionary": pronunciation_dictionary,
-        "encode_as_base64": encode_as_base64,
-    }
-    return await make_run(
-        ChangeVoiceBackend.from_constants(options["service"], arguments), table, arguments, options
-    )
+    arguments = {**locals()}
+    del arguments["table"], arguments["options"]
+    return await make_run(ChangeVoiceBackend(options["service"]), table, arguments, options)

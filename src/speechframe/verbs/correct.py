@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from speechframe.backends.dub_job import fetch_file, find_detail
 from speechframe.batch.live import Run
 from speechframe.client import Client
-from speechframe.errors import InvalidRows, JobFailed
-from speechframe.tables.table import make_problem
+from speechframe.errors import JobFailed, refuse
 from speechframe.verbs.utterances import (
     LINK_FIELD_OF_COLUMN,
     DubRow,
@@ -72,9 +71,7 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
         for row_id, utterance_id, wanted in wanted_fields:
             if (before := known.get((row_id, utterance_id))) is None:
                 fault, value = "names no utterance of this run", f"{row_id}, {utterance_id}"
-                raise InvalidRows(
-                    [make_problem("corrections", fault, value=value, allowed="rows of utterances(run)")]
-                )
+                raise refuse("corrections", fault, value=value, allowed="rows of utterances(run)")
             new = {name: text for name, text in wanted.items() if text not in (None, getattr(before, name))}
             if new:
                 changed.setdefault(row_id, []).append({"utterance_id": before.utterance_id, **new})
@@ -110,9 +107,7 @@ def _read_corrections(corrections: Any) -> Iterator[tuple[str, Any, dict[str, An
     for correction in given:
         if not isinstance(correction, Mapping) or not {"row_id", "utterance_id"} <= {*correction}:
             allowed = "a table or mappings with row_id, utterance_id and text or voice_id"
-            raise InvalidRows(
-                [make_problem("corrections", "is not a correction", value=correction, allowed=allowed)]
-            )
+            raise refuse("corrections", "is not a correction", value=correction, allowed=allowed)
         yield (
             str(correction["row_id"]),
             correction["utterance_id"],

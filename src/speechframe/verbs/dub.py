@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 import pyarrow as pa
 from pydantic import SecretStr
@@ -33,6 +33,8 @@ from speechframe.errors import (
     InvalidRows,
     SettingsError,
     SpeechframeError,
+    make_problem,
+    refuse,
 )
 from speechframe.scale.run import make_run
 from speechframe.settings import Settings
@@ -49,7 +51,6 @@ from speechframe.spec.chosen import ORIGINAL_GAIN_DB_RANGE
 from speechframe.spec.dubbing import MEDIA_TYPES, DubbingType, JobCreateRequest, Priority, Project
 from speechframe.store.schema import columns
 from speechframe.tables.column import Column
-from speechframe.tables.table import make_problem
 from speechframe.wire.answers import make_amount_warning, read_amount
 from speechframe.wire.requests import encode_canonical_json
 from speechframe.writing.words import format_count
@@ -115,27 +116,16 @@ class DubBackend(JobBackend):
     unit = "dub"
     is_long = leaves_files = True
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        targets: Sequence[str] = (),
-        project: str | None = None,
-        review: bool = False,
-        is_signed: bool = False,
-        **_: Any,
-    ) -> None:
+    def __init__(self, settings: Settings, constants: Mapping[str, Any]) -> None:
         super().__init__(settings)
-        self._targets, self._project, self._review, self._is_signed = targets, project, review, is_signed
+        self._targets: Sequence[str] = constants.get("targets") or ()
+        self._project: str | None = constants.get("project")
+        self._review: bool = constants.get("review") or False
+        self._is_signed = bool(constants.get("is_signed"))
         self._base = Path.cwd()  # folder in which relative paths begin
         # The medium that was inspected last, its upload, and its length or the error of the measurement. The
         # rows of its other locales follow, and use the same values.
         self._last: tuple[Any, Upload, float | AudioError] | None = None
-
-    @classmethod
-    def from_constants(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
-        """Return the backend of a run with these arguments."""
-        return cls(settings, **constants)
 
     @property
     def key(self) -> SecretStr | None:
@@ -181,7 +171,7 @@ class DubBackend(JobBackend):
             ", ".join(known[:_MAX_SHOWN_PROJECTS])
             or "none yet, so create one with Client.dubbing.create_project()"
         )
-        raise InvalidRows([make_problem("project", "is unknown", value=self._project, allowed=allowed)])
+        raise refuse("project", "is unknown", value=self._project, allowed=allowed)
 
     def source(self, table: Any) -> Any:
         """Return the table, or a list of the media files if `table` is a folder or a media file.
@@ -237,10 +227,10 @@ class DubBackend(JobBackend):
         problems += [
             replace(one, field="scripts") if one.field == _SCRIPT_FIELD else one for one in found.problems
         ]
-        dump_options: dict[str, Any] = {"mode": "json", "exclude_none": True, "exclude_defaults": True}
-        return (
-            found.value.model_dump(exclude={"file", "target_locales"}, **dump_options) if found.value else {}
-        )
+        if found.value is None:
+            return {}
+        kept: Any = {"mode": "json", "exclude_none": True, "exclude_defaults": True}
+        return found.value.model_dump(exclude={"file", "target_locales"}, **kept)
 
     def _read_medium(
         self, values: Mapping[str, Any], problems: list[FieldProblem]
@@ -346,14 +336,11 @@ class DubBackend(JobBackend):
         """Return a finding if the length of a dub differs too much from the length of its medium."""
         del learned
         planned, dub_s = Dub.from_request(request), getattr(record, "dub_seconds", None)
-        medium_s = (
-            planned.seconds if "path" in planned.medium else None
-        )  # the length of a medium at a URL is only the user's statement
-        if (
-            medium_s is None
-            or dub_s is None
-            or abs(dub_s - medium_s) <= _LENGTH_TOLERANCE_S + _LENGTH_TOLERANCE_SHARE * medium_s
-        ):
+        # The length of a medium at a URL is only the user's statement.
+        medium_s = planned.seconds if "path" in planned.medium else None
+        if medium_s is None or dub_s is None:
+            return []
+        if abs(dub_s - medium_s) <= _LENGTH_TOLERANCE_S + _LENGTH_TOLERANCE_SHARE * medium_s:
             return []
         return [Finding("length", f"the medium lasts {medium_s:.2f} s, but its dub {dub_s:.2f} s")]
 
@@ -504,22 +491,19 @@ async def dub(
         "original_gain_db": original_gain_db,
         "seconds": seconds,
     }
-    constants = {name: value for name, value in arguments.items() if value is not None}
-    return await make_run(DubBackend.from_constants(service, constants), table, arguments, options)
+    return await make_run(DubBackend(service, arguments), table, arguments, options)
 
 
 def _check_arguments(targets: Any, project: Any, source_locale: Any, *, review: bool) -> None:
     """Raise InvalidRows for arguments that exclude each other, and if targets and project are missing."""
     if (targets is None) is (project is None):
         fault = "is missing, and so is project" if targets is None else "is given, and so is project"
-        raise InvalidRows([make_problem("targets", fault, allowed="exactly one of targets and project")])
-    project_arguments = (
-        {"source_locale": source_locale, "review": review or None} if project is not None else {}
-    )
-    problems = [
-        make_problem(name, "is set by the project", value=value, allowed="leave it out if project is given")
-        for name, value in project_arguments.items()
-        if value is not None
-    ]
-    if problems:
-        raise InvalidRows(problems)
+        raise refuse("targets", fault, allowed="exactly one of targets and project")
+    if project is None:
+        return
+    allowed = "leave it out if project is given"
+    given = {"source_locale": source_locale, "review": review or None}
+    set_twice = {name: value for name, value in given.items() if value is not None}
+    if set_twice:
+        fault = "is set by the project"
+        raise InvalidRows([make_problem(n, fault, value=v, allowed=allowed) for n, v in set_twice.items()])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from os import PathLike
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Unpack
 
 import pyarrow as pa
 
@@ -18,7 +18,6 @@ from speechframe.backends.speech import (
     WIRE_OF_ARGUMENT,
     SpeechBackend,
     change_fields,
-    find_model,
     has_words,
     read_text,
 )
@@ -26,7 +25,7 @@ from speechframe.backends.spoken_text import make_finder, make_spoken_text, read
 from speechframe.batch.backend import Request, RowWithoutCall
 from speechframe.batch.live import Run
 from speechframe.batch.run_options import RunOptions
-from speechframe.errors import InvalidRows, SettingsError
+from speechframe.errors import InvalidRows, SettingsError, make_problem
 from speechframe.scale.run import make_run
 from speechframe.settings import Settings
 from speechframe.spec.check import FieldProblem, shorten_value
@@ -34,7 +33,6 @@ from speechframe.spec.speech import Format, Model
 from speechframe.spec.texts import count_billed_characters, find_text_fault
 from speechframe.store.schema import SKIPPED, columns
 from speechframe.tables.column import Column
-from speechframe.tables.table import make_problem
 
 _SPOKEN_TEXT_COLUMN = columns(spoken_text=pa.string())
 _NO_SPEECH_REASON = "there is nothing to speak"
@@ -56,29 +54,19 @@ class GenerateBackend(SpeechBackend):
     arguments = (*WIRE_OF_ARGUMENT, "words", "row_id", "slot", "gap", "is_fitted", "lock")
     table_arguments = frozenset({"words", "is_fitted", "lock", "pronunciations", "cast"})
 
-    def __init__(
-        self,
-        settings: Settings,
-        model: Model = Model.GEN2,
-        words: Any = None,
-        *,
-        is_fitted: bool = False,
-        lock: str | None = None,
-        is_spoken: bool = False,
-        fill: Any = None,
-        pronunciations: Any = None,
-        cast: Any = None,
-    ) -> None:
-        super().__init__(settings, model, words)
-        self.is_revised, self._lock = is_fitted, lock
-        self._is_spoken, self._fill = is_spoken, fill
+    def __init__(self, settings: Settings, constants: Mapping[str, Any]) -> None:
+        super().__init__(settings, constants)
+        self.is_revised = is_fitted = bool(constants.get("is_fitted"))
+        self._is_spoken = is_spoken = bool(constants.get("spoken"))
+        self._lock, self._fill = constants.get("lock"), constants.get("fill")
+        pronunciations, cast = constants.get("pronunciations"), constants.get("cast")
         self._pronunciations = None if pronunciations is None else PronunciationSheet(pronunciations)
         self._cast = None if cast is None else CastSheet(cast)
         self.row_columns = pa.schema(
             [
                 *(_SPOKEN_TEXT_COLUMN if is_spoken else ()),
                 *(SLOT_COLUMNS if is_fitted else ()),
-                *(LOCK_COLUMNS if lock is not None else ()),
+                *(LOCK_COLUMNS if self._lock is not None else ()),
             ]
         )
         self.optional_columns = {
@@ -88,21 +76,6 @@ class GenerateBackend(SpeechBackend):
         }
         if is_spoken:
             self.arguments = (*self.arguments, "read_column")
-
-    @classmethod
-    def from_constants(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
-        """Return the backend for the constant arguments of a run that belong to the whole table."""
-        return cls(
-            settings,
-            find_model(constants.get("model")),
-            constants.get("words"),
-            is_fitted=bool(constants.get("is_fitted")),
-            lock=constants.get("lock"),
-            is_spoken=bool(constants.get("spoken")),
-            fill=constants.get("fill"),
-            pronunciations=constants.get("pronunciations"),
-            cast=constants.get("cast"),
-        )
 
     def check(self, values: Mapping[str, Any]) -> Request | RowWithoutCall | list[FieldProblem]:
         """Return the request of one row, the reason why it needs no call, or all of its problems."""
@@ -369,28 +342,11 @@ async def generate(
     >>> run = spf.generate(["Good morning.", "See you soon."], voice="en-US-nora")  # doctest: +SKIP
     >>> run.to_pandas()[["text", "audio_seconds", "credits"]]  # doctest: +SKIP
     """
-    arguments = {
-        "text": text,
-        "voice": voice,
-        "locale": locale,
-        "style": style,
-        "pitch": pitch,
-        "rate": rate,
-        "variation": variation,
-        "model": model,
-        "format": format,
-        "sample_rate": sample_rate,
-        "channel_type": channel_type,
-        "audio_duration": audio_duration,
-        "word_durations_as_original_text": word_durations_as_original_text,
-        "pronunciation_dictionary": pronunciation_dictionary,
-        "encode_as_base64": encode_as_base64,
-        "model_version": model_version,
-        "multi_native_locale": multi_native_locale,
-        "words": words,
+    arguments = {**locals()}
+    del arguments["table"], arguments["options"]
+    arguments |= {
         "slot": Column(slot) if isinstance(slot, str) else slot,
         "is_fitted": None if slot is None else True,
-        "lock": lock,
         "spoken": spoken or None,
         "fill": read_fill(fill),
         "pronunciations": read_pronunciations(pronunciations),
@@ -401,6 +357,4 @@ async def generate(
     if lock is not None and options.get("run_dir") is None:
         raise SettingsError("lock='kept' needs run_dir, the folder of the run whose audio was reviewed")
     _refuse_combinations(arguments)
-    return await make_run(
-        GenerateBackend.from_constants(options["service"], arguments), table, arguments, options
-    )
+    return await make_run(GenerateBackend(options["service"], arguments), table, arguments, options)

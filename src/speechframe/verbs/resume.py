@@ -7,9 +7,8 @@ from typing import Any
 from speechframe.batch.backend import Backend
 from speechframe.batch.live import Run
 from speechframe.batch.run import EarlierRun, read_run
-from speechframe.errors import InvalidRows, RunMismatch, SettingsError
+from speechframe.errors import RunMismatch, SettingsError, refuse
 from speechframe.scale.run import continue_run
-from speechframe.tables.table import make_problem
 from speechframe.verbs import RUN_VERBS
 
 
@@ -57,13 +56,7 @@ async def resume(
     >>> run = resume("runs/demo", table=frame)  # doctest: +SKIP
     """
     if redo is not None and table is not None:
-        raise InvalidRows(
-            [
-                make_problem(
-                    "redo", "cannot be combined with table", allowed="redo= or table=, in separate calls"
-                )
-            ]
-        )
+        raise refuse("redo", "cannot be combined with table", allowed="redo= or table=, in separate calls")
     reasons = {
         "run_dir": "a run keeps its folder",
         "take": "a run keeps its takes, and redo= makes another take of some rows",

@@ -3,13 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from speechframe.audio.clip import Clip
-from speechframe.backends.speech import WIRE_OF_ARGUMENT, find_model
+from speechframe.backends.speech import WIRE_OF_ARGUMENT
 from speechframe.batch.backend import Request
-from speechframe.errors import InvalidRows
+from speechframe.errors import InvalidRows, make_problem
 from speechframe.spec.billing import convert_to_credits
 from speechframe.spec.check import FieldProblem
 from speechframe.spec.speech import Format
-from speechframe.tables.table import make_problem
 from speechframe.verbs.generate import GenerateBackend
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ async def say(
         )
     take = fields.pop("take", None) or 0
     given = {"text": text, "voice": voice, "format": format, **fields}
-    backend = GenerateBackend(service, find_model(fields.get("model")))
+    backend = GenerateBackend(service, fields)
     try:
         await backend.open()
         checked = backend.check({name: value for name, value in given.items() if value is not None})

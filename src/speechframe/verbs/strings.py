@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from speechframe.backends.sheets import read_table
 from speechframe.batch.live import open_run
 from speechframe.batch.progress import print_line
+from speechframe.errors import refuse
 from speechframe.store.reader import StoredRun
-from speechframe.strings.entries import StringEntry, read_locale, refuse
+from speechframe.strings.entries import StringEntry, read_locale
 from speechframe.strings.read import read_files
 from speechframe.strings.write import StringsReport, fill_file
 from speechframe.tables.files import TABLE_SUFFIXES

@@ -8,7 +8,8 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
-from typing import Any, Self, Unpack
+from types import MappingProxyType
+from typing import Any, Unpack
 
 import pyarrow as pa
 
@@ -105,7 +106,7 @@ class _Text:
     glossary: list[tuple[int, int, str]]  # start, end and translation of each term in the text
 
     @classmethod
-    def from_constants(cls, request: Request) -> "_Text":
+    def from_request(cls, request: Request) -> "_Text":
         """Return the text in the body of a request."""
         return cls(**json.loads(request.body))
 
@@ -133,28 +134,22 @@ class TranslateBackend(CallBackend):
     row_columns = _ROW_COLUMNS
     unit = "text"
 
-    def __init__(self, settings: Settings, targets: Sequence[str] = (), given_locales: Any = ()) -> None:
+    def __init__(self, settings: Settings, constants: Mapping[str, Any] = MappingProxyType({})) -> None:
         super().__init__(settings)
-        self._targets = targets
+        self._targets: Sequence[str] = constants.get("targets", ())
         # Targets with texts in `translations=`, or False to use no texts by people.
-        self._given_locales = given_locales
+        self._given_locales: Any = constants.get("translations", ())
         self.translations: HumanTranslations | None = None  # a resumed run has only its own table
-        self._has_people = bool(given_locales)  # True if any target has texts by people
+        self._has_people = bool(self._given_locales)  # True if any target has texts by people
         self._left_out = 0  # number of rows that the column `locales` or their plural form excludes
         self._column_tags: set[str] = set()  # locales that have a column in the table
         self._form_count = 0  # number of plural forms in the table
         self._notes: list[str] = []
         self._unknown_targets: list[str] = []  # targets that the service does not translate into
         self._known_targets: list[str] = []
-        self._sources: dict[str, list[str]] | None = (
-            None  # maps a target language to its source locales; None if the service publishes no languages
-        )
+        # Source locales by target language, or None if the service publishes no languages.
+        self._sources: dict[str, list[str]] | None = None
         self._glossaries: dict[str, Glossary] = {}
-
-    @classmethod
-    def from_constants(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
-        """Return the backend for `targets` and `translations` among the constant arguments of a run."""
-        return cls(settings, constants.get("targets", ()), constants.get("translations", ()))
 
     async def open(self) -> Opened:
         """Open the backend, and report that the service cannot make further takes of a translation."""
@@ -376,7 +371,7 @@ class TranslateBackend(CallBackend):
 
     def _get_languages(self, request: Request) -> tuple[str, str | None]:
         """Return the target of a row and its source language as sent, or None. Rows of a pack share both."""
-        text = _Text.from_constants(request)
+        text = _Text.from_request(request)
         return text.target, text.source_locale if self._sends_source else None
 
     def call(self, request: Request, **call_options: Any) -> PreparedCall[TranslateRequest]:
@@ -385,7 +380,7 @@ class TranslateBackend(CallBackend):
         # Do not check again, because `check` has checked each text, and `pack` the number of texts.
         unchecked = TranslateRequest.model_construct(
             target_language=target,
-            texts=[_Text.from_constants(row).sent for row in request.rows],
+            texts=[_Text.from_request(row).sent for row in request.rows],
             source_language=source,
         )
         return PreparedCall("translate", unchecked, encode_request(unchecked), **call_options)
@@ -416,7 +411,7 @@ class TranslateBackend(CallBackend):
             if isinstance(translation, BadAnswer):
                 found.append(translation)
                 continue
-            text, remarks = _Text.from_constants(row), [*text_warnings, *of_all]
+            text, remarks = _Text.from_request(row), [*text_warnings, *of_all]
             terms = [Span(*term, is_term=True) for term in text.glossary]
             protected = placeholders.replace_spans(
                 text.text, [*placeholders.find_placeholders(text.text), *terms]
@@ -561,6 +556,6 @@ async def translate(
     # run.json has only the locales of the translations. Their texts are in the run's table.
     if translations is not None:
         arguments["translations"] = people.locales if people is not None else False
-    backend = TranslateBackend.from_constants(options["service"], arguments)
+    backend = TranslateBackend(options["service"], arguments)
     backend.translations = people
     return await make_run(backend, table, arguments, options)

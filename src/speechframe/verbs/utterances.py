@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from speechframe.batch.live import Run
 from speechframe.client import Client
-from speechframe.errors import InvalidRows
+from speechframe.errors import refuse
 from speechframe.spec.dubbing import DubbedUtterance, DubUtterances
 from speechframe.store.schema import FINISHED_STATUSES
-from speechframe.tables.table import make_problem
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +27,7 @@ def list_dub_rows(run: Run) -> list[DubRow]:
     """Return the rows of a run that have a dub, or raise InvalidRows if the run is of another verb."""
     if run.operation != "dub":
         fault = f"is a run of {run.operation}"
-        raise InvalidRows([make_problem("run", fault, allowed="a run of dub()")])
+        raise refuse("run", fault, allowed="a run of dub()")
     names = {
         name: run.name_of(name) for name in ("row_id", "locale", "job_id", "status", *LINK_FIELD_OF_COLUMN)
     }

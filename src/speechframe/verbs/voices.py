@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from speechframe.client import Client
-from speechframe.errors import InvalidRows
+from speechframe.errors import refuse
 from speechframe.spec.locales import find_nearest, is_within
 from speechframe.spec.speech import Model, Voice
-from speechframe.tables.table import make_problem
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +52,7 @@ async def voices(
 
     models = [each.value for each in Model]
     if model not in models:
-        raise InvalidRows([make_problem("model", "is not a model", value=model, allowed=", ".join(models))])
+        raise refuse("model", "is not a model", value=model, allowed=", ".join(models))
     async with Client(service) as client:
         found = await client.voices(model)
     clearest = _find_clearest(found)
@@ -65,27 +64,17 @@ async def voices(
         if not found:
             allowed = ", ".join(find_nearest(locale, spoken) or spoken)
             allowed += "; `speechframe models` shows how to add voices to the local service"
-            raise InvalidRows(
-                [make_problem("locale", "is spoken by no voice", value=locale, allowed=allowed)]
-            )
+            raise refuse("locale", "is spoken by no voice", value=locale, allowed=allowed)
         found.sort(key=lambda voice: not is_within(voice.locale or "", locale))
     lines = [
-        (
-            voice.voice_id,
-            voice.display_name,
-            None if voice.gender is None else str(voice.gender),
-            voice.locale,
-            getattr(voice.supported_locales.get(voice.locale or ""), "available_styles", []),
-            list(voice.supported_locales),
-            voice.description,
-            voice.engine,
-            None if voice.kind is None else str(voice.kind),
-            voice.licence,
-            voice.bandwidth_hz,
-            voice.output_terms,
-            voice.clarity or {},
-            [tag for tag, voice_id in clearest.items() if voice_id == voice.voice_id],
-        )
+        {
+            **voice.model_dump(mode="json", by_alias=False),
+            "name": voice.display_name,
+            "styles": getattr(voice.supported_locales.get(voice.locale or ""), "available_styles", []),
+            "supported_locales": list(voice.supported_locales),
+            "clarity": voice.clarity or {},
+            "clearest_in": [tag for tag, voice_id in clearest.items() if voice_id == voice.voice_id],
+        }
         for voice in found
     ]
     return pd.DataFrame(lines, columns=_VOICE_COLUMNS)

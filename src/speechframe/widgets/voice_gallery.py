@@ -11,13 +11,12 @@ from speechframe import aio
 from speechframe.audio.clip import Clip
 from speechframe.backends.speech import WIRE_OF_ARGUMENT
 from speechframe.client import Client
-from speechframe.errors import InvalidRows, SpeechframeError
+from speechframe.errors import InvalidRows, SpeechframeError, make_problem
 from speechframe.page.arguments import check_text
 from speechframe.processes.loop import run_sync, start_in_background
 from speechframe.spec.locales import find_nearest, get_language, is_within
 from speechframe.spec.speech import Voice, VoiceKind
 from speechframe.spec.texts import count_billed_characters
-from speechframe.tables.table import make_problem
 from speechframe.widgets.base import PageWidget, format_table
 from speechframe.widgets.comparison import VoiceComparison, compare_voices
 from speechframe.widgets.samples import make_sample
