@@ -169,7 +169,7 @@ def find_repeated(
 
     Raises
     ------
-    idempotency.OtherBody
+    BodyMismatch
         The idempotency key belongs to a request with another body.
     Unreadable
         The job of the request cannot be read. A second job would be billed again.
@@ -231,7 +231,7 @@ def add_job(
     ------
     Refusal
         503 if the key has too many waiting jobs.
-    idempotency.OtherBody, Unreadable
+    BodyMismatch, Unreadable
         As :func:`find_repeated`.
     """
     if (known := find_repeated(connection, job.key_hash, mark)) is not None:

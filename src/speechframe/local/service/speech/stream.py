@@ -192,7 +192,7 @@ async def _answer(request: web.Request, state: State, call: _StreamCall) -> web.
             if not response.prepared:
                 raise
             made_millis = call.made_millis
-            posted = state.database.queue_write(lambda c: quota.settle_part(c, reservation, made_millis))
+            posted = state.database.queue_write(lambda c: quota.settle(c, reservation, made_millis))
             if not isinstance(error, Exception):
                 raise
             # Settle the part before the connection is cut, so that the client then sees the new balance.
