@@ -29,8 +29,8 @@ def key(quota_millis=10_000, name=b"k"):
 
 
 def reserved(connection, who, millis, mark=None, owner="me"):
-    reservation = quota.make_reservation(owner, who, mark, "generate")
-    run_transaction(connection, lambda c: quota.reserve(c, reservation, millis))
+    reservation = quota.Reservation(owner, who, mark, "generate", millis)
+    run_transaction(connection, lambda c: quota.reserve(c, reservation))
     return reservation
 
 
@@ -120,7 +120,7 @@ def test_what_is_settled_is_not_billed_again_when_its_caller_is_found_gone(conne
         call = reserved(connection, key(), 1_000, mark)
         settle(connection, call, 1_000)
         run_transaction(connection, lambda c, call=call: quota.settle(c, call, 500))
-        run_transaction(connection, lambda c, call=call: quota.release(c, call.id))
+        run_transaction(connection, lambda c, call=call: quota.settle(c, call, 0))
         assert quota.read_balance(connection, key()).used_millis == before + 1_000
 
 
@@ -212,9 +212,9 @@ class Ledger(RuleBasedStateMachine):
                       if hash_ == api_key.key_hash and (hash_, idem) not in self.marks)  # fmt: skip
         rest = millis - self.paid(*pair)
         fits = free or rest == 0 or self.billed[api_key.key_hash] + holding + rest <= QUOTA
-        reservation = quota.make_reservation(owner, api_key, full_mark, "generate")
+        reservation = quota.Reservation(owner, api_key, full_mark, "generate", millis)
         try:
-            run_transaction(self.connection, lambda c: quota.reserve(c, reservation, millis))
+            run_transaction(self.connection, lambda c: quota.reserve(c, reservation))
         except QuotaExhausted:
             assert not fits, "402 exactly when the quota does not cover it"
             return None
@@ -253,7 +253,7 @@ class Ledger(RuleBasedStateMachine):
     @rule(reservation=consumes(held))
     def fail(self, reservation):
         if reservation is not None and self.flying.pop(reservation.id, None) is not None:
-            run_transaction(self.connection, lambda c: quota.release(c, reservation.id))
+            run_transaction(self.connection, lambda c: quota.settle(c, reservation, 0))
 
     @rule(owner=st.sampled_from(["p", "q"]))
     def die(self, owner):

@@ -16,7 +16,6 @@ from http import HTTPStatus
 from speechframe.local.service.books.database import now
 from speechframe.spec import chosen
 
-
 # Status in every record. Earlier releases read it: with 206, they bill a repeat as this release does.
 _STATUS = HTTPStatus.PARTIAL_CONTENT
 

@@ -13,7 +13,7 @@ same idempotency key, only one will be billed, so together they reserve what one
 import datetime as dt
 import secrets
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from speechframe.local.service.books.database import now
 from speechframe.local.service.books.idempotency import (
@@ -59,36 +59,33 @@ class Balance:
 
 @dataclass(frozen=True)
 class Reservation:
-    """The reservation of one request. The amount is in the database.
+    """The reservation of one request.
+
+    The id exists before the amount is reserved. So the caller can release the reservation even if it does not
+    know whether :func:`reserve` succeeded.
 
     Parameters
     ----------
-    id
-        Id of the row in the table ``reservations``.
     owner
-        Name of the service process that made the reservation.
+        Name of the service process that makes the reservation.
     key
         The key that pays.
     mark
         Hashes of the request's idempotency key and body. None for a request without an idempotency key.
     operation
-        Name of the operation in the table ``billed``, such as "dub".
+        Name of the operation, as in :data:`speechframe.spec.billing.PRICES`.
+    price_millis
+        The price in thousandths of a character.
+    id
+        Id of the row in the table ``reservations``.
     """
 
-    id: str
     owner: str
     key: Key
     mark: IdempotencyMark | None
     operation: str
-
-
-def make_reservation(owner: str, key: Key, mark: IdempotencyMark | None, operation: str) -> Reservation:
-    """Return a reservation with a new id, without writing to the database.
-
-    The id exists before the amount is reserved. So the caller can release the reservation even if it does not
-    know whether :func:`reserve` succeeded.
-    """
-    return Reservation(secrets.token_hex(16), owner, key, mark, operation)
+    price_millis: int
+    id: str = field(default_factory=lambda: secrets.token_hex(16))
 
 
 def format_cycle(moment: float) -> str:
@@ -111,8 +108,8 @@ def read_balance(connection: sqlite3.Connection, key: Key, cycle: str | None = N
     return Balance(key.quota_millis, row[0] if row else 0)
 
 
-def reserve(connection: sqlite3.Connection, reservation: Reservation, millis: int) -> None:
-    """Reserve what a request with the price `millis` owes.
+def reserve(connection: sqlite3.Connection, reservation: Reservation) -> None:
+    """Reserve what a request owes.
 
     Raises
     ------
@@ -122,7 +119,7 @@ def reserve(connection: sqlite3.Connection, reservation: Reservation, millis: in
         The idempotency key belongs to a request with another body.
     """
     key, mark = reservation.key, reservation.mark
-    owed_millis = max(0, millis - find_billed_millis(connection, key.key_hash, mark))
+    owed_millis = max(0, reservation.price_millis - find_billed_millis(connection, key.key_hash, mark))
     if mark is not None and _is_in_flight(connection, key, mark):
         owed_millis = 0
     cycle = format_cycle(now())
@@ -136,7 +133,7 @@ def reserve(connection: sqlite3.Connection, reservation: Reservation, millis: in
             reservation.owner,
             key.key_hash,
             cycle,
-            millis,
+            reservation.price_millis,
             mark.key_hash if mark else None,
             mark.body_hash if mark else None,
             now(),
@@ -145,7 +142,7 @@ def reserve(connection: sqlite3.Connection, reservation: Reservation, millis: in
 
 
 def compute_left_millis(connection: sqlite3.Connection, key: Key, cycle: str) -> int:
-    """Return the part of a key's quota that is neither used nor reserved. Negative if the quota was lowered."""
+    """Return the part of a quota that is neither used nor reserved. Negative if the quota was lowered."""
     # MAX with one argument is the largest price of a group, and with two arguments the larger of two numbers.
     (reserved_millis,) = connection.execute(
         "SELECT IFNULL(SUM(owed), 0) FROM (SELECT MAX(0, MAX(millis) - IFNULL(billed_millis, 0)) AS owed "
@@ -170,23 +167,21 @@ def _is_in_flight(connection: sqlite3.Connection, key: Key, mark: IdempotencyMar
 def settle(connection: sqlite3.Connection, reservation: Reservation, millis: int) -> Balance:
     """Bill what a request owes of `millis`. Remove the reservation and return the new balance.
 
-    `millis` is less than the price if a stream was broken off. Nothing is billed if the reservation no longer
-    exists. The amount counts in the billing cycle of the reservation. So a request that runs past the end of
-    a month belongs to the month in which it was sent.
+    `millis` is less than the price if a stream was broken off, and 0 if the request failed. Nothing is billed
+    if the reservation no longer exists. The amount counts in the billing cycle of the reservation. So a
+    request that runs past the end of a month belongs to the month in which it was sent.
     """
     key, mark = reservation.key, reservation.mark
     row = connection.execute(
-        "DELETE FROM reservations WHERE id = ? RETURNING cycle, millis", (reservation.id,)
+        "DELETE FROM reservations WHERE id = ? RETURNING cycle", (reservation.id,)
     ).fetchone()
-    if row is None:
-        return read_balance(connection, key)
-    cycle, price_millis = row
-    billed_millis = find_billed_millis(connection, key.key_hash, mark)
-    # A repeat of a request that was billed in full does not extend the 24 hours.
-    if mark is not None and billed_millis < price_millis:
-        record_billed(connection, key.key_hash, mark, max(millis, billed_millis))
-    _record_bill(connection, reservation, cycle, max(0, millis - billed_millis))
-    return read_balance(connection, key, cycle)
+    if row is not None and millis:
+        billed_millis = find_billed_millis(connection, key.key_hash, mark)
+        # A repeat of a request that was billed in full does not extend the 24 hours.
+        if mark is not None and billed_millis < reservation.price_millis:
+            record_billed(connection, key.key_hash, mark, max(millis, billed_millis))
+        _record_bill(connection, reservation, row[0], max(0, millis - billed_millis))
+    return read_balance(connection, key, row and row[0])
 
 
 def _record_bill(connection: sqlite3.Connection, reservation: Reservation, cycle: str, millis: int) -> None:
@@ -202,11 +197,6 @@ def _record_bill(connection: sqlite3.Connection, reservation: Reservation, cycle
         "DO UPDATE SET millis = millis + excluded.millis",
         (key_hash, day, reservation.operation, millis),
     )
-
-
-def release(connection: sqlite3.Connection, reservation_id: str) -> None:
-    """Release a reservation."""
-    connection.execute("DELETE FROM reservations WHERE id = ?", (reservation_id,))
 
 
 def release_owner(connection: sqlite3.Connection, owner: str) -> None:

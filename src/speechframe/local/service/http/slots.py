@@ -55,21 +55,6 @@ class RequestSlots:
         return chosen.DEFAULT_CONCURRENCY
 
     @contextmanager
-    def hold_slot(self, key: Key, pool: Pool) -> Iterator[None]:
-        """Hold a slot for the length of a block.
-
-        Raises
-        ------
-        NoSlot
-            All slots are taken. The error is raised at once, without a wait.
-        """
-        slot_key = self._take_or_raise(key, pool)
-        try:
-            yield
-        finally:
-            self._release(slot_key)
-
-    @contextmanager
     def count_upload(self, key: Key) -> Iterator[None]:
         """Count an upload for the length of a block, while its file is on disk.
 
@@ -106,18 +91,25 @@ class RequestSlots:
         self._release((key.key_hash, pool))
 
     @asynccontextmanager
-    async def wait_for_slot(self, key: Key, pool: Pool) -> AsyncIterator[None]:
-        """Hold a slot for the length of a block. If all slots are taken, wait for one, in order of arrival.
+    async def hold_slot(self, key: Key, pool: Pool, *, waits: bool = False) -> AsyncIterator[None]:
+        """Hold a slot for the length of a block.
+
+        Parameters
+        ----------
+        waits
+            Whether to wait for a slot if all are taken, in order of arrival.
 
         Raises
         ------
         NoSlot
-            No slot became free within :data:`chosen.MAX_QUEUE_SECONDS`, or as many requests already wait as
-            the key has slots.
+            All slots are taken. A call that waits gets this error if no slot became free within
+            :data:`chosen.MAX_QUEUE_SECONDS`, or if as many requests already wait as the key has slots.
         """
         try:
             slot_key = self._take_or_raise(key, pool)
         except NoSlot as full:
+            if not waits:
+                raise
             slot_key = await self._wait_for_turn(key, pool, full)
         try:
             yield

@@ -222,7 +222,7 @@ class WorkerPool:
             job.encode_message(),
             key_hash,
             limit_s,
-            Path(job.path) if job.path else None,
+            job.path,
             under_way,
         )
         if self._closed:
