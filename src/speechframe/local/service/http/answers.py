@@ -16,6 +16,8 @@ from speechframe.spec.codes import HttpErrorCode
 JSON_TYPE = "application/json"
 """Content-Type of JSON."""
 
+_STOPPING_RETRY_S = 2.0
+"""Seconds after which a client should retry when the service stops."""
 _SHOWN_WARNINGS = 20
 """Largest number of warnings in one answer."""
 _MAX_WARNING_BYTES = 1000
@@ -73,6 +75,13 @@ def encode_error(code: HttpErrorCode, message: str, trace_id: str) -> bytes:
 def refuse(message: str) -> NoReturn:
     """Raise a :class:`Refusal` with status 400."""
     raise Refusal(HttpErrorCode.INVALID_REQUEST, message)
+
+
+def make_stopping_refusal() -> Refusal:
+    """Return the refusal of a call while the service stops."""
+    return Refusal(
+        HttpErrorCode.UNAVAILABLE, "the service is stopping", retry_after_s=_STOPPING_RETRY_S, close=True
+    )
 
 
 def build_error_response(refusal: Refusal, trace_id: str) -> web.Response:

@@ -120,11 +120,11 @@ async def _receive_file(
 async def _read_unpacked(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIterator[bytes]:
     encoding = answer.headers.get("Content-Encoding", "identity").strip().casefold()
     if encoding in {"", "identity"}:
-        async for data in _read_pieces(answer, pace):
+        async for data in pace.read_pieces(answer.content):
             yield data
     elif encoding in {"gzip", "x-gzip", "deflate"}:
         unpacker = _Unpacker()
-        async for data in _read_pieces(answer, pace):
+        async for data in pace.read_pieces(answer.content):
             for block in unpacker.decompress(data):
                 yield block
         if not unpacker.is_at_end:
@@ -154,16 +154,6 @@ class _Unpacker:
                 self._member = zlib.decompressobj(_GZIP_OR_ZLIB)
             yield self._member.decompress(data, _BLOCK_BYTES)
             data = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
-
-
-async def _read_pieces(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIterator[bytes]:
-    while True:
-        async with pace.limit_time():
-            data = await answer.content.readany()
-        if not data:
-            return
-        pace.count(len(data))
-        yield data
 
 
 @contextlib.contextmanager

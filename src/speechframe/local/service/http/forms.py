@@ -201,12 +201,7 @@ async def _read_pieces(request: web.Request, config: ServiceConfig, limit_bytes:
     pace = UploadPace(config.body_timeout_s)
     size_bytes = 0
     try:
-        while True:
-            async with pace.limit_time():
-                data = await request.content.readany()
-            if not data:
-                return
-            pace.count(len(data))
+        async for data in pace.read_pieces(request.content):
             size_bytes += len(data)
             if size_bytes > limit_bytes:
                 raise TooLarge

@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiohttp import StreamReader
+
 from speechframe.local.service.http.threads import KeyThreads
 
 log = logging.getLogger("speechframe.service")
@@ -235,6 +237,18 @@ class UploadPace:
         except TimeoutError:
             raise TooSlow from None
 
-    def count(self, size_bytes: int) -> None:
-        """Count bytes that have arrived. They extend the time for the whole file."""
-        self._size_bytes += size_bytes
+    async def read_pieces(self, content: StreamReader) -> AsyncIterator[bytes]:
+        """Yield the content as it arrives. Its bytes extend the time for the whole file.
+
+        Raises
+        ------
+        TooSlow
+            As :meth:`limit_time`.
+        """
+        while True:
+            async with self.limit_time():
+                data = await content.readany()
+            if not data:
+                return
+            self._size_bytes += len(data)
+            yield data

@@ -18,7 +18,6 @@ from aiohttp import web
 from speechframe.engines.base import Conversion
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.keys import Key
-from speechframe.local.service.books.shelf import ShelvedFile
 from speechframe.local.service.http.answers import refuse
 from speechframe.local.service.http.auth import require_key
 from speechframe.local.service.http.body import check_fields, describe_unknown_fields
@@ -223,14 +222,14 @@ async def _answer(
         f"the clip has {source.audio_seconds:,.3f} seconds at "
         f"{billing.PRICES['convert'].credits:g} characters each"
     )
-    clip = state.shelf.make_clip(call.request.format.lower())
+    clip = state.shelf.make_path(call.request.format.lower())
     with contextlib.ExitStack() as stack:
         async with paid_call(state, reservation, price_text, clip) as paid:
             reply = await _speak(state, call, source, clip)
             audio = None
             if call.request.encode_output_as_base64:
                 # Open the file before it is on the shelf, because a full shelf may remove it at once.
-                audio = stack.enter_context(state.shelf.build_path(clip).open("rb"))
+                audio = stack.enter_context(clip.open("rb"))
             balance = await paid.settle(reply.facts)
         request[LOG_NOTE_KEY] = (
             f"key {call.key.fingerprint} voice {call.resolved.voice.voice_id} "
@@ -262,7 +261,7 @@ def _hash_content(call: _ChangerCall, upload: ReceivedFile) -> bytes:
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).digest() + upload.sha256
 
 
-async def _speak(state: State, call: _ChangerCall, source: _DecodedClip, clip: ShelvedFile) -> WorkerReply:
+async def _speak(state: State, call: _ChangerCall, source: _DecodedClip, clip: Path) -> WorkerReply:
     wanted = call.request
     asked = wanted.channel_type, wanted.sample_rate
     shape = AudioFormat.from_request(wanted.format, asked, Model.GEN2, names=("channel_type", "sample_rate"))
@@ -276,7 +275,7 @@ async def _speak(state: State, call: _ChangerCall, source: _DecodedClip, clip: S
         transcription=_get_transcription(wanted),
         pronunciations=_get_pronunciations(wanted),
         shape=shape,
-        path=state.shelf.build_path(clip),
+        path=clip,
     )
     limit_s = state.config.limits.compute_change_limit_s(
         len(wanted.transcription or ""), source.audio_seconds, wanted.audio_duration or 0.0

@@ -55,7 +55,8 @@ async def generate(request: web.Request) -> web.StreamResponse:
     """Answer a generation request. The docstring of the package ``service`` lists the order of checks."""
     state = request.app[STATE]
     key = require_key(request)
-    call = _read_call(request, state, key, await read_body(request, state.config))
+    fields = await read_body(request, state.config, late_code=HttpErrorCode.REQUEST_TIMEOUT)
+    call = _read_call(request, state, key, fields)
     async with hold_slot(state, key, Pool.OTHER):
         return await _answer(request, state, call)
 
@@ -93,15 +94,13 @@ def _read_call(request: web.Request, state: State, key: Key, fields: dict[str, o
 
 
 async def _answer(request: web.Request, state: State, call: SpeechCall) -> web.StreamResponse:
-    clip = None if call.request.encode_as_base64 else state.shelf.make_clip(call.request.format.lower())
+    clip = None if call.request.encode_as_base64 else state.shelf.make_path(call.request.format.lower())
     # Check before the price is reserved, so that a full queue refuses without a transaction.
     pool = state.pools.get_pool(call.resolved.engine)
     key, price_millis = call.reservation.key, call.reservation.price_millis
     pool.check_room(key.key_hash)
     with contextlib.ExitStack() as stack:
-        path = (
-            stack.enter_context(state.uploads.lend_path()) if clip is None else state.shelf.build_path(clip)
-        )
+        path = clip or stack.enter_context(state.uploads.lend_path())
         price_text = f"the text has {count_billed_characters(call.request.text):,} billed characters"
         async with paid_call(state, call.reservation, price_text, clip) as paid:
             reply = await _speak(state, pool, call, path)

@@ -9,14 +9,14 @@ import hashlib
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from aiohttp import web
 
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.idempotency import BodyMismatch, IdempotencyMark
 from speechframe.local.service.books.keys import Key
-from speechframe.local.service.books.shelf import ShelvedFile
-from speechframe.local.service.http.answers import Refusal, refuse
+from speechframe.local.service.http.answers import Refusal, make_stopping_refusal, refuse
 from speechframe.local.service.http.slots import NoSlot
 from speechframe.local.service.state import STATE, State
 from speechframe.local.service.workers.job import Facts, WorkerJob, WorkerReply
@@ -26,8 +26,6 @@ from speechframe.spec.check import shorten_value
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.limits import Pool
 
-_STOPPING_RETRY_S = 2.0
-"""Seconds after which a client should retry when the service stops."""
 # End of the refusal "this key has 15 ...", by pool.
 _SLOT_HOLDERS = {Pool.STREAMING: "streams and contexts in flight", Pool.OTHER: "in flight"}
 # End of the refusal of a call that waited for a slot.
@@ -129,9 +127,7 @@ def refuse_errors() -> Iterator[None]:
             HttpErrorCode.UNAVAILABLE, "the service is saturated", retry_after_s=full.wait_s
         ) from None
     except PoolClosed:
-        raise Refusal(
-            HttpErrorCode.UNAVAILABLE, "the service is stopping", retry_after_s=_STOPPING_RETRY_S, close=True
-        ) from None
+        raise make_stopping_refusal() from None
     except WorkerLost:
         raise Refusal(
             HttpErrorCode.INTERNAL_ERROR, "the engine crashed or took too long; nothing was billed"
@@ -192,14 +188,14 @@ class PaidCall:
     reservation
         The reservation of the price.
     clip
-        The file for the audio, on the shelf. None if there is no such file.
+        Path of the audio file on the shelf. None if there is no such file.
     part_millis
         Amount to bill if the call fails, in thousandths of a character.
     """
 
     state: State
     reservation: quota.Reservation
-    clip: ShelvedFile | None
+    clip: Path | None
     part_millis: int = 0
 
     async def settle(self, facts: Facts | None = None, millis: int | None = None) -> quota.Balance:
@@ -224,7 +220,7 @@ class PaidCall:
 
 @contextlib.asynccontextmanager
 async def paid_call(
-    state: State, reservation: quota.Reservation, price_text: str, clip: ShelvedFile | None = None
+    state: State, reservation: quota.Reservation, price_text: str, clip: Path | None = None
 ) -> AsyncIterator[PaidCall]:
     """Reserve the price of a call. The block must settle the call.
 
@@ -268,7 +264,7 @@ async def paid_call(
         # A settled call is not affected, because settling has removed its reservation.
         posted = state.database.queue_write(lambda c: quota.settle(c, reservation, call.part_millis))
         if clip is not None:
-            state.shelf.remove([clip.file_name])
+            state.shelf.remove([clip.name])
         if call.part_millis and isinstance(error, Exception):
             # Bill the part before the connection is cut, so that the client then sees the new balance.
             with contextlib.suppress(sqlite3.Error):

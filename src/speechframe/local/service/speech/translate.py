@@ -23,9 +23,9 @@ from speechframe.local.engines.translation.routes import (
 from speechframe.local.engines.translation.text import split_portions
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.keys import Key
-from speechframe.local.service.http.answers import JSON_TYPE, Refusal, add_warnings
+from speechframe.local.service.http.answers import Refusal, build_json_response
 from speechframe.local.service.http.auth import require_key
-from speechframe.local.service.http.body import check_fields, describe_unknown_fields, read_body_in_time
+from speechframe.local.service.http.body import check_fields, describe_unknown_fields, read_body
 from speechframe.local.service.http.middleware import LOG_NOTE_KEY
 from speechframe.local.service.speech.paid import hold_slot, paid_call, read_mark
 from speechframe.local.service.state import STATE, State
@@ -86,7 +86,7 @@ async def translate(request: web.Request) -> web.Response:
     """Answer a translation request."""
     state = request.app[STATE]
     key = require_key(request)
-    fields = await read_body_in_time(request, state.config, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
+    fields = await read_body(request, state.config, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
     call = _read_call(request, state, key, fields)
     async with hold_slot(state, key, Pool.OTHER, waits=True):
         return await _answer(request, state, call)
@@ -150,11 +150,7 @@ async def _answer(request: web.Request, state: State, call: TranslationCall) -> 
             ),
         ),
     )
-    response = web.Response(
-        body=answer.model_dump_json().encode(), content_type=JSON_TYPE, headers={"Cache-Control": "no-store"}
-    )
-    add_warnings(response, (*call.warnings, *plan.warnings))
-    return response
+    return build_json_response(answer, (*call.warnings, *plan.warnings))
 
 
 async def _plan_routes(state: State, call: TranslationCall) -> TranslationPlan:
