@@ -8,24 +8,18 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 
 from speechframe.local.service.books.keys import Key
 from speechframe.spec import chosen
 from speechframe.spec.limits import REGIONS, Pool
 
 
+@dataclass(eq=False)
 class NoSlot(Exception):
-    """All slots of the key are taken.
+    """All slots of the key are taken. `concurrency` is the number of these slots."""
 
-    Parameters
-    ----------
-    concurrency
-        The number of slots of the key.
-    """
-
-    def __init__(self, concurrency: int) -> None:
-        super().__init__(concurrency)
-        self.concurrency = concurrency
+    concurrency: int
 
 
 class RequestSlots:
@@ -80,15 +74,26 @@ class RequestSlots:
 
         :meth:`give_back_slot` gives the slot back.
         """
-        try:
-            self._take_or_raise(key, pool)
-        except NoSlot:
+        if self._taken[key.key_hash, pool] >= self.get_cap(key, pool):
             return False
+        self._taken[key.key_hash, pool] += 1
+        self.idle.clear()
         return True
 
     def give_back_slot(self, key: Key, pool: Pool) -> None:
-        """Give a slot back that :meth:`take_slot` took."""
-        self._release((key.key_hash, pool))
+        """Pass a slot on to the request that has waited longest, or free the slot if none waits."""
+        slot_key = (key.key_hash, pool)
+        queue = self._queues.get(slot_key, ())
+        while queue:
+            if not (turn := queue.popleft()).done():
+                turn.set_result(None)
+                return
+        self._queues.pop(slot_key, None)
+        self._taken[slot_key] -= 1
+        if not self._taken[slot_key]:
+            del self._taken[slot_key]
+        if not self._taken:
+            self.idle.set()
 
     @asynccontextmanager
     async def hold_slot(self, key: Key, pool: Pool, *, waits: bool = False) -> AsyncIterator[None]:
@@ -105,23 +110,21 @@ class RequestSlots:
             All slots are taken. A call that waits gets this error if no slot became free within
             :data:`chosen.MAX_QUEUE_SECONDS`, or if as many requests already wait as the key has slots.
         """
-        try:
-            slot_key = self._take_or_raise(key, pool)
-        except NoSlot as full:
+        if not self.take_slot(key, pool):
             if not waits:
-                raise
-            slot_key = await self._wait_for_turn(key, pool, full)
+                raise NoSlot(self.get_cap(key, pool))
+            await self._wait_for_turn(key, pool)
         try:
             yield
         finally:
-            self._release(slot_key)
+            self.give_back_slot(key, pool)
 
-    async def _wait_for_turn(self, key: Key, pool: Pool, full: NoSlot) -> tuple[bytes, Pool]:
-        """Wait until :meth:`_release` passes a slot on. Such a slot stays counted as taken."""
-        slot_key = (key.key_hash, pool)
+    async def _wait_for_turn(self, key: Key, pool: Pool) -> None:
+        """Wait until :meth:`give_back_slot` passes a slot on. Such a slot stays counted as taken."""
+        slot_key, cap = (key.key_hash, pool), self.get_cap(key, pool)
         queue = self._queues.setdefault(slot_key, deque())
-        if len(queue) >= full.concurrency:
-            raise full
+        if len(queue) >= cap:
+            raise NoSlot(cap)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(turn)
         try:
@@ -129,36 +132,13 @@ class RequestSlots:
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
-                self._release(slot_key)
+                self.give_back_slot(key, pool)
             else:
-                # `_release` may have removed this turn already, because it skips turns that are cancelled.
+                # `give_back_slot` skips turns that are cancelled, so it may have removed this turn already.
                 with suppress(ValueError):
                     queue.remove(turn)
                 if not queue and self._queues.get(slot_key) is queue:
                     del self._queues[slot_key]
             if isinstance(error, TimeoutError):
-                raise full from None
+                raise NoSlot(cap) from None
             raise
-        return slot_key
-
-    def _take_or_raise(self, key: Key, pool: Pool) -> tuple[bytes, Pool]:
-        slot_key = (key.key_hash, pool)
-        cap = self.get_cap(key, pool)
-        if self._taken[slot_key] >= cap:
-            raise NoSlot(cap)
-        self._taken[slot_key] += 1
-        self.idle.clear()
-        return slot_key
-
-    def _release(self, slot_key: tuple[bytes, Pool]) -> None:
-        queue = self._queues.get(slot_key, ())
-        while queue:
-            if not (turn := queue.popleft()).done():
-                turn.set_result(None)
-                return
-        self._queues.pop(slot_key, None)
-        self._taken[slot_key] -= 1
-        if not self._taken[slot_key]:
-            del self._taken[slot_key]
-        if not self._taken:
-            self.idle.set()
