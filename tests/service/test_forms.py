@@ -134,7 +134,12 @@ async def reading(tmp_path):
         limits = dataclasses.replace(config, body_timeout_s=made.body_timeout_s)
         try:
             async with receive_form(
-                request, limits, uploads, files=("file",), threads=threads.get_threads(b"key")
+                request,
+                limits,
+                uploads,
+                files=("file",),
+                threads=threads.get_threads(b"key"),
+                turn=lambda _: asyncio.sleep(0),
             ) as form:
                 there = [path for path in (tmp_path / "uploads").rglob("*") if path.is_file()]
                 said = {

@@ -25,18 +25,11 @@ from speechframe.local.service.books.keys import Key
 from speechframe.spec import billing, chosen
 
 
+@dataclass(eq=False)
 class QuotaExhausted(Exception):
-    """The key's quota does not cover the request.
+    """The key's quota does not cover the request. At most `left_millis` could still be reserved."""
 
-    Parameters
-    ----------
-    left_millis
-        The amount that could still be reserved, in thousandths of a character.
-    """
-
-    def __init__(self, left_millis: int) -> None:
-        super().__init__(left_millis)
-        self.left_millis = left_millis
+    left_millis: int
 
 
 @dataclass(frozen=True)

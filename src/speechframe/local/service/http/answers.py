@@ -3,6 +3,7 @@
 import json
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from math import ceil
 from typing import NoReturn
 from urllib.parse import quote
@@ -27,6 +28,7 @@ _MAX_WARNING_BYTES = 1000
 _UNESCAPED_CHARACTERS = frozenset(map(chr, range(0x20, 0x7F))) - {"%"}
 
 
+@dataclass(eq=False)
 class Refusal(Exception):
     """An error that the middleware turns into an answer to the caller.
 
@@ -44,21 +46,15 @@ class Refusal(Exception):
         Further headers of the answer.
     """
 
-    def __init__(
-        self,
-        code: HttpErrorCode,
-        message: str,
-        *,
-        retry_after_s: float | None = None,
-        close: bool = False,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.retry_after_s = retry_after_s
-        self.close = close
-        self.headers = dict(headers or {})
+    code: HttpErrorCode
+    message: str
+    _: KW_ONLY
+    retry_after_s: float | None = None
+    close: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.message
 
 
 def make_trace_id() -> str:

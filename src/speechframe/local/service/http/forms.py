@@ -97,10 +97,6 @@ class ReceivedForm:
         return {**texts, **dict.fromkeys((*self.files, *self.passed_over), b"")}
 
 
-async def _skip_turn(size: int) -> None:
-    del size
-
-
 @contextlib.asynccontextmanager
 async def receive_form(
     request: web.Request,
@@ -109,7 +105,7 @@ async def receive_form(
     *,
     files: Collection[str],
     threads: KeyThreads,
-    turn: Callable[[int], Awaitable[object]] = _skip_turn,
+    turn: Callable[[int], Awaitable[object]],
 ) -> AsyncIterator[ReceivedForm]:
     """Read a request's form. Its files are removed when the block ends.
 

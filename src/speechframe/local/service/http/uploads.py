@@ -34,18 +34,11 @@ class TooLarge(Exception):
     """The file is larger than the limit."""
 
 
+@dataclass(eq=False)
 class FileNotWritten(Exception):
-    """The file cannot be written, for example because the disk is full.
+    """The file cannot be written, such as on a full disk. `reason` is that of the operating system."""
 
-    Parameters
-    ----------
-    reason
-        The reason in the words of the operating system.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
 
 
 class TooSlow(Exception):

@@ -224,8 +224,8 @@ async def paid_call(
 ) -> AsyncIterator[PaidCall]:
     """Reserve the price of a call. The block must settle the call.
 
-    If the block fails or the client disconnects, release the reservation, bill `part_millis`, and remove the
-    file of the call.
+    If the block fails or the client disconnects, bill `part_millis`, release the rest of the reservation, and
+    remove the file of the call.
 
     Parameters
     ----------

@@ -127,14 +127,14 @@ async def _answer(request: web.Request, state: State, call: _StreamCall) -> web.
             # Settle before the end of the answer is sent, so that a client then sees the new balance.
             await paid.settle()
     except Exception as error:
-        if not response.prepared and isinstance(error, PartFailed):
+        if response.prepared:
+            log.warning("a stream was cut off: %s, trace %s", type(error).__name__, request[TRACE_ID_KEY])
+            _cut_off(request)
+            raise ConnectionResetError("the answer had begun; it was cut off") from None
+        if isinstance(error, PartFailed):
             message = f"the speech engine failed: {error}; nothing was billed"
             raise Refusal(HttpErrorCode.INTERNAL_ERROR, message) from None
-        if not response.prepared:
-            raise
-        log.warning("a stream was cut off: %s, trace %s", type(error).__name__, request[TRACE_ID_KEY])
-        _cut_off(request)
-        raise ConnectionResetError("the answer had begun; it was cut off") from None
+        raise
     finally:
         _add_log_note(request, call)
     await response.write_eof()
