@@ -75,14 +75,7 @@ async def _create_job(request: web.Request, model: type[_Wanted]) -> web.Respons
         header = request.headers.get(chosen.IDEMPOTENCY_HEADER)
         # Check before the body is read, so that a key with too many waiting jobs is refused at once.
         await state.dubs.check_room(key, repeats=state.ring.hash_secret(header) if header else None)
-        async with receive_form(
-            request,
-            state.config,
-            state.uploads,
-            files=(_FILE_FIELD,),
-            threads=state.threads.get_threads(key.key_hash),
-            turn=state.wait_for_turn,
-        ) as form:
+        async with receive_form(request, state, key.key_hash, files=(_FILE_FIELD,)) as form:
             wanted, result = check_fields(model, form.collect_fields(lists=(_TARGETS_FIELD,)))
             mark = _make_mark(request, wanted, form)
             answer = await state.database.read(lambda c: dub_jobs.find_repeated(c, key.key_hash, mark))
@@ -93,12 +86,7 @@ async def _create_job(request: web.Request, model: type[_Wanted]) -> web.Respons
                 state.pools.fast.check_room(key.key_hash)
                 with state.uploads.lend_path() as path:
                     upload = form.files.get(_FILE_FIELD) or await fetch_file(
-                        wanted.file_url or "",
-                        state.config,
-                        path,
-                        key_hash=key.key_hash,
-                        guard=state.guard,
-                        threads=state.threads,
+                        wanted.file_url or "", state, key.key_hash, path
                     )
                     media_s, name = (
                         await _measure_media(state, key, upload, job.task.source_locale),

@@ -44,7 +44,6 @@ _SIZE_HINT = f"a text may have at most {chosen.MAX_TEXT_CHARACTERS:,} characters
 
 async def read_body(
     request: web.Request,
-    config: ServiceConfig,
     *,
     max_bytes: int | None = None,
     hint: str = _SIZE_HINT,
@@ -54,10 +53,8 @@ async def read_body(
 
     Parameters
     ----------
-    config
-        Contains ``body_timeout_s`` and ``max_body_bytes``.
     max_bytes
-        Size limit instead of ``max_body_bytes``, for calls with larger bodies.
+        Size limit. None selects ``max_body_bytes`` of the configuration.
     hint
         End of the message that refuses a large body. It explains the allowed size.
     late_code
@@ -68,9 +65,10 @@ async def read_body(
     Refusal
         400 for a body that is too large or not a JSON object, or `late_code`.
     """
-    limit_bytes = max_bytes or config.max_body_bytes
-    data = await _read_bytes(request, config, limit_bytes, hint, late_code)
-    await request.app[STATE].wait_for_turn(len(data))
+    state = request.app[STATE]
+    limit_bytes = max_bytes or state.config.max_body_bytes
+    data = await _read_bytes(request, state.config, limit_bytes, hint, late_code)
+    await state.wait_for_turn(len(data))
     return parse_object(decompress_body(request, data, limit_bytes, hint))
 
 

@@ -83,14 +83,7 @@ async def convert(request: web.Request) -> web.StreamResponse:
     state = request.app[STATE]
     key = require_key(request)
     with refuse_no_slot(state), state.slots.count_upload(key):
-        async with receive_form(
-            request,
-            state.config,
-            state.uploads,
-            files=(_FILE_FIELD,),
-            threads=state.threads.get_threads(key.key_hash),
-            turn=state.wait_for_turn,
-        ) as form:
+        async with receive_form(request, state, key.key_hash, files=(_FILE_FIELD,)) as form:
             call = _read_call(request, state, key, form)
             async with hold_slot(state, key, Pool.OTHER, waits=True):
                 return await _change_voice(request, state, call, form)
@@ -163,14 +156,8 @@ async def _change_voice(
         field = _FILE_FIELD
         if upload is None:
             assert call.request.file_url is not None  # noqa: S101 - the model asks for exactly one of the two
-            upload = await fetch_file(
-                call.request.file_url,
-                state.config,
-                stack.enter_context(state.uploads.lend_path()),
-                key_hash=call.key.key_hash,
-                guard=state.guard,
-                threads=state.threads,
-            )
+            path = stack.enter_context(state.uploads.lend_path())
+            upload = await fetch_file(call.request.file_url, state, call.key.key_hash, path)
             field = _FILE_URL_FIELD
         source = await _decode_clip(
             state, call.key, field, upload, stack.enter_context(state.uploads.lend_path())

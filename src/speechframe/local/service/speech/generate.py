@@ -55,7 +55,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
     """Answer a generation request. The docstring of the package ``service`` lists the order of checks."""
     state = request.app[STATE]
     key = require_key(request)
-    fields = await read_body(request, state.config, late_code=HttpErrorCode.REQUEST_TIMEOUT)
+    fields = await read_body(request, late_code=HttpErrorCode.REQUEST_TIMEOUT)
     call = _read_call(request, state, key, fields)
     async with hold_slot(state, key, Pool.OTHER):
         return await _answer(request, state, call)

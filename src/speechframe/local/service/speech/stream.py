@@ -80,7 +80,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
     """Answer a streaming request."""
     state = request.app[STATE]
     key = require_key(request)
-    fields = await read_body(request, state.config, late_code=HttpErrorCode.REQUEST_TIMEOUT)
+    fields = await read_body(request, late_code=HttpErrorCode.REQUEST_TIMEOUT)
     call = _read_call(request, state, key, fields)
     async with hold_slot(state, key, Pool.STREAMING):
         return await _answer(request, state, call)

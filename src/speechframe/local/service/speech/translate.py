@@ -86,7 +86,7 @@ async def translate(request: web.Request) -> web.Response:
     """Answer a translation request."""
     state = request.app[STATE]
     key = require_key(request)
-    fields = await read_body(request, state.config, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
+    fields = await read_body(request, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
     call = _read_call(request, state, key, fields)
     async with hold_slot(state, key, Pool.OTHER, waits=True):
         return await _answer(request, state, call)
