@@ -101,8 +101,8 @@ def opened(tmp_path):
 
 
 def put(connection, folder, size, data=b"x"):
-    clip = folder.make_clip("wav")
-    folder.build_path(clip).write_bytes(data)
+    clip = folder.make_path("wav")
+    clip.write_bytes(data)
     run_transaction(connection, lambda c: folder.put(c, clip, "audio/wav", size))
     return clip
 
@@ -110,14 +110,14 @@ def put(connection, folder, size, data=b"x"):
 def test_audio_ends_after_a_day(opened, monkeypatch):
     connection, folder = opened
     clip = put(connection, folder, 10)
-    assert folder.find(connection, clip.file_name).path == folder.build_path(clip)
+    assert folder.find(connection, clip.name).path == clip
     late = time.time() + 86_401
     monkeypatch.setattr(shelf, "now", lambda: late)
-    assert folder.find(connection, clip.file_name) is None, "also before it is tidied away"
+    assert folder.find(connection, clip.name) is None, "also before it is tidied away"
     gone = run_transaction(connection, folder.remove_expired)
-    assert gone == [clip.file_name]
+    assert gone == [clip.name]
     folder.remove(gone)
-    assert not folder.build_path(clip).exists()
+    assert not clip.exists()
 
 
 def test_above_the_size_limit_the_oldest_go(opened, monkeypatch):
@@ -129,18 +129,18 @@ def test_above_the_size_limit_the_oldest_go(opened, monkeypatch):
         clips.append(put(connection, folder, 300))
         clock[0] += 1
     gone = run_transaction(connection, folder.remove_expired)
-    assert sorted(gone) == sorted(clip.file_name for clip in clips[:2])
-    assert [bool(folder.find(connection, clip.file_name)) for clip in clips] == [False] * 2 + [True] * 3
+    assert sorted(gone) == sorted(clip.name for clip in clips[:2])
+    assert [bool(folder.find(connection, clip.name)) for clip in clips] == [False] * 2 + [True] * 3
 
 
 def test_files_without_an_index_row_go_once_no_job_can_be_writing_them(opened):
     connection, folder = opened
     kept = put(connection, folder, 10)
-    orphan, fresh = folder.make_clip("wav"), folder.make_clip("wav")
+    orphan, fresh = folder.make_path("wav"), folder.make_path("wav")
     for clip in (orphan, fresh):
-        folder.build_path(clip).write_bytes(b"x")
+        clip.write_bytes(b"x")
     for clip in (orphan, kept):
-        os.utime(folder.build_path(clip), (time.time() - 4000,) * 2)
+        os.utime(clip, (time.time() - 4000,) * 2)
     long_there = folder.list_old_files()
     gone = run_transaction(connection, lambda c: folder.remove_expired(c, long_there))
-    assert gone == [orphan.file_name]
+    assert gone == [orphan.name]

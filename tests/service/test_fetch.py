@@ -116,10 +116,11 @@ async def site():
         yield made
 
 
-def whose(options):
-    """Return what a service gives beside its configuration: a key, the guard, and the threads of keys."""
+def parts(tmp_path, **options):
+    """Return the parts of a service that fetch a file: the configuration, the guard, and the threads of keys."""
     guard_ = guard.Guard(allow_private=options["allow_private_urls"])
-    return {"key_hash": b"key", "guard": guard_, "threads": FairThreads(2)}
+    config = ServiceConfig(data=tmp_path, **options)
+    return SimpleNamespace(config=config, guard=guard_, threads=FairThreads(2))
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def get(tmp_path):
     async def got(url, **options):
         options = {"allow_private_urls": True, "max_upload_mb": 1, "body_timeout_s": 60, **options}
         path = tmp_path / f"fetched-{len(list(tmp_path.iterdir()))}"
-        upload = await fetch_file(url, ServiceConfig(data=tmp_path, **options), path, **whose(options))
+        upload = await fetch_file(url, parts(tmp_path, **options), b"key", path)
         assert upload.size_bytes == path.stat().st_size
         assert path.stat().st_mode & 0o777 == 0o600
         return path.read_bytes()
@@ -287,10 +288,9 @@ async def test_size_is_bounded_whether_announced_or_not(site, get):
 
 
 async def test_a_disk_that_takes_nothing_is_not_the_callers_fault(site, tmp_path):
-    options = {"allow_private_urls": True}
-    config, path = ServiceConfig(data=tmp_path, **options), tmp_path / "missing" / "upload"
+    path = tmp_path / "missing" / "upload"
     with pytest.raises(Refusal) as caught:
-        await fetch_file(site.url + "a.wav", config, path, **whose(options))
+        await fetch_file(site.url + "a.wav", parts(tmp_path, allow_private_urls=True), b"key", path)
     assert caught.value.code.status == 500
     assert caught.value.message == (
         "file_url: the service cannot write the file: No such file or directory; nothing was billed"

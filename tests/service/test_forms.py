@@ -132,10 +132,11 @@ async def reading(tmp_path):
 
     async def read(request):
         limits = dataclasses.replace(config, body_timeout_s=made.body_timeout_s)
+        parts = SimpleNamespace(
+            config=limits, uploads=uploads, threads=threads, wait_for_turn=lambda _: asyncio.sleep(0)
+        )
         try:
-            async with receive_form(
-                request, limits, uploads, files=("file",), threads=threads.get_threads(b"key")
-            ) as form:
+            async with receive_form(request, parts, b"key", files=("file",)) as form:
                 there = [path for path in (tmp_path / "uploads").rglob("*") if path.is_file()]
                 said = {
                     "fields": {name: value or "(file)" for name, value in form.collect_fields(lists=request.query.getall("list", ())).items()},

@@ -7,6 +7,7 @@ import secrets
 import signal
 import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
 from convert_lab import CLIP, OURS, convert
@@ -84,10 +85,10 @@ async def test_a_name_that_hangs_is_refused_in_time_and_the_next_waits_for_its_o
     guard, threads = Guard(allow_private=True, lookup_s=0.5), FairThreads(1)
 
     async def refused(name, key):
-        config, path = ServiceConfig(data=tmp_path), tmp_path / secrets.token_hex(8)
-        how = {"key_hash": key, "guard": guard, "threads": threads}
+        path = tmp_path / secrets.token_hex(8)
+        parts = SimpleNamespace(config=ServiceConfig(data=tmp_path), guard=guard, threads=threads)
         with pytest.raises(Refusal) as caught:
-            await fetch_file(f"http://{name}:1/a.wav", config, path, **how)
+            await fetch_file(f"http://{name}:1/a.wav", parts, key, path)
         return caught.value.code.status, caught.value.message
 
     try:

@@ -29,9 +29,13 @@ def key(quota_millis=10_000, name=b"k"):
 
 
 def reserved(connection, who, millis, mark=None, owner="me"):
-    reservation = quota.make_reservation(owner, who, mark, "generate")
-    repeat = run_transaction(connection, lambda c: quota.reserve(c, reservation, millis))
-    return reservation, repeat
+    reservation = quota.Reservation(owner, who, mark, "generate", millis)
+    run_transaction(connection, lambda c: quota.reserve(c, reservation))
+    return reservation
+
+
+def left(connection, who):
+    return quota.compute_left_millis(connection, who, quota.format_cycle(quota.now()))
 
 
 def settle(connection, reservation, millis):
@@ -42,10 +46,10 @@ def test_a_month_is_a_billing_cycle_and_a_request_belongs_to_the_month_it_came_i
     clock = [dt.datetime(2026, 1, 31, 23, 59, 59, tzinfo=dt.UTC).timestamp()]
     for module in (quota, idempotency):
         monkeypatch.setattr(module, "now", lambda: clock[0])
-    late, _ = reserved(connection, key(), 10_000)
+    late = reserved(connection, key(), 10_000)
     clock[0] += 2
     assert quota.read_balance(connection, key()) == Balance(10_000, 0)
-    early, _ = reserved(connection, key(), 10_000)
+    early = reserved(connection, key(), 10_000)
     assert settle(connection, late, 10_000) == Balance(10_000, 10_000)
     assert quota.read_balance(connection, key()).used_millis == 0
     settle(connection, early, 10_000)
@@ -54,7 +58,7 @@ def test_a_month_is_a_billing_cycle_and_a_request_belongs_to_the_month_it_came_i
 
 
 def test_a_lowered_quota_shows_nothing_left_never_less(connection):
-    reservation, _ = reserved(connection, key(), 9_000)
+    reservation = reserved(connection, key(), 9_000)
     settle(connection, reservation, 9_000)
     lowered = key(quota_millis=5_000)
     assert quota.read_balance(connection, lowered).remaining_characters == 0
@@ -72,15 +76,15 @@ MARK = IdempotencyMark(b"idem", b"body")
 
 
 def test_a_repeat_is_served_even_when_nothing_is_left_of_a_lowered_quota(connection):
-    first, _ = reserved(connection, key(), 10_000, MARK)
+    first = reserved(connection, key(), 10_000, MARK)
     settle(connection, first, 10_000)
-    _, repeat = reserved(connection, key(quota_millis=1_000), 10_000, MARK)
-    assert repeat
+    repeat = reserved(connection, key(quota_millis=1_000), 10_000, MARK)
+    assert settle(connection, repeat, 10_000).used_millis == 10_000
 
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_the_same_idempotency_key_with_another_body_is_refused(connection, settled):
-    first, _ = reserved(connection, key(), 1_000, MARK)
+    first = reserved(connection, key(), 1_000, MARK)
     if settled:
         settle(connection, first, 1_000)
     with pytest.raises(BodyMismatch):
@@ -89,15 +93,35 @@ def test_the_same_idempotency_key_with_another_body_is_refused(connection, settl
 
 
 def test_records_are_forgotten_after_their_time(connection, monkeypatch):
-    first, _ = reserved(connection, key(), 1_000, MARK)
+    first = reserved(connection, key(), 1_000, MARK)
     settle(connection, first, 1_000)
     late = database.now() + 24 * 3600 + 1
     for module in (quota, idempotency):
         monkeypatch.setattr(module, "now", lambda: late)
-    _, repeat = reserved(connection, key(), 1_000, MARK)
-    assert not repeat
+    reserved(connection, key(), 1_000, MARK)
+    assert left(connection, key()) == 8_000
     run_transaction(connection, idempotency.remove_old)
     assert connection.execute("SELECT COUNT(*) FROM idempotency").fetchone() == (0,)
+
+
+def test_a_repeat_is_free_for_24_hours_after_the_answer_however_often_it_is_repeated(connection, monkeypatch):
+    clock = [database.now()]
+    for module in (quota, idempotency):
+        monkeypatch.setattr(module, "now", lambda: clock[0])
+    for hours, used in ((0, 1_000), (20, 1_000), (10, 2_000)):
+        clock[0] += hours * 3600
+        repeat = reserved(connection, key(), 1_000, MARK)
+        assert settle(connection, repeat, 1_000).used_millis == used
+
+
+def test_what_is_settled_is_not_billed_again_when_its_caller_is_found_gone(connection):
+    for mark in (None, MARK):
+        before = quota.read_balance(connection, key()).used_millis
+        call = reserved(connection, key(), 1_000, mark)
+        settle(connection, call, 1_000)
+        run_transaction(connection, lambda c, call=call: quota.settle(c, call, 500))
+        run_transaction(connection, lambda c, call=call: quota.settle(c, call, 0))
+        assert quota.read_balance(connection, key()).used_millis == before + 1_000
 
 
 def test_threads_with_connections_of_their_own_never_pass_the_quota(tmp_path):
@@ -109,7 +133,7 @@ def test_threads_with_connections_of_their_own_never_pass_the_quota(tmp_path):
         mine = connect(path)
         for _ in range(20):
             try:
-                reservation, _ = reserved(mine, who, 1_000)
+                reservation = reserved(mine, who, 1_000)
             except QuotaExhausted:
                 refused.append(1)
             else:
@@ -188,9 +212,9 @@ class Ledger(RuleBasedStateMachine):
                       if hash_ == api_key.key_hash and (hash_, idem) not in self.marks)  # fmt: skip
         rest = millis - self.paid(*pair)
         fits = free or rest == 0 or self.billed[api_key.key_hash] + holding + rest <= QUOTA
-        reservation = quota.make_reservation(owner, api_key, full_mark, "generate")
+        reservation = quota.Reservation(owner, api_key, full_mark, "generate", millis)
         try:
-            run_transaction(self.connection, lambda c: quota.reserve(c, reservation, millis))
+            run_transaction(self.connection, lambda c: quota.reserve(c, reservation))
         except QuotaExhausted:
             assert not fits, "402 exactly when the quota does not cover it"
             return None
@@ -224,12 +248,12 @@ class Ledger(RuleBasedStateMachine):
             self.billed[hash_] += max(0, part - self.paid(hash_, mark))
         if mark is not None:
             self.parts[hash_, mark] = max(part, self.paid(hash_, mark))
-        run_transaction(self.connection, lambda c: quota.settle_part(c, reservation, part))
+        run_transaction(self.connection, lambda c: quota.settle(c, reservation, part))
 
     @rule(reservation=consumes(held))
     def fail(self, reservation):
         if reservation is not None and self.flying.pop(reservation.id, None) is not None:
-            run_transaction(self.connection, lambda c: quota.release(c, reservation.id))
+            run_transaction(self.connection, lambda c: quota.settle(c, reservation, 0))
 
     @rule(owner=st.sampled_from(["p", "q"]))
     def die(self, owner):
@@ -243,10 +267,7 @@ class Ledger(RuleBasedStateMachine):
         for api_key in self.keys:
             used = quota.read_balance(self.connection, api_key).used_millis
             assert used == self.billed[api_key.key_hash] <= QUOTA
-            held = self.connection.execute(
-                "SELECT COALESCE(SUM(millis), 0) FROM reservations WHERE key_hash = ?", (api_key.key_hash,)
-            ).fetchone()[0]
-            assert used + held <= QUOTA
+            assert left(self.connection, api_key) >= 0
 
     def teardown(self):
         self.connection.close()

@@ -24,7 +24,7 @@ class Floor:
         self.came, self.inside, self.most = [], 0, 0
 
     async def visit(self, name, leave=None):
-        async with self.slots.wait_for_slot(self.key, Pool.OTHER):
+        async with self.slots.hold_slot(self.key, Pool.OTHER, waits=True):
             self.came.append(name)
             self.inside += 1
             self.most = max(self.most, self.inside)
@@ -60,8 +60,8 @@ async def test_a_slot_is_handed_over_and_nobody_slips_in_between():
     leave.set()
     await held
     # The slot was given back a moment ago, and whoever waits has not yet run.
-    with pytest.raises(NoSlot), floor.slots.hold_slot(floor.key, Pool.OTHER):
-        pass
+    with pytest.raises(NoSlot):
+        await floor.slots.hold_slot(floor.key, Pool.OTHER).__aenter__()
     stay.set()
     await waiting
     assert floor.came == ["held", "waiting"]
@@ -87,15 +87,15 @@ async def test_who_gives_up_after_the_slot_was_handed_over_hands_it_on():
     floor = Floor(2)
     places = [floor.slots.hold_slot(floor.key, Pool.OTHER) for _ in range(2)]
     for place in places:
-        place.__enter__()
+        await place.__aenter__()
     first, second = floor.start("first"), floor.start("second")
     await settle()
-    places[0].__exit__(None, None, None)
+    await places[0].__aexit__(None, None, None)
     first.cancel()
     await asyncio.gather(first, second, return_exceptions=True)
     assert first.cancelled()
     assert floor.came == ["second"]
-    places[1].__exit__(None, None, None)
+    await places[1].__aexit__(None, None, None)
     assert floor.is_clean()
 
 
@@ -124,11 +124,11 @@ async def test_whatever_happens_the_cap_holds_and_no_slot_is_lost(seed):
     assert all(result is None or isinstance(result, asyncio.CancelledError) for result in done)
     assert floor.most <= cap
     assert floor.is_clean()
-    with contextlib.ExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         for _ in range(cap):
-            stack.enter_context(floor.slots.hold_slot(floor.key, Pool.OTHER))
-        with pytest.raises(NoSlot), floor.slots.hold_slot(floor.key, Pool.OTHER):
-            pass
+            await stack.enter_async_context(floor.slots.hold_slot(floor.key, Pool.OTHER))
+        with pytest.raises(NoSlot):
+            await floor.slots.hold_slot(floor.key, Pool.OTHER).__aenter__()
     assert "in" in outcomes
 
 

@@ -42,9 +42,10 @@ def stream(http):
     return ask
 
 
-def opened(http, sent, key="main", **options):
+def opened(http, sent, key="main", headers=None):
     """Return the request of a stream, to be read piece by piece."""
-    return http.session.post(http.url + PATH, json=sent, headers={chosen.API_KEY_HEADER: key}, **options)
+    headers = {chosen.API_KEY_HEADER: key, **(headers or {})}
+    return http.session.post(http.url + PATH, json=sent, headers=headers)
 
 
 async def settled(http, key, used):
@@ -218,6 +219,20 @@ async def test_a_repeat_with_its_idempotency_key_is_the_same_and_bills_nothing(s
     assert other.status == 400
     # What generate was asked for is another request, whatever its text.
     assert (await http.generate(THREE, key="spare", headers=headers)).status == 400
+
+
+async def test_a_repeat_of_a_stream_that_was_cut_off_is_billed_for_the_rest_only(http, stream, hold):
+    before = await http.remaining("spare")
+    made, headers = "Hello there. ", {chosen.IDEMPOTENCY_HEADER: "cut-off-stream"}
+    sent = moody(f"{made}{hold.text} long. The rest.")
+    answer = await opened(http, sent, "spare", headers=headers)
+    await answer.content.readany()
+    answer.close()
+    await settled(http, "spare", before - len(made))
+    hold.let_go()
+    for _ in range(2):
+        assert (await stream(sent, key="spare", headers=headers)).status == 200
+        assert await http.remaining("spare") == before - len(sent["text"])
 
 
 async def test_a_take_is_another_reading(stream):

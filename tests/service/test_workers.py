@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,10 +18,12 @@ import pytest
 import pytest_asyncio
 from socket_lab import at_work, healthy
 
+from speechframe.engines.base import Utterance
 from speechframe.local.service.config import MEBIBYTE, WorkerLimits
-from speechframe.local.service.workers.job import WorkerJob
 from speechframe.local.service.workers.pool import PoolClosed, Saturated, WorkerLost, WorkerPool
+from speechframe.local.service.workers.speech import AudioFormat, SpeakJob
 from speechframe.spec import chosen
+from speechframe.spec.speech import ChannelType, Format
 
 
 @pytest.mark.rule("status.500-internal")
@@ -135,16 +138,10 @@ FOLDER = tempfile.TemporaryDirectory(prefix="jobs")
 
 
 def job(text):
-    utterance = {
-        "text": text,
-        "voice_id": "en-US-moody",
-        "locale": "en-US",
-        "audio_duration_s": 0.0,
-        "pronunciations": {},
-    }
-    shape = {"format": "WAV", "channel_type": "MONO", "sample_rate_hz": 8000}
+    shape = AudioFormat(Format.WAV, ChannelType.MONO, 8000, ())
     path = Path(FOLDER.name) / secrets.token_hex(8)
-    return WorkerJob("speak", {"engine": "moody", "utterance": utterance, **shape}, str(path))
+    utterance = Utterance(text, "en-US-moody", "en-US", pronunciations={})
+    return SpeakJob("moody", utterance, shape, path)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -228,7 +225,7 @@ async def test_closing_ends_the_processes_and_fails_what_is_left(plugins, tools)
 @with_pool
 async def test_the_file_of_a_job_nobody_waits_for_is_removed(pool, tmp_path, hold, tools):
     path = tmp_path / "x.wav"
-    slow = WorkerJob(**{**vars(job(hold.text)), "path": str(path)})
+    slow = replace(job(hold.text), path=path)
     task = asyncio.ensure_future(pool.run(slow, limit_s=60))
     await tools.until(hold.begun)
     task.cancel()
@@ -247,7 +244,7 @@ async def test_a_lost_worker_is_an_error_of_its_job(pool):
 
 @with_pool
 async def test_what_cannot_be_written_is_a_failure_that_says_why(pool, tmp_path):
-    nowhere = WorkerJob(**{**vars(job("hello")), "path": str(tmp_path / "missing" / "x.wav")})
+    nowhere = replace(job("hello"), path=tmp_path / "missing" / "x.wav")
     reply = await pool.run(nowhere, limit_s=60)
     assert reply.facts.failed == "No such file or directory (FileNotFoundError)"
 

@@ -208,17 +208,13 @@ def _upgrade_layout(connection: sqlite3.Connection) -> int:
     return layout
 
 
-def run_transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
-    """Return the result of `work`, which may write. If `work` raises, none of its writes is stored."""
-    return _run_work(connection, work, "BEGIN IMMEDIATE")
+def run_transaction(
+    connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T], begin: str = "BEGIN IMMEDIATE"
+) -> T:
+    """Return the result of `work`, which may write. If `work` raises, none of its writes is stored.
 
-
-def run_on_snapshot(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
-    """Return the result of `work`, which only reads. It sees one moment, and does not wait for writers."""
-    return _run_work(connection, work, "BEGIN")
-
-
-def _run_work(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T], begin: str) -> T:
+    With ``BEGIN``, `work` only reads. It sees one moment, and does not wait for writers.
+    """
     connection.execute(begin)
     try:
         result = work(connection)
@@ -260,7 +256,9 @@ class Database:
         sqlite3.OperationalError
             `work` tried to write.
         """
-        return await asyncio.wrap_future(self._read_thread.submit(run_on_snapshot, self._reading, work))
+        return await asyncio.wrap_future(
+            self._read_thread.submit(run_transaction, self._reading, work, "BEGIN")
+        )
 
     def queue_write(self, work: Callable[[sqlite3.Connection], object]) -> "Future[object]":
         """Queue `work` behind all writes so far and return its future at once. Log a failure.

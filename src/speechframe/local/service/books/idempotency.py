@@ -1,9 +1,11 @@
 """Records of the ``Idempotency-Key`` header: repeats of a request are billed once within 24 hours.
 
-A record contains hashes of key and body, the status, and the billed amount. It never contains text or audio
-(zero retention). So the service synthesises a repeat again, which gives the same bytes. Errors are not
-recorded, so a repeat of a failed request is a new request. If a stream was broken off, the record has the
-status 206 and the billed part. A repeat is then billed only for the rest.
+A record contains hashes of key and body, and the amount billed so far. A repeat owes its price less this
+amount: nothing after a complete answer, and the rest after a stream that was broken off. Errors are not
+recorded, so a repeat of a failed request owes the whole price.
+
+A record never contains text or audio (zero retention). So the service synthesises a repeat again, which gives
+the same bytes.
 """
 
 import hmac
@@ -13,6 +15,9 @@ from http import HTTPStatus
 
 from speechframe.local.service.books.database import now
 from speechframe.spec import chosen
+
+# Status in every record. Earlier releases read it: with 206, they bill a repeat as this release does.
+_STATUS = HTTPStatus.PARTIAL_CONTENT
 
 
 class BodyMismatch(Exception):
@@ -41,56 +46,36 @@ class IdempotencyMark:
             raise BodyMismatch
 
 
-def is_billed(connection: sqlite3.Connection, key_hash: bytes, mark: IdempotencyMark, moment: float) -> bool:
-    """Return True if this request was answered in full and billed in the 24 hours before `moment`.
+def find_billed_millis(connection: sqlite3.Connection, key_hash: bytes, mark: IdempotencyMark | None) -> int:
+    """Return the amount that was billed for this request in the last 24 hours, in thousandths of a character.
+
+    Return 0 for a request without an idempotency key.
 
     Raises
     ------
-    OtherBody
+    BodyMismatch
         The idempotency key belongs to a request with another body.
-    """
-    row = connection.execute(
-        "SELECT body_hash, status FROM idempotency WHERE key_hash = ? AND idempotency = ? AND made_at > ?",
-        (key_hash, mark.key_hash, moment - chosen.IDEMPOTENCY_SECONDS),
-    ).fetchone()
-    if row is None:
-        return False
-    mark.check_body(row[0])
-    return bool(row[1] == HTTPStatus.OK)
-
-
-def find_billed_part_millis(
-    connection: sqlite3.Connection, key_hash: bytes, mark: IdempotencyMark | None, moment: float
-) -> int:
-    """Return the amount that was billed when this request was broken off, in thousandths of a character.
-
-    Return 0 if the request was not broken off in the 24 hours before `moment`, or has no idempotency key.
     """
     if mark is None:
         return 0
     row = connection.execute(
-        "SELECT billed_millis FROM idempotency "
-        "WHERE key_hash = ? AND idempotency = ? AND status = ? AND made_at > ?",
-        (key_hash, mark.key_hash, HTTPStatus.PARTIAL_CONTENT, moment - chosen.IDEMPOTENCY_SECONDS),
+        "SELECT body_hash, billed_millis FROM idempotency "
+        "WHERE key_hash = ? AND idempotency = ? AND made_at > ?",
+        (key_hash, mark.key_hash, now() - chosen.IDEMPOTENCY_SECONDS),
     ).fetchone()
-    return 0 if row is None else int(row[0])
+    if row is None:
+        return 0
+    mark.check_body(row[0])
+    return int(row[1])
 
 
-def record_answer(
-    connection: sqlite3.Connection,
-    key_hash: bytes,
-    mark: IdempotencyMark,
-    billed_millis: int,
-    *,
-    status: HTTPStatus = HTTPStatus.OK,
+def record_billed(
+    connection: sqlite3.Connection, key_hash: bytes, mark: IdempotencyMark, billed_millis: int
 ) -> None:
-    """Record the status of a request, and the amount that was billed for it so far.
-
-    `status` is 200 for a complete answer, and 206 for one that was broken off.
-    """
+    """Record the amount that was billed for a request so far."""
     connection.execute(
         "INSERT OR REPLACE INTO idempotency VALUES (?, ?, ?, ?, ?, ?)",
-        (key_hash, mark.key_hash, mark.body_hash, status, billed_millis, now()),
+        (key_hash, mark.key_hash, mark.body_hash, _STATUS, billed_millis, now()),
     )
 
 

@@ -6,40 +6,30 @@ quota, so requests at the same time never exceed it. Each function is a step of 
 :mod:`~speechframe.local.service.books.database`. A reservation belongs to the service process that made it.
 It is released when this process is found dead.
 
-Requests in flight with the same idempotency key share one reservation. The first request holds the amount,
-and the others hold 0. The request that settles first is billed. If the holder fails, the amount passes to
-another request.
+A request owes its price, less what was billed under its idempotency key. Of the requests in flight with the
+same idempotency key, only one will be billed, so together they reserve what one of them owes.
 """
 
 import datetime as dt
 import secrets
 import sqlite3
-from dataclasses import dataclass
-from http import HTTPStatus
+from dataclasses import dataclass, field
 
 from speechframe.local.service.books.database import now
 from speechframe.local.service.books.idempotency import (
     IdempotencyMark,
-    find_billed_part_millis,
-    is_billed,
-    record_answer,
+    find_billed_millis,
+    record_billed,
 )
 from speechframe.local.service.books.keys import Key
-from speechframe.spec import billing
+from speechframe.spec import billing, chosen
 
 
+@dataclass(eq=False)
 class QuotaExhausted(Exception):
-    """The key's quota does not cover the request.
+    """The key's quota does not cover the request. At most `left_millis` could still be reserved."""
 
-    Parameters
-    ----------
-    left_millis
-        The amount that could still be reserved, in thousandths of a character.
-    """
-
-    def __init__(self, left_millis: int) -> None:
-        super().__init__(left_millis)
-        self.left_millis = left_millis
+    left_millis: int
 
 
 @dataclass(frozen=True)
@@ -62,36 +52,33 @@ class Balance:
 
 @dataclass(frozen=True)
 class Reservation:
-    """The reservation of one request. The amount is in the database.
+    """The reservation of one request.
+
+    The id exists before the amount is reserved. So the caller can release the reservation even if it does not
+    know whether :func:`reserve` succeeded.
 
     Parameters
     ----------
-    id
-        Id of the row in the table ``reservations``.
     owner
-        Name of the service process that made the reservation.
+        Name of the service process that makes the reservation.
     key
         The key that pays.
     mark
         Hashes of the request's idempotency key and body. None for a request without an idempotency key.
     operation
-        Name of the operation in the table ``billed``, such as "dub".
+        Name of the operation, as in :data:`speechframe.spec.billing.PRICES`.
+    price_millis
+        The price in thousandths of a character.
+    id
+        Id of the row in the table ``reservations``.
     """
 
-    id: str
     owner: str
     key: Key
     mark: IdempotencyMark | None
     operation: str
-
-
-def make_reservation(owner: str, key: Key, mark: IdempotencyMark | None, operation: str) -> Reservation:
-    """Return a reservation with a new id, without writing to the database.
-
-    The id exists before the amount is reserved. So the caller can release the reservation even if it does not
-    know whether :func:`reserve` succeeded.
-    """
-    return Reservation(secrets.token_hex(16), owner, key, mark, operation)
+    price_millis: int
+    id: str = field(default_factory=lambda: secrets.token_hex(16))
 
 
 def format_cycle(moment: float) -> str:
@@ -114,29 +101,24 @@ def read_balance(connection: sqlite3.Connection, key: Key, cycle: str | None = N
     return Balance(key.quota_millis, row[0] if row else 0)
 
 
-def reserve(connection: sqlite3.Connection, reservation: Reservation, millis: int) -> bool:
-    """Reserve `millis` for a request. Return True if the request repeats a request that was billed.
-
-    Nothing is reserved for such a repeat, or if another request in flight holds the amount for the same
-    idempotency key. A part that was billed before is subtracted from `millis`.
+def reserve(connection: sqlite3.Connection, reservation: Reservation) -> None:
+    """Reserve what a request owes.
 
     Raises
     ------
     QuotaExhausted
-        The amount to reserve is larger than quota minus used minus reserved.
-    idempotency.OtherBody
+        The request owes more than quota minus used minus reserved.
+    BodyMismatch
         The idempotency key belongs to a request with another body.
     """
     key, mark = reservation.key, reservation.mark
-    moment = now()
-    repeat = mark is not None and is_billed(connection, key.key_hash, mark, moment)
-    if repeat or (mark is not None and _is_held_by_other(connection, key, mark)):
-        millis = 0
-    millis = max(0, millis - find_billed_part_millis(connection, key.key_hash, mark, moment))
-    cycle = format_cycle(moment)
-    left = _compute_left_millis(connection, key, cycle)
-    if millis and millis > left:
-        raise QuotaExhausted(max(0, left))
+    owed_millis = max(0, reservation.price_millis - find_billed_millis(connection, key.key_hash, mark))
+    if mark is not None and _is_in_flight(connection, key, mark):
+        owed_millis = 0
+    cycle = format_cycle(now())
+    left_millis = max(0, compute_left_millis(connection, key, cycle))
+    if owed_millis > left_millis:
+        raise QuotaExhausted(left_millis)
     connection.execute(
         "INSERT INTO reservations VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -144,25 +126,28 @@ def reserve(connection: sqlite3.Connection, reservation: Reservation, millis: in
             reservation.owner,
             key.key_hash,
             cycle,
-            millis,
+            reservation.price_millis,
             mark.key_hash if mark else None,
             mark.body_hash if mark else None,
-            moment,
+            now(),
         ),
     )
-    return repeat
 
 
-def _compute_left_millis(connection: sqlite3.Connection, key: Key, cycle: str) -> int:
-    used, reserved = connection.execute(
-        "SELECT (SELECT used_millis FROM usage WHERE key_hash = :key AND cycle = :cycle),"
-        " (SELECT SUM(millis) FROM reservations WHERE key_hash = :key AND cycle = :cycle)",
-        {"key": key.key_hash, "cycle": cycle},
+def compute_left_millis(connection: sqlite3.Connection, key: Key, cycle: str) -> int:
+    """Return the part of a quota that is neither used nor reserved. Negative if the quota was lowered."""
+    # MAX with one argument is the largest price of a group, and with two arguments the larger of two numbers.
+    (reserved_millis,) = connection.execute(
+        "SELECT IFNULL(SUM(owed), 0) FROM (SELECT MAX(0, MAX(millis) - IFNULL(billed_millis, 0)) AS owed "
+        "FROM reservations LEFT JOIN (SELECT * FROM idempotency WHERE key_hash = :key AND made_at > :since) "
+        "USING (idempotency) WHERE reservations.key_hash = :key AND cycle = :cycle "
+        "GROUP BY IFNULL(idempotency, id))",
+        {"key": key.key_hash, "cycle": cycle, "since": now() - chosen.IDEMPOTENCY_SECONDS},
     ).fetchone()
-    return key.quota_millis - (used or 0) - (reserved or 0)
+    return key.quota_millis - read_balance(connection, key, cycle).used_millis - int(reserved_millis)
 
 
-def _is_held_by_other(connection: sqlite3.Connection, key: Key, mark: IdempotencyMark) -> bool:
+def _is_in_flight(connection: sqlite3.Connection, key: Key, mark: IdempotencyMark) -> bool:
     rows = connection.execute(
         "SELECT body_hash FROM reservations WHERE key_hash = ? AND idempotency = ?",
         (key.key_hash, mark.key_hash),
@@ -173,57 +158,23 @@ def _is_held_by_other(connection: sqlite3.Connection, key: Key, mark: Idempotenc
 
 
 def settle(connection: sqlite3.Connection, reservation: Reservation, millis: int) -> Balance:
-    """Bill `millis`, less what was billed before. Remove the reservation and return the new balance.
+    """Bill what a request owes of `millis`. Remove the reservation and return the new balance.
 
-    The amount counts in the billing cycle of the reservation. So a request that runs past the end of a month
-    belongs to the month in which it was sent.
+    `millis` is less than the price if a stream was broken off, and 0 if the request failed. Nothing is billed
+    if the reservation no longer exists. The amount counts in the billing cycle of the reservation. So a
+    request that runs past the end of a month belongs to the month in which it was sent.
     """
     key, mark = reservation.key, reservation.mark
-    row = connection.execute("SELECT cycle FROM reservations WHERE id = ?", (reservation.id,)).fetchone()
-    cycle = row[0] if row else format_cycle(now())
-    if mark is not None and is_billed(connection, key.key_hash, mark, now()):
-        millis = 0
-    elif mark is not None:
-        total_millis, millis = (
-            millis,
-            max(0, millis - find_billed_part_millis(connection, key.key_hash, mark, now())),
-        )
-        record_answer(connection, key.key_hash, mark, total_millis)
-        # Other requests in flight with this idempotency key will find the record and cost nothing. So the
-        # amount that one of them may hold is released.
-        connection.execute(
-            "UPDATE reservations SET millis = 0 WHERE key_hash = ? AND idempotency = ?",
-            (key.key_hash, mark.key_hash),
-        )
-    connection.execute("DELETE FROM reservations WHERE id = ?", (reservation.id,))
-    _record_bill(connection, reservation, cycle, millis)
-    return read_balance(connection, key, cycle)
-
-
-def settle_part(connection: sqlite3.Connection, reservation: Reservation, millis: int) -> None:
-    """Bill `millis` of a request that was broken off, and release its reservation.
-
-    The billed part is recorded for the idempotency key. A repeat is billed only for the rest, so all repeats
-    together cost as much as one complete request. Nothing happens if the reservation no longer exists.
-    """
-    key, mark = reservation.key, reservation.mark
-    row = connection.execute("SELECT cycle FROM reservations WHERE id = ?", (reservation.id,)).fetchone()
-    if row is None:
-        return
-    release(connection, reservation.id)
-    if mark is not None:
-        if is_billed(connection, key.key_hash, mark, now()):
-            return
-        before = find_billed_part_millis(connection, key.key_hash, mark, now())
-        record_answer(connection, key.key_hash, mark, max(before, millis), status=HTTPStatus.PARTIAL_CONTENT)
-        millis = max(0, millis - before)
-        # `release` may have passed the amount to another request with this idempotency key. That request no
-        # longer needs to hold the part that is billed now.
-        connection.execute(
-            "UPDATE reservations SET millis = MAX(0, millis - ?) WHERE key_hash = ? AND idempotency = ?",
-            (millis, key.key_hash, mark.key_hash),
-        )
-    _record_bill(connection, reservation, row[0], millis)
+    row = connection.execute(
+        "DELETE FROM reservations WHERE id = ? RETURNING cycle", (reservation.id,)
+    ).fetchone()
+    if row is not None and millis:
+        billed_millis = find_billed_millis(connection, key.key_hash, mark)
+        # A repeat of a request that was billed in full does not extend the 24 hours.
+        if mark is not None and billed_millis < reservation.price_millis:
+            record_billed(connection, key.key_hash, mark, max(millis, billed_millis))
+        _record_bill(connection, reservation, row[0], max(0, millis - billed_millis))
+    return read_balance(connection, key, row and row[0])
 
 
 def _record_bill(connection: sqlite3.Connection, reservation: Reservation, cycle: str, millis: int) -> None:
@@ -241,24 +192,6 @@ def _record_bill(connection: sqlite3.Connection, reservation: Reservation, cycle
     )
 
 
-def release(connection: sqlite3.Connection, reservation_id: str) -> None:
-    """Release a reservation, or pass its amount to another request in flight with its idempotency key."""
-    row = connection.execute(
-        "DELETE FROM reservations WHERE id = ? RETURNING key_hash, idempotency, millis", (reservation_id,)
-    ).fetchone()
-    if row is None or row[1] is None or row[2] == 0:
-        return
-    key_hash, idempotency, millis = row
-    connection.execute(
-        "UPDATE reservations SET millis = ? WHERE id = "
-        "(SELECT id FROM reservations WHERE key_hash = ? AND idempotency = ? LIMIT 1)",
-        (millis, key_hash, idempotency),
-    )
-
-
 def release_owner(connection: sqlite3.Connection, owner: str) -> None:
     """Release all reservations of a service process."""
-    for (reservation_id,) in connection.execute(
-        "SELECT id FROM reservations WHERE owner = ?", (owner,)
-    ).fetchall():
-        release(connection, reservation_id)
+    connection.execute("DELETE FROM reservations WHERE owner = ?", (owner,))

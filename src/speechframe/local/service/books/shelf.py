@@ -25,22 +25,6 @@ _ORPHAN_S = 3600.0
 
 
 @dataclass(frozen=True)
-class ShelvedFile:
-    """A file on the shelf.
-
-    Parameters
-    ----------
-    id
-        The part of the file's address that cannot be guessed.
-    file_name
-        Name of the file in the folder: the id and an extension.
-    """
-
-    id: str
-    file_name: str
-
-
-@dataclass(frozen=True)
 class ServableFile:
     """A file that may be served.
 
@@ -75,22 +59,16 @@ class Shelf:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self._limit_bytes = limit_bytes
 
-    @staticmethod
-    def make_clip(extension: str) -> ShelvedFile:
-        """Return a new name for a file. The caller writes the file."""
-        clip_id = secrets.token_hex(16)
-        return ShelvedFile(clip_id, f"{clip_id}.{extension}")
-
-    def build_path(self, clip: ShelvedFile) -> Path:
-        """Return the path of a file, whether it is written or not."""
-        return self.folder / clip.file_name
+    def make_path(self, extension: str) -> Path:
+        """Return the path of a new file, whose name cannot be guessed. The caller writes the file."""
+        return self.folder / f"{secrets.token_hex(16)}.{extension}"
 
     @staticmethod
-    def put(connection: sqlite3.Connection, clip: ShelvedFile, content_type: str, size_bytes: int) -> None:
+    def put(connection: sqlite3.Connection, clip: Path, content_type: str, size_bytes: int) -> None:
         """Add a written file to the index. From now on its link works."""
         connection.execute(
             "INSERT INTO shelf VALUES (?, ?, ?, ?, ?)",
-            (clip.id, clip.file_name, content_type, size_bytes, now()),
+            (clip.stem, clip.name, content_type, size_bytes, now()),
         )
 
     def find(self, connection: sqlite3.Connection, file_name: str) -> ServableFile | None:

@@ -16,7 +16,7 @@ from speechframe.local.service.dubbing import jobs as dub_jobs
 from speechframe.local.service.dubbing.jobs import FILES_PATH, JobRow
 from speechframe.local.service.http.answers import build_json_response, refuse
 from speechframe.local.service.http.auth import require_dub_key
-from speechframe.local.service.http.body import check_fields, describe_unknown_fields, read_body_in_time
+from speechframe.local.service.http.body import check_fields, describe_unknown_fields, read_body
 from speechframe.local.service.speech.audio import build_base_url
 from speechframe.local.service.state import STATE, State
 from speechframe.spec import chosen
@@ -81,7 +81,7 @@ async def update_utterances(request: web.Request) -> web.Response:
     """Answer ``PUT /v1/dub/jobs/{job_id}/utterances``, which corrects texts and voices."""
     state = request.app[STATE]
     key = require_dub_key(request)
-    wanted, result = check_fields(UtterancesUpdateRequest, await read_body_in_time(request, state.config))
+    wanted, result = check_fields(UtterancesUpdateRequest, await read_body(request))
     job = await _find_job(request, state, key)
     if not job.is_reviewed:
         refuse("the job does not belong to a QA project; allowed: corrections of jobs of QA projects")
@@ -221,7 +221,7 @@ async def create_project(request: web.Request) -> web.Response:
     """Answer ``POST /v1/dub/projects/create``."""
     state = request.app[STATE]
     key = require_dub_key(request)
-    wanted, result = check_fields(ProjectCreateRequest, await read_body_in_time(request, state.config))
+    wanted, result = check_fields(ProjectCreateRequest, await read_body(request))
     state.languages.check_installed()
     source = state.languages.check_source("source_locale", wanted.source_locale)
     project = Project(
@@ -240,7 +240,7 @@ async def update_project(request: web.Request) -> web.Response:
     """Answer ``PUT /v1/dub/projects/{project_id}/update``, which changes the target locales of later jobs."""
     state = request.app[STATE]
     key = require_dub_key(request)
-    wanted, result = check_fields(ProjectUpdateRequest, await read_body_in_time(request, state.config))
+    wanted, result = check_fields(ProjectUpdateRequest, await read_body(request))
     state.languages.check_installed()
     targets = _check_targets(state, wanted)
     project_id = request.match_info["project_id"]

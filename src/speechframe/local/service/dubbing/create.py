@@ -31,9 +31,9 @@ from speechframe.local.service.http.middleware import LOG_NOTE_KEY
 from speechframe.local.service.http.threads import NoFreeThread
 from speechframe.local.service.http.uploads import ReceivedFile
 from speechframe.local.service.speech.audio import build_base_url
-from speechframe.local.service.speech.paid import read_mark, refuse_errors, refuse_failed, refuse_slot_timeout
+from speechframe.local.service.speech.paid import read_mark, refuse_errors, refuse_no_slot, run_job
 from speechframe.local.service.state import STATE, State
-from speechframe.local.service.workers.job import WorkerJob
+from speechframe.local.service.workers.changer import ProbeJob
 from speechframe.spec import billing, chosen
 from speechframe.spec.check import shorten_value
 from speechframe.spec.dubbing import (
@@ -71,18 +71,11 @@ async def _create_job(request: web.Request, model: type[_Wanted]) -> web.Respons
     state = request.app[STATE]
     key = require_dub_key(request)
     state.languages.check_installed()
-    with refuse_slot_timeout(state), state.slots.count_upload(key), refuse_errors():
+    with refuse_no_slot(state), state.slots.count_upload(key), refuse_errors():
         header = request.headers.get(chosen.IDEMPOTENCY_HEADER)
         # Check before the body is read, so that a key with too many waiting jobs is refused at once.
         await state.dubs.check_room(key, repeats=state.ring.hash_secret(header) if header else None)
-        async with receive_form(
-            request,
-            state.config,
-            state.uploads,
-            files=(_FILE_FIELD,),
-            threads=state.threads.get_threads(key.key_hash),
-            turn=state.wait_for_turn,
-        ) as form:
+        async with receive_form(request, state, key.key_hash, files=(_FILE_FIELD,)) as form:
             wanted, result = check_fields(model, form.collect_fields(lists=(_TARGETS_FIELD,)))
             mark = _make_mark(request, wanted, form)
             answer = await state.database.read(lambda c: dub_jobs.find_repeated(c, key.key_hash, mark))
@@ -93,12 +86,7 @@ async def _create_job(request: web.Request, model: type[_Wanted]) -> web.Respons
                 state.pools.fast.check_room(key.key_hash)
                 with state.uploads.lend_path() as path:
                     upload = form.files.get(_FILE_FIELD) or await fetch_file(
-                        wanted.file_url or "",
-                        state.config,
-                        path,
-                        key_hash=key.key_hash,
-                        guard=state.guard,
-                        threads=state.threads,
+                        wanted.file_url or "", state, key.key_hash, path
                     )
                     media_s, name = (
                         await _measure_media(state, key, upload, job.task.source_locale),
@@ -229,16 +217,14 @@ async def _measure_media(state: State, key: Key, upload: ReceivedFile, locale: s
     `locale` is the locale of the speech. It selects one of several audio tracks.
     """
     most_s = min(upload.size_bytes / _MIN_BYTES_PER_S, chosen.MAX_DUB_SECONDS)
-    reply = await state.pools.fast.run(
-        WorkerJob(
-            "probe", {"upload": str(upload.path), "max_seconds": chosen.MAX_DUB_SECONDS, "locale": locale}
-        ),
+    reply = await run_job(
+        state.pools.fast,
+        ProbeJob(upload.path, chosen.MAX_DUB_SECONDS, locale),
+        key,
         limit_s=state.config.limits.compute_job_limit_s(0, most_s),
-        key_hash=key.key_hash,
+        refused="the media file cannot be dubbed",
+        failed="the media file could not be read",
     )
-    if reply.facts.refused is not None:
-        refuse(f"the media file cannot be dubbed: {reply.facts.refused}")
-    refuse_failed(reply, "the media file could not be read")
     return reply.facts.audio_seconds
 
 

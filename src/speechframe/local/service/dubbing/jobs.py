@@ -169,7 +169,7 @@ def find_repeated(
 
     Raises
     ------
-    idempotency.OtherBody
+    BodyMismatch
         The idempotency key belongs to a request with another body.
     Unreadable
         The job of the request cannot be read. A second job would be billed again.
@@ -231,7 +231,7 @@ def add_job(
     ------
     Refusal
         503 if the key has too many waiting jobs.
-    idempotency.OtherBody, Unreadable
+    BodyMismatch, Unreadable
         As :func:`find_repeated`.
     """
     if (known := find_repeated(connection, job.key_hash, mark)) is not None:
@@ -336,13 +336,14 @@ def _reserve_credits(connection: sqlite3.Connection, job: JobRow) -> Failure | N
     is_done = connection.execute("SELECT 1 FROM reservations WHERE id = ?", (job.job_id,)).fetchone()
     if is_done or job.billed_millis is not None:
         return None
-    price_millis = billing.compute_dub_millicredits(job.media_s, len(job.task.targets))
+    reservation = _make_reservation(connection, job)
     try:
-        quota.reserve(connection, _make_reservation(connection, job), price_millis)
+        quota.reserve(connection, reservation)
     except quota.QuotaExhausted as short:
+        price_credits = billing.convert_to_credits(reservation.price_millis)
         return Failure(
             code=FailureCode.INSUFFICIENT_CREDITS,
-            reason=f"the job costs {format_count(billing.convert_to_credits(price_millis), 'credit')}, and "
+            reason=f"the job costs {format_count(price_credits, 'credit')}, and "
             f"{short.left_millis // billing.MILLICREDITS_PER_CREDIT:,} are left (credits reserved for jobs "
             "under way count as used); nothing was billed",
         )
@@ -350,7 +351,9 @@ def _reserve_credits(connection: sqlite3.Connection, job: JobRow) -> Failure | N
 
 
 def _make_reservation(connection: sqlite3.Connection, job: JobRow) -> quota.Reservation:
-    return quota.Reservation(job.job_id, _RESERVATION_OWNER, _find_payer(connection, job), None, "dub")
+    price_millis = billing.compute_dub_millicredits(job.media_s, len(job.task.targets))
+    payer = _find_payer(connection, job)
+    return quota.Reservation(_RESERVATION_OWNER, payer, None, "dub", price_millis, id=job.job_id)
 
 
 def _find_payer(connection: sqlite3.Connection, job: JobRow) -> Key:
@@ -422,10 +425,7 @@ def _end_job(connection: sqlite3.Connection, job: JobRow, results: Mapping[str, 
     billed_millis = job.billed_millis
     if billed_millis is None:
         billed_millis = billing.compute_dub_millicredits(job.media_s, dubbed_locales)
-        if dubbed_locales:
-            quota.settle(connection, _make_reservation(connection, job), billed_millis)
-        else:
-            quota.release(connection, job.job_id)
+        quota.settle(connection, _make_reservation(connection, job), billed_millis)
     connection.execute("UPDATE dubs SET owner = NULL WHERE job_id = ?", (job.job_id,))
     changes = {"status": status, "results": results, "billed_millis": billed_millis, "ended_at": now()}
     if is_terminal(status):

@@ -3,6 +3,7 @@
 import json
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from math import ceil
 from typing import NoReturn
 from urllib.parse import quote
@@ -16,6 +17,8 @@ from speechframe.spec.codes import HttpErrorCode
 JSON_TYPE = "application/json"
 """Content-Type of JSON."""
 
+_STOPPING_RETRY_S = 2.0
+"""Seconds after which a client should retry when the service stops."""
 _SHOWN_WARNINGS = 20
 """Largest number of warnings in one answer."""
 _MAX_WARNING_BYTES = 1000
@@ -25,6 +28,7 @@ _MAX_WARNING_BYTES = 1000
 _UNESCAPED_CHARACTERS = frozenset(map(chr, range(0x20, 0x7F))) - {"%"}
 
 
+@dataclass(eq=False)
 class Refusal(Exception):
     """An error that the middleware turns into an answer to the caller.
 
@@ -42,21 +46,15 @@ class Refusal(Exception):
         Further headers of the answer.
     """
 
-    def __init__(
-        self,
-        code: HttpErrorCode,
-        message: str,
-        *,
-        retry_after_s: float | None = None,
-        close: bool = False,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.retry_after_s = retry_after_s
-        self.close = close
-        self.headers = dict(headers or {})
+    code: HttpErrorCode
+    message: str
+    _: KW_ONLY
+    retry_after_s: float | None = None
+    close: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.message
 
 
 def make_trace_id() -> str:
@@ -73,6 +71,13 @@ def encode_error(code: HttpErrorCode, message: str, trace_id: str) -> bytes:
 def refuse(message: str) -> NoReturn:
     """Raise a :class:`Refusal` with status 400."""
     raise Refusal(HttpErrorCode.INVALID_REQUEST, message)
+
+
+def make_stopping_refusal() -> Refusal:
+    """Return the refusal of a call while the service stops."""
+    return Refusal(
+        HttpErrorCode.UNAVAILABLE, "the service is stopping", retry_after_s=_STOPPING_RETRY_S, close=True
+    )
 
 
 def build_error_response(refusal: Refusal, trace_id: str) -> web.Response:

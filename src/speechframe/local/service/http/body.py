@@ -43,46 +43,38 @@ _SIZE_HINT = f"a text may have at most {chosen.MAX_TEXT_CHARACTERS:,} characters
 
 
 async def read_body(
-    request: web.Request, config: ServiceConfig, *, max_bytes: int | None = None, hint: str = _SIZE_HINT
+    request: web.Request,
+    *,
+    max_bytes: int | None = None,
+    hint: str = _SIZE_HINT,
+    late_code: HttpErrorCode = HttpErrorCode.INVALID_REQUEST,
 ) -> dict[str, Any]:
     """Return the JSON object of a request's body.
 
     Parameters
     ----------
-    config
-        Contains ``body_timeout_s`` and ``max_body_bytes``.
     max_bytes
-        Size limit instead of ``max_body_bytes``, for calls with larger bodies.
+        Size limit. None selects ``max_body_bytes`` of the configuration.
     hint
         End of the message that refuses a large body. It explains the allowed size.
+    late_code
+        Error code for a body that arrives too late. Most calls have no 408 in section 7.2 of the document.
 
     Raises
     ------
     Refusal
-        400 for a body that is too large or not a JSON object. 408 for a body that arrives too late.
+        400 for a body that is too large or not a JSON object, or `late_code`.
     """
-    limit_bytes = max_bytes or config.max_body_bytes
-    data = await _read_bytes(request, config, limit_bytes, hint)
-    await request.app[STATE].wait_for_turn(len(data))
+    state = request.app[STATE]
+    limit_bytes = max_bytes or state.config.max_body_bytes
+    data = await _read_bytes(request, state.config, limit_bytes, hint, late_code)
+    await state.wait_for_turn(len(data))
     return parse_object(decompress_body(request, data, limit_bytes, hint))
 
 
-async def read_body_in_time(
-    request: web.Request, config: ServiceConfig, *, max_bytes: int | None = None, hint: str = _SIZE_HINT
-) -> dict[str, Any]:
-    """Return the JSON object of a body like :func:`read_body`, but refuse a late body with 400.
-
-    This is for calls without a 408 in section 7.2 of the service document.
-    """
-    try:
-        return await read_body(request, config, max_bytes=max_bytes, hint=hint)
-    except Refusal as refusal:
-        if refusal.code is not HttpErrorCode.REQUEST_TIMEOUT:
-            raise
-        raise Refusal(HttpErrorCode.INVALID_REQUEST, refusal.message, close=True) from None
-
-
-async def _read_bytes(request: web.Request, config: ServiceConfig, max_bytes: int, hint: str) -> bytes:
+async def _read_bytes(
+    request: web.Request, config: ServiceConfig, max_bytes: int, hint: str, late_code: HttpErrorCode
+) -> bytes:
     if (request.content_length or 0) > max_bytes:
         _refuse_too_large(max_bytes, hint)
     data = bytearray()
@@ -93,11 +85,8 @@ async def _read_bytes(request: web.Request, config: ServiceConfig, max_bytes: in
                 if len(data) > max_bytes:
                     _refuse_too_large(max_bytes, hint)
     except TimeoutError:
-        raise Refusal(
-            HttpErrorCode.REQUEST_TIMEOUT,
-            f"the body did not arrive within {config.body_timeout_s:g} s",
-            close=True,
-        ) from None
+        message = f"the body did not arrive within {config.body_timeout_s:g} s"
+        raise Refusal(late_code, message, close=True) from None
     except (web.RequestPayloadError, ClientPayloadError, HttpProcessingError) as error:
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST, f"the body cannot be read: {type(error).__name__}", close=True

@@ -18,8 +18,8 @@ from yarl import URL
 
 from speechframe.local.service.config import MEBIBYTE, ServiceConfig
 from speechframe.local.service.http.answers import Refusal
-from speechframe.local.service.http.guard import ForbiddenAddress, Guard, check_url, parse_url
-from speechframe.local.service.http.threads import FairThreads, NoFreeThread
+from speechframe.local.service.http.guard import ForbiddenAddress, check_url, parse_url
+from speechframe.local.service.http.threads import NoFreeThread
 from speechframe.local.service.http.uploads import (
     FileNotWritten,
     ReceivedFile,
@@ -28,6 +28,7 @@ from speechframe.local.service.http.uploads import (
     TooSlow,
     UploadPace,
 )
+from speechframe.local.service.state import State
 from speechframe.spec.chosen import MAX_LOOKUP_SECONDS, MAX_REDIRECTS
 from speechframe.spec.codes import HttpErrorCode, Status
 
@@ -49,25 +50,19 @@ _REQUEST_HEADERS = {
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
-async def fetch_file(
-    url_words: str, config: ServiceConfig, path: Path, *, key_hash: bytes, guard: Guard, threads: FairThreads
-) -> ReceivedFile:
+async def fetch_file(url_words: str, state: State, key_hash: bytes, path: Path) -> ReceivedFile:
     """Fetch a media file and write it to `path`.
 
     Parameters
     ----------
     url_words
         The value of ``file_url``.
-    config
-        Contains ``max_upload_bytes``, and ``body_timeout_s`` for the longest pause.
+    state
+        Its configuration contains ``max_upload_bytes``, and ``body_timeout_s`` for the longest pause.
+    key_hash
+        Hash of the key that sent the address. Threads of this key write the file.
     path
         A path from :meth:`~speechframe.local.service.http.uploads.Uploads.lend_path`.
-    key_hash
-        Hash of the key that sent the address.
-    guard
-        Checks the address and opens the connection.
-    threads
-        Threads that write the file.
 
     Raises
     ------
@@ -76,15 +71,14 @@ async def fetch_file(
         be written, for example because the disk is full. 503 if too many host names of the key are being
         looked up.
     """
+    config, threads = state.config, state.threads.get_threads(key_hash)
     with (
         _refuse_errors(config),
-        contextlib.closing(
-            Receiver(path, config.max_upload_bytes, threads.get_threads(key_hash))
-        ) as receiver,
+        contextlib.closing(Receiver(path, config.max_upload_bytes, threads)) as receiver,
     ):
         url = parse_url(url_words)
         for _ in range(MAX_REDIRECTS + 1):
-            session = await guard.open_session(key_hash, url, _REQUEST_HEADERS)
+            session = await state.guard.open_session(key_hash, url, _REQUEST_HEADERS)
             pace = UploadPace(config.body_timeout_s)
             onward = await _receive_file(url, session, receiver, pace)
             if onward is None:
@@ -120,11 +114,11 @@ async def _receive_file(
 async def _read_unpacked(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIterator[bytes]:
     encoding = answer.headers.get("Content-Encoding", "identity").strip().casefold()
     if encoding in {"", "identity"}:
-        async for data in _read_pieces(answer, pace):
+        async for data in pace.read_pieces(answer.content):
             yield data
     elif encoding in {"gzip", "x-gzip", "deflate"}:
         unpacker = _Unpacker()
-        async for data in _read_pieces(answer, pace):
+        async for data in pace.read_pieces(answer.content):
             for block in unpacker.decompress(data):
                 yield block
         if not unpacker.is_at_end:
@@ -154,16 +148,6 @@ class _Unpacker:
                 self._member = zlib.decompressobj(_GZIP_OR_ZLIB)
             yield self._member.decompress(data, _BLOCK_BYTES)
             data = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
-
-
-async def _read_pieces(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIterator[bytes]:
-    while True:
-        async with pace.limit_time():
-            data = await answer.content.readany()
-        if not data:
-            return
-        pace.count(len(data))
-        yield data
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ The document (the service's specification) leaves some points open. The service 
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl
@@ -28,7 +28,6 @@ from multipart import MultipartError, MultipartSegment, PushMultipartParser, par
 from speechframe.local.service.config import MEBIBYTE, ServiceConfig
 from speechframe.local.service.http.answers import Refusal, refuse
 from speechframe.local.service.http.body import decompress_body
-from speechframe.local.service.http.threads import KeyThreads
 from speechframe.local.service.http.uploads import (
     FileNotWritten,
     ReceivedFile,
@@ -36,8 +35,8 @@ from speechframe.local.service.http.uploads import (
     TooLarge,
     TooSlow,
     UploadPace,
-    Uploads,
 )
+from speechframe.local.service.state import State
 from speechframe.spec.check import shorten_value
 from speechframe.spec.chosen import MAX_FORM_PARTS
 from speechframe.spec.codes import HttpErrorCode
@@ -97,35 +96,21 @@ class ReceivedForm:
         return {**texts, **dict.fromkeys((*self.files, *self.passed_over), b"")}
 
 
-async def _skip_turn(size: int) -> None:
-    del size
-
-
 @contextlib.asynccontextmanager
 async def receive_form(
-    request: web.Request,
-    config: ServiceConfig,
-    uploads: Uploads,
-    *,
-    files: Collection[str],
-    threads: KeyThreads,
-    turn: Callable[[int], Awaitable[object]] = _skip_turn,
+    request: web.Request, state: State, key_hash: bytes, *, files: Collection[str]
 ) -> AsyncIterator[ReceivedForm]:
     """Read a request's form. Its files are removed when the block ends.
 
     Parameters
     ----------
-    config
-        Contains the limits: ``max_upload_bytes`` for each file, ``max_body_bytes`` for all other fields
-        together, and ``body_timeout_s`` for the longest pause.
-    uploads
-        The folder for files.
+    state
+        Its configuration contains the limits: ``max_upload_bytes`` for each file, ``max_body_bytes`` for all
+        other fields together, and ``body_timeout_s`` for the longest pause.
+    key_hash
+        Hash of the sending key. Threads of this key write the files.
     files
         Names of the fields that are files.
-    threads
-        Threads of the sending key. They write the files.
-    turn
-        Awaited with the size of each piece in bytes, before the piece is processed.
 
     Raises
     ------
@@ -134,16 +119,12 @@ async def receive_form(
         stalls or is cut off. 500 if a file cannot be written, for example because the disk is full.
     """
     with contextlib.ExitStack() as stack:
-        reader = _FormReader(config, uploads, files, threads, stack)
-        yield await _read_form(request, config, turn, reader)
+        reader = _FormReader(state, key_hash, files, stack)
+        yield await _read_form(request, state, reader)
 
 
-async def _read_form(
-    request: web.Request,
-    config: ServiceConfig,
-    turn: Callable[[int], Awaitable[object]],
-    reader: "_FormReader",
-) -> ReceivedForm:
+async def _read_form(request: web.Request, state: State, reader: "_FormReader") -> ReceivedForm:
+    config = state.config
     # request.content_type takes half a second for a header full of semicolons, so the header is read here.
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().casefold()
     if kind == URLENCODED_TYPE:
@@ -161,7 +142,7 @@ async def _read_form(
     parser = make_parser(request.headers["Content-Type"])
     try:
         async for data in _read_pieces(request, config, limit_bytes):
-            await turn(len(data))
+            await state.wait_for_turn(len(data))
             for event in parser.parse(data):
                 await reader.process_event(event)
         parser.close()
@@ -201,12 +182,7 @@ async def _read_pieces(request: web.Request, config: ServiceConfig, limit_bytes:
     pace = UploadPace(config.body_timeout_s)
     size_bytes = 0
     try:
-        while True:
-            async with pace.limit_time():
-                data = await request.content.readany()
-            if not data:
-                return
-            pace.count(len(data))
+        async for data in pace.read_pieces(request.content):
             size_bytes += len(data)
             if size_bytes > limit_bytes:
                 raise TooLarge
@@ -224,16 +200,10 @@ class _FormReader:
     """Collects the parts of a form as texts and files."""
 
     def __init__(
-        self,
-        config: ServiceConfig,
-        uploads: Uploads,
-        files: Collection[str],
-        threads: KeyThreads,
-        stack: contextlib.ExitStack,
+        self, state: State, key_hash: bytes, files: Collection[str], stack: contextlib.ExitStack
     ) -> None:
-        self._config = config
-        self._threads = threads
-        self._uploads = uploads
+        self._state = state
+        self._threads = state.threads.get_threads(key_hash)
         self._wanted = files
         self._stack = stack
         self._texts: dict[str, list[str]] = {}
@@ -277,8 +247,8 @@ class _FormReader:
             )
         if part.name in self._files:
             refuse(f"{_show_name(part.name)} is given more than once; allowed: once")
-        path = self._stack.enter_context(self._uploads.lend_path())
-        self._receiver = Receiver(path, self._config.max_upload_bytes, self._threads)
+        path = self._stack.enter_context(self._state.uploads.lend_path())
+        self._receiver = Receiver(path, self._state.config.max_upload_bytes, self._threads)
         self._stack.callback(self._receiver.close)
 
     async def _add_content(self, data: bytes) -> None:
@@ -286,7 +256,7 @@ class _FormReader:
             await self._receiver.write(data)
         elif not self._is_file:
             self._text_bytes += len(data)
-            if self._text_bytes > self._config.max_body_bytes:
+            if self._text_bytes > self._state.config.max_body_bytes:
                 raise TooLarge
             self._text += data
 

@@ -9,7 +9,12 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from speechframe.local.service.books.unreadable import UnreadableRecord
-from speechframe.local.service.http.answers import Refusal, build_error_response, make_trace_id
+from speechframe.local.service.http.answers import (
+    Refusal,
+    build_error_response,
+    make_stopping_refusal,
+    make_trace_id,
+)
 from speechframe.local.service.state import STATE
 from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode, Status
@@ -22,8 +27,6 @@ TRACE_ID_KEY = "trace_id"
 LOG_NOTE_KEY = "note"
 """Key of a text that a handler adds to the log line. It has figures and fingerprints, no texts or keys."""
 
-_STOPPING_RETRY_S = 2.0
-"""Seconds after which a client should retry when the service stops."""
 _LOCKED_RETRY_S = 1.0
 """Seconds after which a client should retry when the database is locked."""
 
@@ -67,9 +70,7 @@ async def _answer(request: web.Request, handler: Handler, trace_id: str) -> web.
 async def _call_handler(request: web.Request, handler: Handler, trace_id: str) -> web.StreamResponse:
     state = request.app[STATE]
     if state.stopping:
-        raise Refusal(
-            HttpErrorCode.UNAVAILABLE, "the service is stopping", retry_after_s=_STOPPING_RETRY_S, close=True
-        )
+        raise make_stopping_refusal()
     try:
         with state.progress.follow(request):
             return await handler(request)

@@ -8,24 +8,18 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 
 from speechframe.local.service.books.keys import Key
 from speechframe.spec import chosen
 from speechframe.spec.limits import REGIONS, Pool
 
 
+@dataclass(eq=False)
 class NoSlot(Exception):
-    """All slots of the key are taken.
+    """All slots of the key are taken. `concurrency` is the number of these slots."""
 
-    Parameters
-    ----------
-    concurrency
-        The number of slots of the key.
-    """
-
-    def __init__(self, concurrency: int) -> None:
-        super().__init__(concurrency)
-        self.concurrency = concurrency
+    concurrency: int
 
 
 class RequestSlots:
@@ -55,21 +49,6 @@ class RequestSlots:
         return chosen.DEFAULT_CONCURRENCY
 
     @contextmanager
-    def hold_slot(self, key: Key, pool: Pool) -> Iterator[None]:
-        """Hold a slot for the length of a block.
-
-        Raises
-        ------
-        NoSlot
-            All slots are taken. The error is raised at once, without a wait.
-        """
-        slot_key = self._take_or_raise(key, pool)
-        try:
-            yield
-        finally:
-            self._release(slot_key)
-
-    @contextmanager
     def count_upload(self, key: Key) -> Iterator[None]:
         """Count an upload for the length of a block, while its file is on disk.
 
@@ -95,70 +74,15 @@ class RequestSlots:
 
         :meth:`give_back_slot` gives the slot back.
         """
-        try:
-            self._take_or_raise(key, pool)
-        except NoSlot:
+        if self._taken[key.key_hash, pool] >= self.get_cap(key, pool):
             return False
+        self._taken[key.key_hash, pool] += 1
+        self.idle.clear()
         return True
 
     def give_back_slot(self, key: Key, pool: Pool) -> None:
-        """Give a slot back that :meth:`take_slot` took."""
-        self._release((key.key_hash, pool))
-
-    @asynccontextmanager
-    async def wait_for_slot(self, key: Key, pool: Pool) -> AsyncIterator[None]:
-        """Hold a slot for the length of a block. If all slots are taken, wait for one, in order of arrival.
-
-        Raises
-        ------
-        NoSlot
-            No slot became free within :data:`chosen.MAX_QUEUE_SECONDS`, or as many requests already wait as
-            the key has slots.
-        """
-        try:
-            slot_key = self._take_or_raise(key, pool)
-        except NoSlot as full:
-            slot_key = await self._wait_for_turn(key, pool, full)
-        try:
-            yield
-        finally:
-            self._release(slot_key)
-
-    async def _wait_for_turn(self, key: Key, pool: Pool, full: NoSlot) -> tuple[bytes, Pool]:
-        """Wait until :meth:`_release` passes a slot on. Such a slot stays counted as taken."""
+        """Pass a slot on to the request that has waited longest, or free the slot if none waits."""
         slot_key = (key.key_hash, pool)
-        queue = self._queues.setdefault(slot_key, deque())
-        if len(queue) >= full.concurrency:
-            raise full
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.append(turn)
-        try:
-            async with asyncio.timeout(chosen.MAX_QUEUE_SECONDS):
-                await turn
-        except BaseException as error:
-            if turn.done() and not turn.cancelled():
-                self._release(slot_key)
-            else:
-                # `_release` may have removed this turn already, because it skips turns that are cancelled.
-                with suppress(ValueError):
-                    queue.remove(turn)
-                if not queue and self._queues.get(slot_key) is queue:
-                    del self._queues[slot_key]
-            if isinstance(error, TimeoutError):
-                raise full from None
-            raise
-        return slot_key
-
-    def _take_or_raise(self, key: Key, pool: Pool) -> tuple[bytes, Pool]:
-        slot_key = (key.key_hash, pool)
-        cap = self.get_cap(key, pool)
-        if self._taken[slot_key] >= cap:
-            raise NoSlot(cap)
-        self._taken[slot_key] += 1
-        self.idle.clear()
-        return slot_key
-
-    def _release(self, slot_key: tuple[bytes, Pool]) -> None:
         queue = self._queues.get(slot_key, ())
         while queue:
             if not (turn := queue.popleft()).done():
@@ -170,3 +94,51 @@ class RequestSlots:
             del self._taken[slot_key]
         if not self._taken:
             self.idle.set()
+
+    @asynccontextmanager
+    async def hold_slot(self, key: Key, pool: Pool, *, waits: bool = False) -> AsyncIterator[None]:
+        """Hold a slot for the length of a block.
+
+        Parameters
+        ----------
+        waits
+            Whether to wait for a slot if all are taken, in order of arrival.
+
+        Raises
+        ------
+        NoSlot
+            All slots are taken. A call that waits gets this error if no slot became free within
+            :data:`chosen.MAX_QUEUE_SECONDS`, or if as many requests already wait as the key has slots.
+        """
+        if not self.take_slot(key, pool):
+            if not waits:
+                raise NoSlot(self.get_cap(key, pool))
+            await self._wait_for_turn(key, pool)
+        try:
+            yield
+        finally:
+            self.give_back_slot(key, pool)
+
+    async def _wait_for_turn(self, key: Key, pool: Pool) -> None:
+        """Wait until :meth:`give_back_slot` passes a slot on. Such a slot stays counted as taken."""
+        slot_key, cap = (key.key_hash, pool), self.get_cap(key, pool)
+        queue = self._queues.setdefault(slot_key, deque())
+        if len(queue) >= cap:
+            raise NoSlot(cap)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        try:
+            async with asyncio.timeout(chosen.MAX_QUEUE_SECONDS):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self.give_back_slot(key, pool)
+            else:
+                # `give_back_slot` skips turns that are cancelled, so it may have removed this turn already.
+                with suppress(ValueError):
+                    queue.remove(turn)
+                if not queue and self._queues.get(slot_key) is queue:
+                    del self._queues[slot_key]
+            if isinstance(error, TimeoutError):
+                raise NoSlot(cap) from None
+            raise

@@ -19,18 +19,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class NoFreeThread(Exception):
-    """All threads of a key are busy, and none became free in time.
+    """All threads of a key, `at_once` of them, are busy, and none became free in time."""
 
-    Parameters
-    ----------
-    at_once
-        The number of threads that a key has.
-    """
-
-    def __init__(self, at_once: int) -> None:
-        super().__init__(at_once)
-        self.at_once = at_once
+    at_once: int
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiohttp import StreamReader
+
 from speechframe.local.service.http.threads import KeyThreads
 
 log = logging.getLogger("speechframe.service")
@@ -32,18 +34,11 @@ class TooLarge(Exception):
     """The file is larger than the limit."""
 
 
+@dataclass(eq=False)
 class FileNotWritten(Exception):
-    """The file cannot be written, for example because the disk is full.
+    """The file cannot be written, such as on a full disk. `reason` is that of the operating system."""
 
-    Parameters
-    ----------
-    reason
-        The reason in the words of the operating system.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
 
 
 class TooSlow(Exception):
@@ -235,6 +230,18 @@ class UploadPace:
         except TimeoutError:
             raise TooSlow from None
 
-    def count(self, size_bytes: int) -> None:
-        """Count bytes that have arrived. They extend the time for the whole file."""
-        self._size_bytes += size_bytes
+    async def read_pieces(self, content: StreamReader) -> AsyncIterator[bytes]:
+        """Yield the content as it arrives. Its bytes extend the time for the whole file.
+
+        Raises
+        ------
+        TooSlow
+            As :meth:`limit_time`.
+        """
+        while True:
+            async with self.limit_time():
+                data = await content.readany()
+            if not data:
+                return
+            self._size_bytes += len(data)
+            yield data

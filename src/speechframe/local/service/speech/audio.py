@@ -12,12 +12,12 @@ import base64
 import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import BinaryIO
 
 from aiohttp import web
 
 from speechframe.local.service.books.database import now
-from speechframe.local.service.books.shelf import ShelvedFile
 from speechframe.local.service.http.answers import JSON_TYPE, Refusal, add_warnings
 from speechframe.local.service.http.threads import KeyThreads
 from speechframe.local.service.state import STATE
@@ -33,9 +33,9 @@ _PIECE_BYTES = 3 << 16
 _HOST_PATTERN = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 
 
-def build_url(request: web.Request, clip: ShelvedFile) -> str:
+def build_url(request: web.Request, clip: Path) -> str:
     """Return the URL of an audio file on this service."""
-    return f"{build_base_url(request)}/v1/audio/{clip.file_name}"
+    return f"{build_base_url(request)}/v1/audio/{clip.name}"
 
 
 def build_base_url(request: web.Request) -> str:

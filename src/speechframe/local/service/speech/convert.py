@@ -9,17 +9,15 @@ the voice is changed.
 import contextlib
 import hashlib
 import json
-import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
+from speechframe.engines.base import Conversion
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.keys import Key
-from speechframe.local.service.books.shelf import ShelvedFile
 from speechframe.local.service.http.answers import refuse
 from speechframe.local.service.http.auth import require_key
 from speechframe.local.service.http.body import check_fields, describe_unknown_fields
@@ -30,21 +28,22 @@ from speechframe.local.service.http.uploads import ReceivedFile
 from speechframe.local.service.speech.audio import build_url, send_json
 from speechframe.local.service.speech.catalogue import ResolvedVoice
 from speechframe.local.service.speech.paid import (
-    CallBill,
+    hold_slot,
+    paid_call,
     read_mark,
     read_take,
-    refuse_errors,
-    refuse_failed,
-    refuse_slot_timeout,
-    reserve_price,
+    refuse_no_slot,
+    run_job,
 )
 from speechframe.local.service.speech.speaking import collect_warnings
 from speechframe.local.service.state import STATE, State
-from speechframe.local.service.workers.job import WorkerJob, WorkerReply
+from speechframe.local.service.workers.changer import ChangeJob, MeasureJob
+from speechframe.local.service.workers.job import WorkerReply
+from speechframe.local.service.workers.speech import AudioFormat
 from speechframe.spec import billing, chosen
 from speechframe.spec.changer import ConvertRequest, ConvertResponse
 from speechframe.spec.limits import Pool
-from speechframe.spec.speech import Model
+from speechframe.spec.speech import Model, Pronunciation
 
 # Names of the form fields of which one contains the clip or its address.
 _FILE_FIELD, _FILE_URL_FIELD = "file", "file_url"
@@ -55,7 +54,7 @@ _MIN_BYTES_PER_S = 1000
 
 @dataclass(frozen=True)
 class _ChangerCall:
-    """A checked request, with its key, its take, its warnings, and the names of the engines to use.
+    """A checked request, with its key, its warnings, and the names of the engines to use.
 
     `changer` or `recogniser` is None if the request does not need this engine.
     """
@@ -63,7 +62,7 @@ class _ChangerCall:
     request: ConvertRequest
     key: Key
     resolved: ResolvedVoice
-    take: int
+    conversion: Conversion
     changer: str | None
     recogniser: str | None
     warnings: tuple[str, ...]
@@ -83,19 +82,11 @@ async def convert(request: web.Request) -> web.StreamResponse:
     """Answer a request to change the voice of a clip."""
     state = request.app[STATE]
     key = require_key(request)
-    with refuse_slot_timeout(state), state.slots.count_upload(key):
-        async with receive_form(
-            request,
-            state.config,
-            state.uploads,
-            files=(_FILE_FIELD,),
-            threads=state.threads.get_threads(key.key_hash),
-            turn=state.wait_for_turn,
-        ) as form:
+    with refuse_no_slot(state), state.slots.count_upload(key):
+        async with receive_form(request, state, key.key_hash, files=(_FILE_FIELD,)) as form:
             call = _read_call(request, state, key, form)
-            async with state.slots.wait_for_slot(key, Pool.OTHER):
-                with refuse_errors():
-                    return await _change_voice(request, state, call, form)
+            async with hold_slot(state, key, Pool.OTHER, waits=True):
+                return await _change_voice(request, state, call, form)
 
 
 def _read_call(request: web.Request, state: State, key: Key, form: ReceivedForm) -> _ChangerCall:
@@ -106,16 +97,27 @@ def _read_call(request: web.Request, state: State, key: Key, form: ReceivedForm)
             f"allowed: 0 to {state.config.max_audio_seconds:g} seconds"
         )
     resolved = state.catalogues.by_model[Model.GEN2].resolve_voice(wanted)
-    given = (wanted.transcription or "").strip()
-    needs_transcript = not given and (wanted.return_transcription or not wanted.retain_accent)
+    needs_words = wanted.return_transcription or not wanted.retain_accent
+    needs_transcript = needs_words and _get_transcription(wanted) is None
     warnings = [describe_unknown_fields(result.unknown)]
     if wanted.pronunciation_dictionary and wanted.retain_accent:
         warnings.append("pronunciation_dictionary is for retain_accent=false only and was ignored")
+    conversion = Conversion(
+        resolved.voice.voice_id,
+        resolved.locale,
+        resolved.style,
+        pitch=wanted.pitch or 0,
+        rate=wanted.rate or 0,
+        variation=wanted.variation,
+        audio_duration_s=wanted.audio_duration or 0.0,
+        retain_prosody=wanted.retain_prosody,
+        take=read_take(request),
+    )
     return _ChangerCall(
         wanted,
         key,
         resolved,
-        read_take(request),
+        conversion,
         _choose_changer(state) if wanted.retain_accent else None,
         _choose_recogniser(state, wanted) if needs_transcript else None,
         tuple(warning for warning in warnings if warning),
@@ -154,14 +156,8 @@ async def _change_voice(
         field = _FILE_FIELD
         if upload is None:
             assert call.request.file_url is not None  # noqa: S101 - the model asks for exactly one of the two
-            upload = await fetch_file(
-                call.request.file_url,
-                state.config,
-                stack.enter_context(state.uploads.lend_path()),
-                key_hash=call.key.key_hash,
-                guard=state.guard,
-                threads=state.threads,
-            )
+            path = stack.enter_context(state.uploads.lend_path())
+            upload = await fetch_file(call.request.file_url, state, call.key.key_hash, path)
             field = _FILE_URL_FIELD
         source = await _decode_clip(
             state, call.key, field, upload, stack.enter_context(state.uploads.lend_path())
@@ -174,18 +170,14 @@ async def _decode_clip(
     state: State, key: Key, field: str, upload: ReceivedFile, samples: Path
 ) -> _DecodedClip:
     most_seconds = min(state.config.max_audio_seconds, upload.size_bytes / _MIN_BYTES_PER_S)
-    reply = await state.pools.slow.run(
-        WorkerJob(
-            "measure",
-            {"upload": str(upload.path), "max_seconds": state.config.max_audio_seconds},
-            str(samples),
-        ),
+    reply = await run_job(
+        state.pools.slow,
+        MeasureJob(upload.path, state.config.max_audio_seconds, samples),
+        key,
         limit_s=state.config.limits.compute_job_limit_s(0, most_seconds),
-        key_hash=key.key_hash,
+        refused=field,
+        failed="the clip could not be decoded",
     )
-    if reply.facts.refused is not None:
-        refuse(f"{field}: {reply.facts.refused}")
-    refuse_failed(reply, "the clip could not be decoded")
     rate_hz = json.loads(reply.result_json)["sample_rate_hz"]
     return _DecodedClip(samples, rate_hz, reply.facts.audio_seconds, reply.facts.warnings)
 
@@ -206,28 +198,26 @@ def _check_transcription(wanted: ConvertRequest, source: _DecodedClip) -> None:
 async def _answer(
     request: web.Request, state: State, call: _ChangerCall, upload: ReceivedFile, source: _DecodedClip
 ) -> web.StreamResponse:
-    bill = CallBill(
+    reservation = quota.Reservation(
+        state.owner.name,
         call.key,
-        read_mark(request, "convert", _hash_content(call, upload), take=call.take),
-        billing.compute_voice_change_millicredits(source.audio_seconds),
-        f"the clip has {source.audio_seconds:,.3f} seconds at "
-        f"{billing.PRICES['convert'].credits:g} characters each",
+        read_mark(request, "convert", _hash_content(call, upload), take=call.conversion.take),
         "convert",
+        billing.compute_voice_change_millicredits(source.audio_seconds),
     )
-    clip = state.shelf.make_clip(call.request.format.lower())
+    price_text = (
+        f"the clip has {source.audio_seconds:,.3f} seconds at "
+        f"{billing.PRICES['convert'].credits:g} characters each"
+    )
+    clip = state.shelf.make_path(call.request.format.lower())
     with contextlib.ExitStack() as stack:
-        async with reserve_price(state, bill, clip) as reservation:
+        async with paid_call(state, reservation, price_text, clip) as paid:
             reply = await _speak(state, call, source, clip)
             audio = None
             if call.request.encode_output_as_base64:
                 # Open the file before it is on the shelf, because a full shelf may remove it at once.
-                audio = stack.enter_context(state.shelf.build_path(clip).open("rb"))
-
-            def settle(connection: sqlite3.Connection) -> quota.Balance:
-                state.shelf.put(connection, clip, reply.facts.content_type, reply.facts.size_bytes)
-                return quota.settle(connection, reservation, bill.millis)
-
-            balance = await state.database.run(settle)
+                audio = stack.enter_context(clip.open("rb"))
+            balance = await paid.settle(reply.facts)
         request[LOG_NOTE_KEY] = (
             f"key {call.key.fingerprint} voice {call.resolved.voice.voice_id} "
             f"seconds {source.audio_seconds:.1f} "
@@ -242,71 +232,58 @@ async def _answer(
 def _hash_content(call: _ChangerCall, upload: ReceivedFile) -> bytes:
     """Return the content of a request for its idempotency key: a hash of all fields, and the clip's hash."""
     wanted = call.request
-    fields = {**_describe_conversion(call), **_describe_format(wanted), **_describe_words(wanted)}
-    fields["return_transcription"] = wanted.return_transcription
+    fields = {
+        **asdict(call.conversion),
+        "format": wanted.format,
+        "channel_type": wanted.channel_type,
+        "sample_rate_hz": int(wanted.sample_rate),
+        "transcription": _get_transcription(wanted),
+        "retain_accent": wanted.retain_accent,
+        "pronunciations": {
+            word: pronunciation.model_dump(mode="json")
+            for word, pronunciation in _get_pronunciations(wanted).items()
+        },
+        "return_transcription": wanted.return_transcription,
+    }
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).digest() + upload.sha256
 
 
-async def _speak(state: State, call: _ChangerCall, source: _DecodedClip, clip: ShelvedFile) -> WorkerReply:
+async def _speak(state: State, call: _ChangerCall, source: _DecodedClip, clip: Path) -> WorkerReply:
     wanted = call.request
-    job = WorkerJob(
-        "change",
-        {
-            "samples": str(source.samples),
-            "clip_rate_hz": source.sample_rate_hz,
-            "conversion": _describe_conversion(call),
-            "speaker": call.resolved.engine,
-            "changer": call.changer,
-            "recogniser": call.recogniser,
-            **_describe_words(wanted),
-            **_describe_format(wanted),
-        },
-        str(state.shelf.build_path(clip)),
+    asked = wanted.channel_type, wanted.sample_rate
+    shape = AudioFormat.from_request(wanted.format, asked, Model.GEN2, names=("channel_type", "sample_rate"))
+    job = ChangeJob(
+        samples=source.samples,
+        clip_rate_hz=source.sample_rate_hz,
+        conversion=call.conversion,
+        speaker=call.resolved.engine,
+        changer=call.changer,
+        recogniser=call.recogniser,
+        transcription=_get_transcription(wanted),
+        pronunciations=_get_pronunciations(wanted),
+        shape=shape,
+        path=clip,
     )
     limit_s = state.config.limits.compute_change_limit_s(
         len(wanted.transcription or ""), source.audio_seconds, wanted.audio_duration or 0.0
     )
-    reply = await state.pools.slow.run(job, limit_s=limit_s, key_hash=call.key.key_hash, under_way=True)
-    if reply.facts.refused is not None:
-        refuse(f"the voice cannot be changed: {reply.facts.refused}")
-    refuse_failed(reply, "the voice changer failed")
-    return reply
+    return await run_job(
+        state.pools.slow,
+        job,
+        call.key,
+        limit_s=limit_s,
+        refused="the voice cannot be changed",
+        failed="the voice changer failed",
+        under_way=True,
+    )
 
 
-def _describe_conversion(call: _ChangerCall) -> dict[str, Any]:
-    wanted, resolved = call.request, call.resolved
-    return {
-        "voice_id": resolved.voice.voice_id,
-        "locale": resolved.locale,
-        "style": resolved.style,
-        "pitch": wanted.pitch or 0,
-        "rate": wanted.rate or 0,
-        "variation": wanted.variation,
-        "audio_duration_s": wanted.audio_duration or 0.0,
-        "retain_prosody": wanted.retain_prosody,
-        "take": call.take,
-    }
+def _get_transcription(wanted: ConvertRequest) -> str | None:
+    return (wanted.transcription or "").strip() or None
 
 
-def _describe_words(wanted: ConvertRequest) -> dict[str, Any]:
-    """Return the fields of a job about the words: transcription, `retain_accent` and pronunciations."""
-    return {
-        "transcription": (wanted.transcription or "").strip() or None,
-        "retain_accent": wanted.retain_accent,
-        "pronunciations": {
-            word: pronunciation.model_dump(mode="json")
-            for word, pronunciation in (wanted.pronunciation_dictionary or {}).items()
-            if not wanted.retain_accent
-        },
-    }
-
-
-def _describe_format(wanted: ConvertRequest) -> dict[str, Any]:
-    return {
-        "format": wanted.format,
-        "channel_type": wanted.channel_type,
-        "sample_rate_hz": int(wanted.sample_rate),
-    }
+def _get_pronunciations(wanted: ConvertRequest) -> Mapping[str, Pronunciation]:
+    return {} if wanted.retain_accent else wanted.pronunciation_dictionary or {}
 
 
 def _build_body(

@@ -2,13 +2,13 @@
 
 import contextlib
 import json
-import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiohttp import web
 
+from speechframe.engines.base import Utterance
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.http.answers import Refusal
@@ -17,18 +17,12 @@ from speechframe.local.service.http.body import check_fields, describe_unknown_f
 from speechframe.local.service.http.middleware import LOG_NOTE_KEY
 from speechframe.local.service.speech.audio import build_url, send_json
 from speechframe.local.service.speech.catalogue import ResolvedVoice
-from speechframe.local.service.speech.paid import (
-    CallBill,
-    hold_slot,
-    read_mark,
-    read_take,
-    refuse_failed,
-    reserve_price,
-)
-from speechframe.local.service.speech.speaking import collect_warnings, describe_utterance
+from speechframe.local.service.speech.paid import hold_slot, paid_call, read_mark, read_take, run_job
+from speechframe.local.service.speech.speaking import collect_warnings, make_utterance
 from speechframe.local.service.state import STATE, State
-from speechframe.local.service.workers.job import WorkerJob, WorkerReply
+from speechframe.local.service.workers.job import WorkerReply
 from speechframe.local.service.workers.pool import WorkerPool
+from speechframe.local.service.workers.speech import AudioFormat, SpeakJob
 from speechframe.spec import billing, locales
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.deprecation import make_deprecation_notice
@@ -48,12 +42,12 @@ _BASE64_FIELD = GenerateResponse.get_wire_names()["encoded_audio"]
 
 @dataclass(frozen=True)
 class SpeechCall:
-    """A checked request, with its voice, its take (the number of the reading), its price and its warnings."""
+    """A checked request, with its voice, the speech for a worker, its price and its warnings."""
 
     request: GenerateRequest
     resolved: ResolvedVoice
-    take: int
-    bill: CallBill
+    utterance: Utterance
+    reservation: quota.Reservation
     warnings: tuple[str, ...]
 
 
@@ -61,8 +55,9 @@ async def generate(request: web.Request) -> web.StreamResponse:
     """Answer a generation request. The docstring of the package ``service`` lists the order of checks."""
     state = request.app[STATE]
     key = require_key(request)
-    call = _read_call(request, state, key, await read_body(request, state.config))
-    with hold_slot(state, key, Pool.OTHER):
+    fields = await read_body(request, late_code=HttpErrorCode.REQUEST_TIMEOUT)
+    call = _read_call(request, state, key, fields)
+    async with hold_slot(state, key, Pool.OTHER):
         return await _answer(request, state, call)
 
 
@@ -81,85 +76,63 @@ def _read_call(request: web.Request, state: State, key: Key, fields: dict[str, o
         *(make_deprecation_notice(GenerateRequest, field) for field in result.deprecated),
         *find_text_warnings(wanted.text),
     ]
-    if wanted.word_durations_as_original_text and locales.get_language(resolved.locale) != "en":
+    is_english = locales.get_language(resolved.locale) == "en"
+    if wanted.word_durations_as_original_text and not is_english:
         warnings.append("wordDurationsAsOriginalText is for English only and was ignored")
     # Leave encodeAsBase64 out: a repeat may ask for another delivery of the same audio.
     content = encode_request(wanted.model_copy(update={"encode_as_base64": None}))
-    characters = count_billed_characters(wanted.text)
-    bill = CallBill(
-        key,
-        read_mark(request, "generate", content, take=take),
-        billing.compute_speech_millicredits(wanted.text),
-        f"the text has {characters:,} billed characters",
-        "generate",
+    mark = read_mark(request, "generate", content, take=take)
+    price_millis = billing.compute_speech_millicredits(wanted.text)
+    reservation = quota.Reservation(state.owner.name, key, mark, "generate", price_millis)
+    utterance = replace(
+        make_utterance(wanted, resolved, Model.GEN2, take=take),
+        text=wanted.text,
+        audio_duration_s=wanted.audio_duration or 0.0,
+        words_as_original_text=wanted.word_durations_as_original_text and is_english,
     )
-    return SpeechCall(wanted, resolved, take, bill, tuple(warning for warning in warnings if warning))
+    return SpeechCall(wanted, resolved, utterance, reservation, tuple(filter(None, warnings)))
 
 
 async def _answer(request: web.Request, state: State, call: SpeechCall) -> web.StreamResponse:
-    clip = None if call.request.encode_as_base64 else state.shelf.make_clip(call.request.format.lower())
+    clip = None if call.request.encode_as_base64 else state.shelf.make_path(call.request.format.lower())
     # Check before the price is reserved, so that a full queue refuses without a transaction.
     pool = state.pools.get_pool(call.resolved.engine)
-    pool.check_room(call.bill.key.key_hash)
+    key, price_millis = call.reservation.key, call.reservation.price_millis
+    pool.check_room(key.key_hash)
     with contextlib.ExitStack() as stack:
-        path = (
-            stack.enter_context(state.uploads.lend_path()) if clip is None else state.shelf.build_path(clip)
-        )
-        async with reserve_price(state, call.bill, clip) as reservation:
+        path = clip or stack.enter_context(state.uploads.lend_path())
+        price_text = f"the text has {count_billed_characters(call.request.text):,} billed characters"
+        async with paid_call(state, call.reservation, price_text, clip) as paid:
             reply = await _speak(state, pool, call, path)
             audio = None
             if clip is None:
                 audio = stack.enter_context(path.open("rb"))
                 # Remove the name now. The open file can still be sent, and disappears when it is closed.
                 path.unlink()
-
-            def settle(connection: sqlite3.Connection) -> quota.Balance:
-                if clip is not None:
-                    state.shelf.put(connection, clip, reply.facts.content_type, reply.facts.size_bytes)
-                return quota.settle(connection, reservation, call.bill.millis)
-
-            balance = await state.database.run(settle)
+            balance = await paid.settle(reply.facts)
         request[LOG_NOTE_KEY] = (
-            f"key {call.bill.key.fingerprint} voice {call.resolved.voice.voice_id} "
-            f"characters {call.bill.millis // billing.MILLICREDITS_PER_CREDIT} "
+            f"key {key.fingerprint} voice {call.resolved.voice.voice_id} "
+            f"characters {price_millis // billing.MILLICREDITS_PER_CREDIT} "
             f"engine {reply.facts.engine_ms:.1f} ms encode {reply.facts.encode_ms:.1f} ms"
         )
         warnings = collect_warnings(call.warnings, reply.facts)
         body = _build_body(build_url(request, clip) if clip is not None else "", reply, balance, warnings)
-        threads = state.threads.get_threads(call.bill.key.key_hash)
+        threads = state.threads.get_threads(key.key_hash)
         return await send_json(request, body, warnings, audio=audio, field=_BASE64_FIELD, threads=threads)
 
 
 async def _speak(state: State, pool: WorkerPool, call: SpeechCall, path: Path) -> WorkerReply:
-    wanted, resolved = call.request, call.resolved
-    job = WorkerJob(
-        "speak",
-        {
-            "engine": resolved.engine,
-            "utterance": _describe_utterance(call),
-            "format": wanted.format,
-            "channel_type": wanted.channel_type,
-            "sample_rate_hz": int(wanted.sample_rate),
-        },
-        str(path),
+    wanted = call.request
+    asked = wanted.channel_type, wanted.sample_rate
+    shape = AudioFormat.from_request(wanted.format, asked, Model.GEN2, names=("channelType", "sampleRate"))
+    return await run_job(
+        pool,
+        SpeakJob(call.resolved.engine, call.utterance, shape, path),
+        call.reservation.key,
+        limit_s=state.config.limits.compute_job_limit_s(len(wanted.text), wanted.audio_duration or 0.0),
+        refused="text",
+        failed="the speech engine failed",
     )
-    limit_s = state.config.limits.compute_job_limit_s(len(wanted.text), wanted.audio_duration or 0.0)
-    reply = await pool.run(job, limit_s=limit_s, key_hash=call.bill.key.key_hash)
-    if reply.facts.refused is not None:
-        raise Refusal(HttpErrorCode.INVALID_REQUEST, f"text: {reply.facts.refused}")
-    refuse_failed(reply, "the speech engine failed")
-    return reply
-
-
-def _describe_utterance(call: SpeechCall) -> dict[str, object]:
-    wanted, resolved = call.request, call.resolved
-    return {
-        **describe_utterance(wanted, resolved, Model.GEN2, take=call.take),
-        "text": wanted.text,
-        "audio_duration_s": wanted.audio_duration or 0.0,
-        "words_as_original_text": wanted.word_durations_as_original_text
-        and locales.get_language(resolved.locale) == "en",
-    }
 
 
 def _build_body(

@@ -1,5 +1,6 @@
 """Calls for the limits, the OpenAPI document and the health of the service. The specification lacks them."""
 
+import functools
 import json
 import sqlite3
 
@@ -88,16 +89,15 @@ def _build_response(model: Limits | Health) -> web.Response:
     return web.Response(body=model.model_dump_json().encode(), content_type=JSON_TYPE)
 
 
-# The OpenAPI document as JSON, once it has been requested.
-_OPENAPI_CACHE: list[bytes] = []
+@functools.cache
+def _encode_openapi() -> bytes:
+    return json.dumps(openapi_document()).encode()
 
 
 async def send_openapi(request: web.Request) -> web.Response:
     """Answer ``GET /v1/openapi.json`` with the OpenAPI description of all calls."""
     del request
-    if not _OPENAPI_CACHE:
-        _OPENAPI_CACHE.append(json.dumps(openapi_document()).encode())
-    return web.Response(body=_OPENAPI_CACHE[0], content_type=JSON_TYPE)
+    return web.Response(body=_encode_openapi(), content_type=JSON_TYPE)
 
 
 async def show_health(request: web.Request) -> web.Response:

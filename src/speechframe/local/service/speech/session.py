@@ -9,9 +9,8 @@ then the reader, so memory does not grow.
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from aiohttp import WSMsgType, web
 
 from speechframe.audio.codec import convert_seconds_to_frames
 from speechframe.audio.streams import StreamEncoder
+from speechframe.engines.base import Utterance
 from speechframe.engines.streaming import choose_pause_s
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.keys import Key
@@ -27,20 +27,20 @@ from speechframe.local.service.http.outbox import Outbox
 from speechframe.local.service.http.readers import Reader
 from speechframe.local.service.http.slots import RequestSlots
 from speechframe.local.service.speech.catalogue import Catalogue, ResolvedVoice
-from speechframe.local.service.speech.paid import CallBill, reserve_price
+from speechframe.local.service.speech.paid import paid_call
 from speechframe.local.service.speech.speaking import (
     VARIATION_IGNORED,
     PartFailed,
     PartRefused,
     SpokenPart,
-    describe_utterance,
     encode_part,
+    make_utterance,
     speak,
     warn_unused_words,
 )
-from speechframe.local.service.speech.stream import StreamFormat
 from speechframe.local.service.state import State
 from speechframe.local.service.workers.pool import PoolClosed, WorkerLost
+from speechframe.local.service.workers.speech import AudioFormat
 from speechframe.spec import billing, chosen
 from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode
 from speechframe.spec.limits import Pool
@@ -81,7 +81,7 @@ class _Voice:
 
     config: VoiceConfig | None
     resolved: ResolvedVoice
-    manner: dict[str, Any]
+    manner: Utterance
     warnings: list[str]
 
 
@@ -149,7 +149,7 @@ class Session:
         *,
         reader: Reader,
         model: Model,
-        shape: StreamFormat,
+        shape: AudioFormat,
         trace_id: str,
     ) -> None:
         self.billed_millis = 0
@@ -309,7 +309,7 @@ class Session:
         if not has_speech(action.text):
             await self._send_silence(file, action)
             return
-        rate = voice.manner["rate"]
+        rate = voice.manner.rate
         pause_s = choose_pause_s(file.before, action.text, rate) if file.before is not None else 0.0
         part = await self._speak_billed(
             voice, action, pause_s + file.silence_s, is_first=file.encoder is None
@@ -352,27 +352,21 @@ class Session:
         """Return the audio of a chunk. Bill the chunk, unless its audio is empty."""
         millis = billing.compute_speech_millicredits(action.text)
         message = f"the text has {count_billed_characters(action.text):,} billed characters"
-        bill = CallBill(self._key, None, millis, message, "stream")
-        async with self._gate, reserve_price(self._state, bill) as reservation:
+        reservation = quota.Reservation(self._state.owner.name, self._key, None, "stream", millis)
+        async with self._gate, paid_call(self._state, reservation, message) as paid:
             part = await speak(
                 self._state,
                 self._key,
                 voice.resolved.engine,
-                voice.manner,
-                action.text,
+                replace(voice.manner, text=action.text),
                 reader=self._reader,
                 pause_s=pause_s,
                 # The rest of the turn is unknown, so the first chunk is checked as the whole text.
                 whole=action.text if is_first else None,
                 under_way=True,
             )
-
             due_millis = millis if len(part.samples) else 0
-
-            def settle(connection: sqlite3.Connection) -> None:
-                quota.settle(connection, reservation, due_millis)
-
-            await self._state.database.run(settle)
+            await paid.settle(millis=due_millis)
         self.billed_millis += due_millis
         return part
 
@@ -408,7 +402,7 @@ class Session:
         resolved, warnings = self._resolve_voice(given)
         if self._model is not Model.GEN2 and given.variation is not None:
             warnings.append(VARIATION_IGNORED)
-        return _Voice(config, resolved, describe_utterance(given, resolved, self._model), warnings)
+        return _Voice(config, resolved, make_utterance(given, resolved, self._model), warnings)
 
     def _resolve_voice(self, config: VoiceConfig) -> tuple[ResolvedVoice, list[str]]:
         """Return the voice of a config and warnings. A style or locale that the voice lacks is ignored."""

@@ -14,8 +14,9 @@ from speechframe.local.service.http.body import check_fields
 from speechframe.local.service.http.middleware import LOG_NOTE_KEY, TRACE_ID_KEY
 from speechframe.local.service.speech.live import TooManySockets
 from speechframe.local.service.speech.session import Session
-from speechframe.local.service.speech.stream import StreamFormat, get_default_model
+from speechframe.local.service.speech.stream import get_default_model
 from speechframe.local.service.state import STATE, State
+from speechframe.local.service.workers.speech import AudioFormat
 from speechframe.settings.hidden import Hidden
 from speechframe.spec import billing, chosen
 from speechframe.spec.codes import INVALID_KEY_REASON, CloseCode, HttpErrorCode
@@ -64,12 +65,12 @@ async def stream_input(request: web.Request) -> web.StreamResponse:
         ) from None
 
 
-def _read_query(request: web.Request, state: State) -> tuple[Model, StreamFormat]:
+def _read_query(request: web.Request, state: State) -> tuple[Model, AudioFormat]:
     given = {name: value for name, value in request.query.items() if value and name != _KEY_PARAMETER}
     query, _ = check_fields(SocketQuery, given)
     model = query.model or get_default_model(state)
     asked = query.channel_type, query.sample_rate
-    return model, StreamFormat.from_request(query.format, asked, model, names=("channel_type", "sample_rate"))
+    return model, AudioFormat.from_request(query.format, asked, model, names=("channel_type", "sample_rate"))
 
 
 async def _serve_socket(
@@ -78,7 +79,7 @@ async def _serve_socket(
     key: Key,
     socket: web.WebSocketResponse,
     model: Model,
-    shape: StreamFormat,
+    shape: AudioFormat,
 ) -> web.StreamResponse:
     warnings = [*shape.warnings]
     if model is Model.GEN2:

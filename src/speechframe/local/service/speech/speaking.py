@@ -1,26 +1,26 @@
 """Speak and encode parts of a text, for streams over HTTP and over WebSockets.
 
-:func:`describe_utterance` makes the description of the speech that a worker needs. The call for whole texts
-uses the same function.
+:func:`make_utterance` describes the speech for a worker. The call for whole texts uses the same function.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from speechframe.audio.codec import convert_seconds_to_frames, resample
 from speechframe.audio.streams import StreamEncoder
+from speechframe.engines.base import Utterance
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.http.readers import Reader
 from speechframe.local.service.http.threads import KeyThreads
 from speechframe.local.service.speech.catalogue import ResolvedVoice
 from speechframe.local.service.state import State
-from speechframe.local.service.workers.job import Facts, WorkerJob
+from speechframe.local.service.workers.job import Facts
+from speechframe.local.service.workers.speech import StreamJob
 from speechframe.spec.check import shorten_value
-from speechframe.spec.limits import PITCH, RATE, VARIATION
+from speechframe.spec.limits import VARIATION
 from speechframe.spec.socket import VoiceConfig
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
 
@@ -30,8 +30,8 @@ __all__ = [
     "PartRefused",
     "SpokenPart",
     "collect_warnings",
-    "describe_utterance",
     "encode_part",
+    "make_utterance",
     "speak",
     "warn_unused_words",
 ]
@@ -85,32 +85,31 @@ class SpokenPart:
         return replace(self, samples=samples, sample_rate_hz=sample_rate_hz)
 
 
-def describe_utterance(
+def make_utterance(
     wanted: GenerateRequest | StreamRequest | VoiceConfig,
     resolved: ResolvedVoice,
     model: Model,
     *,
     take: int = 0,
-) -> dict[str, Any]:
-    """Return the description of the speech in the form that a worker reads, without the text.
+) -> Utterance:
+    """Return the description of the speech for a worker, without the text.
 
     For other models than gen2, the variation is the default, because only gen2 supports it.
     """
-    variation = wanted.variation if model is Model.GEN2 else None
-    return {
-        "voice_id": resolved.voice.voice_id,
-        "locale": resolved.locale,
-        "style": resolved.style,
-        "pitch": wanted.pitch or PITCH.default,
-        "rate": wanted.rate or RATE.default,
-        "variation": VARIATION.default if variation is None else variation,
-        "audio_duration_s": 0.0,
-        "take": take,
-        "pronunciations": {
-            word: pronunciation.model_dump(mode="json")
-            for word, pronunciation in (wanted.pronunciation_dictionary or {}).items()
-        },
-    }
+    variation = (
+        wanted.variation if model is Model.GEN2 and wanted.variation is not None else VARIATION.default
+    )
+    return Utterance(
+        "",
+        resolved.voice.voice_id,
+        resolved.locale,
+        resolved.style,
+        pitch=wanted.pitch or 0,
+        rate=wanted.rate or 0,
+        variation=VARIATION.default or 0 if variation is None else variation,
+        take=take,
+        pronunciations=wanted.pronunciation_dictionary or {},
+    )
 
 
 def warn_unused_words(unused_words: Sequence[str]) -> tuple[str, ...]:
@@ -135,8 +134,7 @@ async def speak(
     state: State,
     key: Key,
     engine: str,
-    manner: Mapping[str, Any],
-    text: str,
+    utterance: Utterance,
     *,
     reader: Reader,
     pause_s: float = 0.0,
@@ -153,10 +151,8 @@ async def speak(
         The key that pays. Keys take turns in the queue.
     engine
         Name of the speech engine.
-    manner
-        The result of :func:`describe_utterance`.
-    text
-        The part of the text to speak.
+    utterance
+        The part of the text to speak, with the voice.
     reader
         The client. It counts the samples until they are deleted.
     pause_s
@@ -176,10 +172,9 @@ async def speak(
     Saturated, WorkerLost, PoolClosed
         As :meth:`WorkerPool.run`.
     """
-    fields = {"engine": engine, "utterance": {**manner, "text": text}, "pause_s": pause_s, "whole": whole}
-    limit_s = state.config.limits.compute_job_limit_s(len(text), 0.0)
+    limit_s = state.config.limits.compute_job_limit_s(len(utterance.text), 0.0)
     reply = await state.pools.get_pool(engine).run(
-        WorkerJob("stream", fields),
+        StreamJob(engine, utterance, pause_s, whole),
         limit_s=limit_s,
         abandoned_s=_ABANDONED_S,
         key_hash=key.key_hash,

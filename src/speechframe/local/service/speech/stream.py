@@ -8,10 +8,8 @@ service speaks one sentence ahead.
 """
 
 import asyncio
-import contextlib
 import json
 import logging
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -20,8 +18,7 @@ from typing import Any
 import numpy as np
 from aiohttp import web
 
-from speechframe.audio import codec
-from speechframe.audio.streams import StreamEncoder
+from speechframe.engines.base import Utterance
 from speechframe.engines.streaming import choose_pause_s, split_sentences
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.keys import Key
@@ -31,82 +28,29 @@ from speechframe.local.service.http.body import check_fields, describe_unknown_f
 from speechframe.local.service.http.middleware import LOG_NOTE_KEY, TRACE_ID_KEY
 from speechframe.local.service.http.readers import Reader
 from speechframe.local.service.speech.catalogue import ResolvedVoice
-from speechframe.local.service.speech.paid import CallBill, hold_slot, read_mark, read_take, reserve_price
+from speechframe.local.service.speech.paid import hold_slot, paid_call, read_mark, read_take
 from speechframe.local.service.speech.speaking import (
     VARIATION_IGNORED,
     PartFailed,
     PartRefused,
     SpokenPart,
-    describe_utterance,
     encode_part,
+    make_utterance,
     speak,
     warn_unused_words,
 )
 from speechframe.local.service.state import STATE, State
+from speechframe.local.service.workers.speech import AudioFormat
 from speechframe.spec import billing, chosen
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.deprecation import GEN2_STREAMING_NOTICE, make_deprecation_notice
-from speechframe.spec.limits import REGIONS, Pool, get_default_sample_rate_hz
-from speechframe.spec.speech import ChannelType, Format, Model, StreamRequest
+from speechframe.spec.limits import REGIONS, Pool
+from speechframe.spec.speech import Model, StreamRequest
 from speechframe.spec.texts import count_billed_characters, find_text_warnings
 
 log = logging.getLogger("speechframe.service")
 
 _NO_SAMPLES = np.zeros(0, np.float32)
-
-
-@dataclass(frozen=True)
-class StreamFormat:
-    """Format, channels and sample rate of a stream.
-
-    Parameters
-    ----------
-    format, channel_type, sample_rate_hz
-        Format, channels and sample rate in Hz of the audio that is sent.
-    warnings
-        A warning if channels or sample rate differ from the request, because the format fixes them.
-    """
-
-    format: Format
-    channel_type: ChannelType
-    sample_rate_hz: int
-    warnings: tuple[str, ...]
-
-    @classmethod
-    def from_request(
-        cls,
-        format: Format,
-        asked: tuple[ChannelType, float | None],
-        model: Model,
-        *,
-        names: tuple[str, str] = ("channelType", "sampleRate"),
-    ) -> "StreamFormat":
-        """Return the format of the audio for a request.
-
-        Parameters
-        ----------
-        asked
-            The requested channel type and sample rate in Hz. None selects the default rate of the model.
-        names
-            The request's names of these two fields, for a warning.
-        """
-        wanted = asked[0], int(asked[1] or get_default_sample_rate_hz(model))
-        channel_type, rate_hz = codec.get_forced_shape(format, *wanted)
-        given = asked[0], asked[1] or rate_hz
-        warnings: tuple[str, ...] = ()
-        if (channel_type, rate_hz) != given:
-            warning = f"{format} is always {channel_type} at {rate_hz} Hz; {' and '.join(names)} were set so"
-            warnings = (warning,)
-        return cls(format, channel_type, rate_hz, warnings)
-
-    @property
-    def content_type(self) -> str:
-        """Content-Type of the audio."""
-        return chosen.make_content_type(self.format, self.sample_rate_hz, self.channel_type.channels)
-
-    def make_encoder(self, input_rate_hz: int) -> StreamEncoder:
-        """Return a new encoder for samples at this rate."""
-        return StreamEncoder(self.format, self.channel_type, input_rate_hz, self.sample_rate_hz)
 
 
 def get_default_model(state: State) -> Model:
@@ -124,9 +68,9 @@ class _StreamCall:
     request: StreamRequest
     resolved: ResolvedVoice
     model: Model
-    shape: StreamFormat
-    manner: dict[str, Any]
-    bill: CallBill
+    shape: AudioFormat
+    manner: Utterance
+    reservation: quota.Reservation
     reader: Reader
     warnings: tuple[str, ...]
     made_millis: int = field(default=0)
@@ -136,8 +80,9 @@ async def stream(request: web.Request) -> web.StreamResponse:
     """Answer a streaming request."""
     state = request.app[STATE]
     key = require_key(request)
-    call = _read_call(request, state, key, await read_body(request, state.config))
-    with hold_slot(state, key, Pool.STREAMING):
+    fields = await read_body(request, late_code=HttpErrorCode.REQUEST_TIMEOUT)
+    call = _read_call(request, state, key, fields)
+    async with hold_slot(state, key, Pool.STREAMING):
         return await _answer(request, state, call)
 
 
@@ -145,7 +90,8 @@ def _read_call(request: web.Request, state: State, key: Key, fields: dict[str, o
     wanted, result = check_fields(StreamRequest, fields)
     model = wanted.model or get_default_model(state)
     resolved = state.catalogues.by_model[model].resolve_voice(wanted)
-    shape = StreamFormat.from_request(wanted.format, (wanted.channel_type, wanted.sample_rate), model)
+    asked = wanted.channel_type, wanted.sample_rate
+    shape = AudioFormat.from_request(wanted.format, asked, model, names=("channelType", "sampleRate"))
     take = read_take(request)
     ignored = model is not Model.GEN2 and "variation" in wanted.model_fields_set
     warnings = [
@@ -158,59 +104,48 @@ def _read_call(request: web.Request, state: State, key: Key, fields: dict[str, o
     ]
     with_model = wanted.model_copy(update={"model": model})
     content = with_model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-    bill = CallBill(
-        key,
-        read_mark(request, "stream", json.dumps(content, sort_keys=True).encode(), take=take),
-        billing.compute_speech_millicredits(wanted.text),
-        f"the text has {count_billed_characters(wanted.text):,} billed characters",
-        "stream",
-    )
-    manner = describe_utterance(wanted, resolved, model, take=take)
+    mark = read_mark(request, "stream", json.dumps(content, sort_keys=True).encode(), take=take)
+    price_millis = billing.compute_speech_millicredits(wanted.text)
+    reservation = quota.Reservation(state.owner.name, key, mark, "stream", price_millis)
+    manner = make_utterance(wanted, resolved, model, take=take)
     reader = state.readers.get_reader(request.protocol)
     shown_warnings = tuple(warning for warning in warnings if warning)
-    return _StreamCall(wanted, resolved, model, shape, manner, bill, reader, shown_warnings)
+    return _StreamCall(wanted, resolved, model, shape, manner, reservation, reader, shown_warnings)
 
 
 async def _answer(request: web.Request, state: State, call: _StreamCall) -> web.StreamResponse:
     # Check before the price is reserved, so that a full queue refuses without a transaction.
-    state.pools.get_pool(call.resolved.engine).check_room(call.bill.key.key_hash)
-    async with reserve_price(state, call.bill) as reservation:
-        response = web.StreamResponse()
-        try:
-            await _send_speech(request, state, call, response)
-
-            def settle(connection: sqlite3.Connection) -> None:
-                quota.settle(connection, reservation, call.bill.millis)
-
+    state.pools.get_pool(call.resolved.engine).check_room(call.reservation.key.key_hash)
+    price_text = f"the text has {count_billed_characters(call.request.text):,} billed characters"
+    response = web.StreamResponse()
+    try:
+        async with paid_call(state, call.reservation, price_text) as paid:
+            try:
+                await _send_speech(request, state, call, response)
+            finally:
+                paid.part_millis = call.made_millis if response.prepared else 0
             # Settle before the end of the answer is sent, so that a client then sees the new balance.
-            await state.database.run(settle)
-        except BaseException as error:
-            _add_log_note(request, call)
-            if not response.prepared and isinstance(error, PartFailed):
-                message = f"the speech engine failed: {error}; nothing was billed"
-                raise Refusal(HttpErrorCode.INTERNAL_ERROR, message) from None
-            if not response.prepared:
-                raise
-            made_millis = call.made_millis
-            posted = state.database.queue_write(lambda c: quota.settle_part(c, reservation, made_millis))
-            if not isinstance(error, Exception):
-                raise
-            # Settle the part before the connection is cut, so that the client then sees the new balance.
-            with contextlib.suppress(sqlite3.Error):
-                await asyncio.shield(asyncio.wrap_future(posted))
+            await paid.settle()
+    except Exception as error:
+        if response.prepared:
             log.warning("a stream was cut off: %s, trace %s", type(error).__name__, request[TRACE_ID_KEY])
             _cut_off(request)
             raise ConnectionResetError("the answer had begun; it was cut off") from None
-    _add_log_note(request, call)
+        if isinstance(error, PartFailed):
+            message = f"the speech engine failed: {error}; nothing was billed"
+            raise Refusal(HttpErrorCode.INTERNAL_ERROR, message) from None
+        raise
+    finally:
+        _add_log_note(request, call)
     await response.write_eof()
     return response
 
 
 def _add_log_note(request: web.Request, call: _StreamCall) -> None:
     request[LOG_NOTE_KEY] = (
-        f"key {call.bill.key.fingerprint} voice {call.resolved.voice.voice_id} "
+        f"key {call.reservation.key.fingerprint} voice {call.resolved.voice.voice_id} "
         f"characters {call.made_millis // billing.MILLICREDITS_PER_CREDIT} of "
-        f"{call.bill.millis // billing.MILLICREDITS_PER_CREDIT}"
+        f"{call.reservation.price_millis // billing.MILLICREDITS_PER_CREDIT}"
     )
 
 
@@ -230,7 +165,8 @@ async def _send_speech(
     Refusal
         400 if the voice can speak nothing of the text.
     """
-    encoder: StreamEncoder | None = None
+    encoder = None
+    threads = state.threads.get_threads(call.reservation.key.key_hash)
     texts = split_sentences(call.request.text)
     before: str | None = None
     warnings = [*call.warnings]
@@ -245,7 +181,7 @@ async def _send_speech(
             if not len(part.samples):
                 continue
             encoder = encoder or call.shape.make_encoder(part.sample_rate_hz)
-            async for data in encode_part(encoder, part, state.threads.get_threads(call.bill.key.key_hash)):
+            async for data in encode_part(encoder, part, threads):
                 if not response.prepared:
                     _set_headers(request, response, call, warnings)
                     await response.prepare(request)
@@ -265,7 +201,12 @@ async def _send_speech(
 
 async def _speak(state: State, call: _StreamCall, text: str, **speak_options: Any) -> SpokenPart:
     return await speak(
-        state, call.bill.key, call.resolved.engine, call.manner, text, reader=call.reader, **speak_options
+        state,
+        call.reservation.key,
+        call.resolved.engine,
+        replace(call.manner, text=text),
+        reader=call.reader,
+        **speak_options,
     )
 
 
@@ -281,7 +222,7 @@ async def _speak_first(state: State, call: _StreamCall, text: str) -> SpokenPart
 
 async def _speak_next(state: State, call: _StreamCall, text: str, before: str | None) -> SpokenPart:
     """Return the next sentence as audio after a pause. Return no samples if the engine refuses it."""
-    pause_s = choose_pause_s(before, text, call.manner["rate"]) if before is not None else 0.0
+    pause_s = choose_pause_s(before, text, call.manner.rate) if before is not None else 0.0
     try:
         part = await _speak(state, call, text, pause_s=pause_s, under_way=True)
     except PartRefused as error:

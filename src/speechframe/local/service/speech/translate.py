@@ -9,7 +9,7 @@ long call does not block other calls, and it ends when its caller leaves.
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -23,20 +23,14 @@ from speechframe.local.engines.translation.routes import (
 from speechframe.local.engines.translation.text import split_portions
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.keys import Key
-from speechframe.local.service.http.answers import JSON_TYPE, Refusal, add_warnings
+from speechframe.local.service.http.answers import Refusal, build_json_response
 from speechframe.local.service.http.auth import require_key
-from speechframe.local.service.http.body import check_fields, describe_unknown_fields, read_body_in_time
+from speechframe.local.service.http.body import check_fields, describe_unknown_fields, read_body
 from speechframe.local.service.http.middleware import LOG_NOTE_KEY
-from speechframe.local.service.speech.paid import (
-    CallBill,
-    read_mark,
-    refuse_errors,
-    refuse_slot_timeout,
-    reserve_price,
-)
+from speechframe.local.service.speech.paid import hold_slot, paid_call, read_mark
 from speechframe.local.service.state import STATE, State
 from speechframe.local.service.workers.job import WorkerJob
-from speechframe.local.service.workers.translation import encode_step
+from speechframe.local.service.workers.translation import LanguagesJob, TranslateJob
 from speechframe.spec import billing, chosen, locales
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.limits import Pool
@@ -65,7 +59,7 @@ class TranslationCall:
 
     request: TranslateRequest
     target: str
-    bill: CallBill
+    reservation: quota.Reservation
     warnings: tuple[str, ...]
 
 
@@ -92,12 +86,10 @@ async def translate(request: web.Request) -> web.Response:
     """Answer a translation request."""
     state = request.app[STATE]
     key = require_key(request)
-    fields = await read_body_in_time(request, state.config, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
+    fields = await read_body(request, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
     call = _read_call(request, state, key, fields)
-    with refuse_slot_timeout(state):
-        async with state.slots.wait_for_slot(key, Pool.OTHER):
-            with refuse_errors():
-                return await _answer(request, state, call)
+    async with hold_slot(state, key, Pool.OTHER, waits=True):
+        return await _answer(request, state, call)
 
 
 def _read_call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> TranslationCall:
@@ -117,16 +109,11 @@ def _read_call(request: web.Request, state: State, key: Key, fields: dict[str, o
         ensure_ascii=False,
         separators=(",", ":"),
     ).encode()
-    characters = sum(map(len, wanted.texts))
-    bill = CallBill(
-        key,
-        read_mark(request, "translate", content),
-        billing.compute_translation_millicredits(wanted.texts),
-        f"the texts have {characters:,} characters",
-        "translate",
-    )
+    price_millis = billing.compute_translation_millicredits(wanted.texts)
+    mark = read_mark(request, "translate", content)
+    reservation = quota.Reservation(state.owner.name, key, mark, "translate", price_millis)
     warnings = (describe_unknown_fields(result.unknown),)
-    return TranslationCall(wanted, target, bill, tuple(warning for warning in warnings if warning))
+    return TranslationCall(wanted, target, reservation, tuple(warning for warning in warnings if warning))
 
 
 def _read_locale(wanted: TranslateRequest, field: str) -> str:
@@ -138,14 +125,16 @@ def _read_locale(wanted: TranslateRequest, field: str) -> str:
 
 
 async def _answer(request: web.Request, state: State, call: TranslationCall) -> web.Response:
-    state.pools.slow.check_room(call.bill.key.key_hash)
-    async with reserve_price(state, call.bill) as reservation:
+    key, price_millis = call.reservation.key, call.reservation.price_millis
+    state.pools.slow.check_room(key.key_hash)
+    price_text = f"the texts have {sum(map(len, call.request.texts)):,} characters"
+    async with paid_call(state, call.reservation, price_text) as paid:
         plan = await _plan_routes(state, call)
-        translations = await _translate_texts(state, call.bill.key, call.request.texts, plan.routes)
-        await state.database.run(lambda c: quota.settle(c, reservation, call.bill.millis))
+        translations = await _translate_texts(state, key, call.request.texts, plan.routes)
+        await paid.settle()
     request[LOG_NOTE_KEY] = (
-        f"key {call.bill.key.fingerprint} texts {len(translations)} characters "
-        f"{call.bill.millis // billing.MILLICREDITS_PER_CREDIT}"
+        f"key {key.fingerprint} texts {len(translations)} characters "
+        f"{price_millis // billing.MILLICREDITS_PER_CREDIT}"
     )
     answer = TranslateResponse(
         translations=[
@@ -154,18 +143,14 @@ async def _answer(request: web.Request, state: State, call: TranslationCall) -> 
         ],
         metadata=TranslateMetadata(
             target_language=plan.target,
-            credits_used=billing.convert_to_credits(call.bill.millis),
+            credits_used=billing.convert_to_credits(price_millis),
             character_count=CharacterCount(
                 total_source_text_length=sum(map(len, call.request.texts)),
                 total_translated_text_length=sum(map(len, translations)),
             ),
         ),
     )
-    response = web.Response(
-        body=answer.model_dump_json().encode(), content_type=JSON_TYPE, headers={"Cache-Control": "no-store"}
-    )
-    add_warnings(response, (*call.warnings, *plan.warnings))
-    return response
+    return build_json_response(answer, (*call.warnings, *plan.warnings))
 
 
 async def _plan_routes(state: State, call: TranslationCall) -> TranslationPlan:
@@ -175,8 +160,10 @@ async def _plan_routes(state: State, call: TranslationCall) -> TranslationPlan:
         languages = [call.request.source_language] * len(texts)
     else:
         known = {locales.get_language(source) for source in state.routes.list_sources(call.target)}
-        fields = {"texts": texts, "languages": sorted(known | {locales.get_language(call.target)})}
-        languages = await _run_worker(state, call.bill.key, "tell_languages", fields, sum(map(len, texts)))
+        languages_job = LanguagesJob(
+            texts=texts, languages=sorted(known | {locales.get_language(call.target)})
+        )
+        languages = await _run_worker(state, call.reservation.key, languages_job, sum(map(len, texts)))
     routes_by_language = {
         language: None
         if is_same_language(language, call.target)
@@ -258,9 +245,9 @@ async def _translate_texts(
     async def translate_slices() -> None:
         # Each task queues one slice at a time, so that slices of other calls run in between.
         for part in todo:
-            steps = [encode_step(step) for step in part.route.steps]
-            job = {"texts": part.portions, "steps": steps}
-            translations = await _run_worker(state, key, "translate", job, part.characters * len(steps))
+            steps = part.route.steps
+            job = TranslateJob(texts=part.portions, steps=steps)
+            translations = await _run_worker(state, key, job, part.characters * len(steps))
             for where, translation in zip(part.places, translations, strict=True):
                 for text, number in where:
                     text_portions[text][number] = translation
@@ -275,13 +262,11 @@ async def _translate_texts(
     return ["".join(pieces) for pieces in text_portions]
 
 
-async def _run_worker(
-    state: State, key: Key, kind: str, fields: Mapping[str, object], characters: int
-) -> list[str]:
+async def _run_worker(state: State, key: Key, job: WorkerJob, characters: int) -> list[str]:
     limit_s = state.config.limits.compute_job_limit_s(characters, 0.0)
     # The call has already passed `check_room`, so a full queue must not refuse its slices.
     pool = state.pools.slow
-    reply = await pool.run(WorkerJob(kind, fields), limit_s=limit_s, key_hash=key.key_hash, under_way=True)
+    reply = await pool.run(job, limit_s=limit_s, key_hash=key.key_hash, under_way=True)
     problem = reply.facts.refused or reply.facts.failed
     if problem is not None:
         raise Refusal(

@@ -1,15 +1,17 @@
 """Jobs for worker processes and their replies, as length-prefixed messages over pipes.
 
-A job is one JSON message. A reply has three parts: facts, a result and samples. The facts are JSON that the
-service reads. The result is JSON text for the answer, such as word durations. In most answers the service
-copies them without parsing. The samples are the audio of a stream. All other audio goes to a file.
+A job is one pickled object. A reply is never pickled, so an engine cannot run code in the service. It has
+three parts: facts, a result and samples. The facts are JSON that the service reads. The result is JSON text
+for the answer, such as word durations. In most answers the service copies them without parsing. The samples
+are the audio of a stream. All other audio goes to a file.
 """
 
 import json
+import pickle
 import struct
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
 
 JOB_HEAD = struct.Struct(">I")
 """Head of a job, and of the first message of a worker: the number of bytes that follow."""
@@ -17,28 +19,21 @@ REPLY_HEAD = struct.Struct(">III")
 """Head of a reply: the numbers of bytes of facts, result and samples."""
 
 
-@dataclass(frozen=True)
-class WorkerJob:
-    """One job of a worker.
+class WorkerJob(ABC):
+    """One job of a worker: a frozen dataclass with the input.
 
-    Parameters
-    ----------
-    kind
-        A name of :data:`speechframe.local.service.workers.main.TASKS`.
-    fields
-        The input of the task as JSON values. A task that writes audio needs ``format``, ``channel_type`` and
-        ``sample_rate_hz``.
-    path
-        The file for the audio. None if there is no audio, or if the reply contains it as samples.
+    `path` is the file that the job writes. It is None if the job writes no file.
     """
 
-    kind: str
-    fields: Mapping[str, Any]
-    path: str | None = None
+    path: Path | None = None
+
+    @abstractmethod
+    def run(self) -> "WorkerReply":
+        """Do the job in the worker process."""
 
     def encode_message(self) -> bytes:
         """Return the job as a message of bytes."""
-        body = json.dumps({**self.fields, "kind": self.kind, "path": self.path}).encode()
+        body = pickle.dumps(self)
         return JOB_HEAD.pack(len(body)) + body
 
 

@@ -10,21 +10,17 @@ import contextlib
 import json
 import logging
 import os
+import pickle
 import signal
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from speechframe.engines import registry
 from speechframe.engines.faults import FAULT_WORDS_FOR_CALLERS, shorten_paths
 from speechframe.engines.kinds import KINDS
 from speechframe.errors import EngineError, EngineFault
-from speechframe.local.service.workers import changer as worker_changer
-from speechframe.local.service.workers import speech as worker_speech
-from speechframe.local.service.workers import translation as worker_translate
-from speechframe.local.service.workers.job import JOB_HEAD, Facts, WorkerReply
+from speechframe.local.service.workers.job import JOB_HEAD, Facts, WorkerJob, WorkerReply
 from speechframe.processes.allocator import tune_allocator
 from speechframe.processes.parent import end_with_parent
 
@@ -32,19 +28,6 @@ _PIPE_BYTES = 1 << 20
 """Size in bytes of the pipe for replies, and of the buffer before it."""
 _F_SETPIPE_SZ = 1031
 """The fcntl command of Linux that sets the size of a pipe."""
-
-TASKS: Mapping[str, Callable[[dict[str, Any]], WorkerReply]] = MappingProxyType(
-    {
-        "speak": worker_speech.speak,
-        "stream": worker_speech.speak_part,
-        "measure": worker_changer.measure_clip,
-        "change": worker_changer.change_voice,
-        "translate": worker_translate.translate,
-        "tell_languages": worker_translate.answer_languages,
-        "probe": worker_changer.probe,
-    }
-)
-"""The functions of a worker, by the job's ``kind``."""
 
 
 def main() -> None:
@@ -95,18 +78,19 @@ def _send_hello(replies: BinaryIO, hello: dict[str, Any]) -> None:
     replies.flush()
 
 
-def _read_job(jobs: BinaryIO) -> dict[str, Any] | None:
+def _read_job(jobs: BinaryIO) -> WorkerJob | None:
     head = jobs.read(JOB_HEAD.size)
     if len(head) < JOB_HEAD.size:
         return None
-    job: dict[str, Any] = json.loads(jobs.read(JOB_HEAD.unpack(head)[0]))
+    # Only the service writes to this pipe.
+    job: WorkerJob = pickle.loads(jobs.read(JOB_HEAD.unpack(head)[0]))  # noqa: S301
     return job
 
 
-def _run_job(job: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
+def _run_job(job: WorkerJob) -> tuple[bytes, bytes, bytes]:
     """Run a job and return the reply as a message. Errors of the job become facts of the reply."""
     try:
-        reply = TASKS[job.pop("kind")](job)
+        reply = job.run()
         return _add_memory(reply).encode_message()
     except BaseException as error:  # noqa: BLE001 - of a plug-in even sys.exit and a panic of a native library
         return _add_memory(WorkerReply(_describe_error(error))).encode_message()

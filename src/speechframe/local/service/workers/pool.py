@@ -35,18 +35,11 @@ _MIN_JOB_DIFFERENCE = 3
 """A job may push a job of another key out of a full queue if that key has this many more waiting jobs."""
 
 
+@dataclass(eq=False)
 class Saturated(Exception):
-    """The queue is full, or no worker can be started.
+    """The queue is full, or no worker can be started. The queue may have room after `wait_s` seconds."""
 
-    Parameters
-    ----------
-    wait_s
-        Seconds after which the queue may have room.
-    """
-
-    def __init__(self, wait_s: float) -> None:
-        super().__init__(wait_s)
-        self.wait_s = wait_s
+    wait_s: float
 
 
 class PoolClosed(Exception):
@@ -222,7 +215,7 @@ class WorkerPool:
             job.encode_message(),
             key_hash,
             limit_s,
-            Path(job.path) if job.path else None,
+            job.path,
             under_way,
         )
         if self._closed:
