@@ -135,9 +135,10 @@ CALL_POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "idempotency",
         "Idempotency",
-        f"{IDEMPOTENCY_HEADER} is honoured for {IDEMPOTENCY_SECONDS // 3600} h. The service stores key, body "
-        "hash, status and billed amount, but never Base64 audio. A repeat is synthesised again with the "
-        "same bytes and is free. Errors are not stored. The same key with another body is 400.",
+        f"{IDEMPOTENCY_HEADER} is honoured for {IDEMPOTENCY_SECONDS // 3600} h. The service stores "
+        "hashes of key and body and the billed amount, but never Base64 audio. A repeat is synthesised again "
+        "with the same bytes, and is billed its price less this amount. Errors are not stored. The same key "
+        "with another body is 400.",
         "A batch that lost an answer can repeat the call without paying twice. The service still stores no "
         "audio.",
     ),

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from speechframe.local.service.books.database import now
 from speechframe.spec import chosen
 
-# Status in every record. Earlier releases read it: with 206, they bill a repeat as this release does.
+# Status in every record. Services of an earlier layout read it. With 206 they bill a repeat as this one does.
 _STATUS = HTTPStatus.PARTIAL_CONTENT
 
 
