@@ -15,13 +15,11 @@ from speechframe.audio.stretch import fit_frames
 from speechframe.engines.base import Conversion, Recording, Speech, Utterance, Word
 from speechframe.errors import EngineError
 from speechframe.local.engines.clip_levels import find_pauses_s
-from speechframe.spec.limits import RATE
+from speechframe.spec.limits import RATE, compute_speed
 from speechframe.spec.locales import get_display_name, get_language
 
 __all__ = ["respeak_clip"]
 
-_RATE_FOR_DOUBLE = 50.0
-"""The value of ``rate`` that doubles the speed."""
 _SHORTEST_RESULT_S = 0.05
 """Shortest length that a caller may request, in seconds."""
 
@@ -140,7 +138,7 @@ def _compute_scale(recording: Recording, conversion: Conversion) -> float:
     """Return the factor that turns a time in the clip into the same time in the result."""
     asked_s = conversion.audio_duration_s
     if not asked_s:
-        return float(2 ** (-conversion.rate / _RATE_FOR_DOUBLE))
+        return compute_speed(-conversion.rate)
     if asked_s < _SHORTEST_RESULT_S:
         raise EngineError(
             f"audio_duration of {asked_s:g} s leaves no time to speak; at least {_SHORTEST_RESULT_S:g} s"
@@ -280,7 +278,7 @@ def _fit_part(
     """Fit speech into exactly `wanted_s`: speak again at another rate if needed, then stretch the audio."""
     piece = _trim_silence(speech)
     frames = max(1, convert_seconds_to_frames(wanted_s, speech.sample_rate_hz))
-    steps = round(_RATE_FOR_DOUBLE * np.log2(len(piece.samples) / frames))
+    steps = round(50 * np.log2(len(piece.samples) / frames))
     if abs(len(piece.samples) / frames - 1) > _LENGTH_TOLERANCE:
         again = _trim_silence(speak(replace(utterance, rate=RATE.clamp(steps))))
         if abs(np.log(len(again.samples) / frames)) < abs(np.log(len(piece.samples) / frames)):

@@ -100,21 +100,17 @@ class Chunk:
         return Chunk(np.pad(self.samples, (0, frames)), self.words)
 
 
-def choose_style(
-    voice_id: str, locale: str, asked: str | None, supported: Sequence[str], styles: Sequence[str]
-) -> str:
-    """Return the style's name, or raise EngineError naming the available styles.
+def choose_style(utterance: Utterance, supported: Sequence[str], styles: Sequence[str]) -> str:
+    """Return the name of an utterance's style, or raise EngineError naming the available styles.
 
     Parameters
     ----------
-    voice_id
-        The voice.
-    locale, asked
-        The requested locale and style. None selects the first style.
+    utterance
+        The voice, locale and style. Without a style, the first is chosen.
     supported
         The locales of the voice.
     styles
-        Its styles in ``locale``.
+        Its styles in the locale.
 
     Raises
     ------
@@ -123,9 +119,11 @@ def choose_style(
 
     Examples
     --------
-    >>> choose_style("en-US-nora", "en-US", "calm", ["en-US"], ["Conversational", "Calm"])
+    >>> asked = Utterance("Hi", "en-US-nora", "en-US", style="calm")
+    >>> choose_style(asked, ["en-US"], ["Conversational", "Calm"])
     'Calm'
     """
+    voice_id, locale, asked = utterance.voice_id, utterance.locale, utterance.style
     if locale not in supported:
         near = find_nearest(locale, supported) or supported
         raise EngineError(f"voice {voice_id} does not speak {locale!r}; it speaks {', '.join(near)}")
