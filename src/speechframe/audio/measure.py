@@ -74,7 +74,7 @@ def measure_loudness_lufs(samples: ArrayLike, sample_rate_hz: int) -> float:
     """Return the loudness of speech in LUFS by ITU-R BS.1770. Pauses do not count.
 
     The standard ignores sound below -70 LUFS. Here the limit is 60 LU below the loudest block instead,
-    because clips may be very soft. Audio shorter than a block (0.4 s) counts as one block.
+    because clips may be very soft. Audio shorter than a block (0.4 s) is measured as if it were repeated.
 
     Examples
     --------
@@ -85,15 +85,14 @@ def measure_loudness_lufs(samples: ArrayLike, sample_rate_hz: int) -> float:
     """
     array = mix_channels(samples)
     size = _compute_frame_length(sample_rate_hz, _LOUDNESS_STEP_MS)
-    array = np.pad(array, (0, max(0, size - len(array))))
+    array = np.resize(array, max(len(array), _LOUDNESS_STEPS * size))
     weights = _compute_k_weights(size, sample_rate_hz)
     # Compute in pieces, because spectra take several times the memory of the samples.
     pieces = np.array_split(
         array[: len(array) // size * size].reshape(-1, size), -(-len(array) // _SPECTRUM_SAMPLES_AT_ONCE)
     )
     power = np.concatenate([np.abs(np.fft.rfft(piece, axis=1)) ** 2 @ weights for piece in pieces])
-    steps = min(_LOUDNESS_STEPS, len(power))
-    blocks = np.convolve(power, np.full(steps, 1 / steps), mode="valid")
+    blocks = np.convolve(power, np.full(_LOUDNESS_STEPS, 1 / _LOUDNESS_STEPS), mode="valid")
     audible = blocks[blocks >= blocks.max() * 10 ** (-_MAX_BELOW_LOUDEST_LU / 10)]
     loud = audible[audible >= audible.mean() * 10 ** (-_LOUDNESS_GATE_LU / 10)]
     return float(_convert_to_db(loud.mean())) + _LOUDNESS_OFFSET_LU
