@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from speechframe.audio.codec import convert_seconds_to_frames
 from speechframe.engines.base import Conversion
 from speechframe.errors import EngineError
-from speechframe.local.engines.clip_levels import find_quiet_runs
 from speechframe.local.engines.world.change import Jitter
 from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, AnalysedClip, Array
 from speechframe.spec.limits import compute_speed
@@ -118,7 +117,9 @@ def _compute_step_lengths(clip: AnalysedClip, conversion: Conversion, jitter: Ji
 
 def _find_pauses(clip: AnalysedClip) -> NDArray[np.intp]:
     """Return start and end of each pause of the clip in steps of :data:`HOP_S`, ``(pauses, 2)``."""
-    return find_quiet_runs(clip.level_db, below_db=_PAUSE_DB, shortest=round(_SHORTEST_PAUSE_S / HOP_S))
+    quiet = clip.level_db < clip.level_db.max() - _PAUSE_DB
+    runs = np.flatnonzero(np.diff(np.concatenate([[False], quiet, [False]]).astype(np.int8))).reshape(-1, 2)
+    return runs[runs[:, 1] - runs[:, 0] >= round(_SHORTEST_PAUSE_S / HOP_S)]
 
 
 def _even_out_tempo(clip: AnalysedClip, pauses: NDArray[np.intp]) -> Array:
