@@ -18,7 +18,7 @@ from speechframe.engines.base import Capabilities, Speaker, Speech, StreamingSpe
 from speechframe.errors import EngineError, EngineFault
 from speechframe.spec.limits import VARIATION, compute_speed
 from speechframe.spec.texts import Pause, has_speech, split_pauses, strip_pauses
-from speechframe.wire.chunking import Chunker
+from speechframe.wire.chunking import CLAUSE_MARKS, CLOSING_MARKS, SENTENCE_MARKS, Chunker
 
 __all__ = [
     "check",
@@ -36,10 +36,6 @@ MAX_SENTENCE_CHARACTERS = 600
 # Silence after a sentence and after a clause at the normal rate, in seconds.
 _SENTENCE_PAUSE_S = 0.25
 _CLAUSE_PAUSE_S = 0.1
-_CLAUSE_MARKS = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
-_SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\uff61\u0964\u0965\u06d4\u061f\u17d4\u104b\u1362\u203c"
-# Quotation marks and brackets that may follow the mark of a sentence or clause.
-_CLOSING_MARKS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\uff3d\u300b\u3009\uff63"
 _FIELDS_OF_ABILITIES = MappingProxyType(
     {
         "pitch": ("pitch", 0, "pitch"),
@@ -93,11 +89,11 @@ def choose_pause_s(before: str, after: str, rate: int = 0) -> float:
     """
     if _has_pause_at_end(before) or _has_pause_at_start(after):
         return 0.0
-    last = before.rstrip().rstrip(_CLOSING_MARKS)[-1:]
+    last = before.rstrip().rstrip(CLOSING_MARKS)[-1:]
     pause_s = 0.0
-    if last and (last in _SENTENCE_MARKS or before.endswith("\n")):
+    if last and (last in SENTENCE_MARKS or before.endswith("\n")):
         pause_s = _SENTENCE_PAUSE_S
-    elif last and last in _CLAUSE_MARKS:
+    elif last and last in CLAUSE_MARKS:
         pause_s = _CLAUSE_PAUSE_S
     return pause_s / compute_speed(rate)
 
