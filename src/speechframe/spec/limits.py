@@ -26,7 +26,6 @@ __all__ = [
     "Pool",
     "Range",
     "Region",
-    "compute_speed",
     "get_default_sample_rate_hz",
 ]
 
