@@ -14,7 +14,7 @@ from speechframe.audio.codec import Samples, convert_seconds_to_frames
 from speechframe.audio.stretch import fit_frames
 from speechframe.engines.base import Conversion, Recording, Speech, Utterance
 from speechframe.errors import EngineError
-from speechframe.local.engines.reading.pieces import trim_silence
+from speechframe.local.engines.reading.pieces import find_speech_span
 from speechframe.spec.limits import RATE, compute_speed
 from speechframe.spec.locales import get_display_name, get_language
 
@@ -214,7 +214,7 @@ def _speak_parts(
     spoken = [speak(utterance) for utterance in plain]
     warnings = list(dict.fromkeys(warning for speech in spoken for warning in speech.warnings))
     rate_hz = spoken[0].sample_rate_hz
-    own = [trim_silence(speech.samples, rate_hz)[0] for speech in spoken]
+    own = [speech.samples[find_speech_span(speech.samples, rate_hz)] for speech in spoken]
     own_s = [len(samples) / rate_hz for samples in own]
     mean_factor = sum(seconds) / sum(own_s)
     if mean_factor < _MIN_INTELLIGIBLE_FACTOR:
@@ -280,7 +280,8 @@ def _fit_part(
     if abs(len(samples) / frames - 1) > _LENGTH_TOLERANCE:
         needed_speed = len(samples) / frames
         rate = min(range(RATE.low, RATE.high + 1), key=lambda rate: abs(compute_speed(rate) - needed_speed))
-        again, _ = trim_silence(speak(replace(utterance, rate=rate)).samples, rate_hz)
+        again = speak(replace(utterance, rate=rate)).samples
+        again = again[find_speech_span(again, rate_hz)]
         samples = min(samples, again, key=lambda some: abs(np.log(len(some) / frames)))
     return fit_frames(samples, rate_hz, frames)
 

@@ -38,6 +38,7 @@ __all__ = [
     "count_silent_frames",
     "count_step_frames",
     "find_sound",
+    "find_speech_span",
     "fit_to_length",
     "join_with_pauses",
     "refuse_unspeakable",
@@ -375,16 +376,21 @@ def find_sound(samples: Samples, sample_rate_hz: int) -> NDArray[np.bool_]:
     return np.asarray(level_db > level_db.max() - _SILENT_BELOW_DB)
 
 
+def find_speech_span(samples: Samples, sample_rate_hz: int) -> slice:
+    """Return the span between the silences at both ends."""
+    step = count_step_frames(sample_rate_hz)
+    steps = np.flatnonzero(find_sound(samples, sample_rate_hz)) * step
+    return slice(int(steps[0]), min(len(samples), int(steps[-1]) + step))
+
+
 def trim_silence(samples: Samples, sample_rate_hz: int) -> tuple[Samples, int]:
     """Replace the silence at both ends by 10 ms at the start and 30 ms at the end.
 
     Return the new samples, and the frame of the old samples at which they begin. It may be negative.
     """
-    step = count_step_frames(sample_rate_hz)
-    steps = np.flatnonzero(find_sound(samples, sample_rate_hz)) * step
-    start, end = int(steps[0]), min(len(samples), int(steps[-1]) + step)
+    span = find_speech_span(samples, sample_rate_hz)
     lead, tail = (round(sample_rate_hz * ms / 1000) for ms in (_LEAD_MS, _TAIL_MS))
-    return np.pad(samples[start:end], (lead, tail)), start - lead
+    return np.pad(samples[span], (lead, tail)), span.start - lead
 
 
 def time_words(
