@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks import sound
+from speechframe.audio.measure import measure_loudness_lufs
 from speechframe.engines.base import Recording, Utterance
 from speechframe.engines.words import spoken_tokens
-from speechframe.listening.signals import measure_loudness_lufs
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.local.engines.kokoro.speaker import KokoroSpeaker
 from speechframe.local.engines.piper.speaker import PiperSpeaker

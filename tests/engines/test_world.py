@@ -223,7 +223,7 @@ def test_what_is_missing_is_named_with_the_command(monkeypatch):
 def test_a_revision_always_changes_alike():
     # Revision to the level of every 200 ms of one clip.
     levels_db = {
-        2: "-27 -21.5 -22.9 -25.2 -21.2 -23.3 -24.2 -27.1 -23.7 -21.2 -24.1 -23.3 -22.9 -27.4 -21.3 -23.4"
+        3: "-27 -21.5 -22.9 -25.2 -21.2 -23.3 -24.2 -27.1 -23.7 -21.2 -24.1 -23.3 -22.9 -27.4 -21.3 -23.4"
     }
     assert changer.version.endswith(f"+{world.REVISION}")
     changed = change(spoken("en-US-robin", SENTENCES[0]))

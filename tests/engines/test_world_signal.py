@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from speechframe.audio import codec, measure
 from speechframe.engines.base import Conversion, Recording, Utterance
-from speechframe.local.engines.clip_levels import find_pauses_s, measure_levels_db
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.local.engines.world import signal as world_signal
 from speechframe.local.engines.world import synthesis as world_synthesis
@@ -52,15 +51,6 @@ def test_a_clip_of_many_pieces_is_resampled_and_tracked_as_one(rate_hz, monkeypa
     both = pieces.voiced & whole.voiced
     assert both.sum() > 0.9 * max(pieces.voiced.sum(), whole.voiced.sum())
     assert np.median(np.abs(pieces.f0_hz[both] / whole.f0_hz[both] - 1)) < 0.005
-
-
-def test_levels_of_a_long_clip_are_those_of_the_whole():
-    samples = np.random.default_rng(1).uniform(-0.1, 0.1, 1000 * 130).astype(np.float32)
-    samples[70_000:71_000] = 0
-    assert np.array_equal(
-        measure_levels_db(samples, 1000, 0.01), measure.measure_frame_levels_db(samples, 1000, 10)
-    )
-    assert find_pauses_s(samples, 1000, below_db=40, shortest_s=0.5) == [(70.0, 71.0)]
 
 
 @pytest.mark.slow

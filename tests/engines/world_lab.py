@@ -6,7 +6,6 @@ import numpy as np
 
 from speechframe.audio import measure
 from speechframe.engines.base import Conversion, Recording, Utterance
-from speechframe.listening.signals import measure_loudness_lufs
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.local.engines.piper.speaker import PiperSpeaker
 from speechframe.local.engines.world.changer import WorldChanger
@@ -42,7 +41,7 @@ def change(clip, target=NORA, **fields):
 
 
 def lufs(audio):
-    return measure_loudness_lufs(audio.samples, audio.sample_rate_hz)
+    return measure.measure_loudness_lufs(audio.samples, audio.sample_rate_hz)
 
 
 def f0_hz(audio):

@@ -7,7 +7,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from speechframe.audio._samples import Samples, check_samples, mix_channels
-from speechframe.audio.measure import FLOOR_DB, find_silences, measure_frame_levels_db, measure_loudness_lufs
+from speechframe.audio.measure import (
+    convert_to_db,
+    find_silences,
+    measure_frame_levels_db,
+    measure_loudness_lufs,
+)
 
 __all__ = ["BANDS_HZ", "BANDS_PER_OCTAVE", "ClipMeasures", "measure_clip", "measure_true_peak_dbtp"]
 
@@ -83,7 +88,7 @@ def measure_clip(samples: ArrayLike, sample_rate_hz: int) -> ClipMeasures:
         silence_inside_s=max(
             (stop - start for start, stop in spans if start > 0 and stop < seconds), default=0.0
         ),
-        end_db=float(_to_db(np.mean(np.square(end, dtype=np.float64))) - speech_db),
+        end_db=float(convert_to_db(np.mean(np.square(end, dtype=np.float64))) - speech_db),
         snr_db=float(speech_db - quiet_db),
         bandwidth_hz=float(heard_hz[-1]) if power.max() > 0 else 0.0,
         spectrum_db=_measure_bands(power, frequencies_hz),
@@ -109,7 +114,7 @@ def measure_true_peak_dbtp(samples: ArrayLike) -> float:
             np.pad(channel, (_TAPS // 2 - 1, _TAPS // 2)), _TAPS
         )
         found = max(found, peak, float(np.abs(windows[near] @ _design_phases()).max(initial=0.0)))
-    return float(_to_db(found**2))
+    return float(convert_to_db(found**2))
 
 
 @cache
@@ -155,9 +160,5 @@ def _measure_bands(power: NDArray[np.float64], frequencies_hz: NDArray[np.float6
         np.append(0.0, np.cumsum(power)),
     )
     bands = (np.interp(high, edges, sums) - np.interp(low, edges, sums)) * step_hz / (high - low)
-    level_db = _to_db(np.maximum(bands, bands.max() * 10 ** (-_BOTTOM_DB / 10)))
+    level_db = convert_to_db(np.maximum(bands, bands.max() * 10 ** (-_BOTTOM_DB / 10)))
     return np.where(frequencies_hz[-1] > BANDS_HZ, level_db, np.nan).astype(np.float16)
-
-
-def _to_db(power: ArrayLike) -> NDArray[np.float64]:
-    return np.asarray(10 * np.log10(np.maximum(power, 10 ** (FLOOR_DB / 10))), np.float64)

@@ -115,6 +115,12 @@ def open_encoded(data: bytes, found: Format) -> SequentialSoundFile:
     )
 
 
+def get_file_type(format: Format) -> dict[str, str]:
+    """Return the arguments ``format`` and ``subtype`` of :class:`soundfile.SoundFile` for a format."""
+    container = "RAW" if format in _RAW_FORMATS else format.value
+    return {"format": container, "subtype": _SUBTYPES_BY_FORMAT[format]}
+
+
 def get_forced_shape(
     format: Format,
     channel_type: ChannelType = ChannelType.MONO,
@@ -398,7 +404,6 @@ def _write_blocks(
     file: BinaryIO, blocks: Iterable[NDArray[np.int16] | Samples], rate_hz: int, format: Format, channels: int
 ) -> None:
     """Write blocks of samples to a file in a format. A mono block is repeated in each channel."""
-    container = "RAW" if format in _RAW_FORMATS else format.value
     shaped = (
         np.repeat(block[:, None], channels, axis=1) if channels > block.ndim else block for block in blocks
     )
@@ -407,12 +412,7 @@ def _write_blocks(
         return
     # Write OGG to memory first, because its pages are rewritten at the end. OGG files are small.
     target = io.BytesIO() if format is Format.OGG else file
-    shape = {
-        "samplerate": rate_hz,
-        "channels": channels,
-        "format": container,
-        "subtype": _SUBTYPES_BY_FORMAT[format],
-    }
+    shape = {"samplerate": rate_hz, "channels": channels, **get_file_type(format)}
     try:
         with soundfile.SoundFile(target, "w", **shape) as encoder:
             # Write in blocks, because the Vorbis encoder overflows its stack on minutes of audio at once.
@@ -459,8 +459,7 @@ def _open_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels: 
         io.BytesIO(data),
         samplerate=rate_hz,
         channels=channels,
-        format="RAW",
-        subtype=_SUBTYPES_BY_FORMAT[asked],
+        **get_file_type(asked),
         endian="LITTLE",
     )
 

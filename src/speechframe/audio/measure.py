@@ -12,6 +12,7 @@ from speechframe.audio._pitch import f0_track, median_f0_hz
 from speechframe.audio._samples import Samples, check_samples, mix_channels
 
 __all__ = [
+    "convert_to_db",
     "f0_track",
     "find_silences",
     "measure_clipped_fraction",
@@ -67,14 +68,14 @@ def measure_rms_db(samples: ArrayLike) -> float:
     >>> measure_rms_db(np.full(100, 0.1, np.float32)), measure_rms_db(np.zeros(100, np.float32))
     (-20.0, -120.0)
     """
-    return round(float(_convert_to_db(np.mean(np.square(check_samples(samples), dtype=np.float64)))), 6)
+    return round(float(convert_to_db(np.mean(np.square(check_samples(samples), dtype=np.float64)))), 6)
 
 
 def measure_loudness_lufs(samples: ArrayLike, sample_rate_hz: int) -> float:
     """Return the loudness of speech in LUFS by ITU-R BS.1770. Pauses do not count.
 
     The standard ignores sound below -70 LUFS. Here the limit is 60 LU below the loudest block instead,
-    because clips may be very soft. Audio shorter than a block (0.4 s) counts as one block.
+    because clips may be very soft. Audio shorter than a block (0.4 s) is measured as if it were repeated.
 
     Examples
     --------
@@ -85,18 +86,17 @@ def measure_loudness_lufs(samples: ArrayLike, sample_rate_hz: int) -> float:
     """
     array = mix_channels(samples)
     size = _compute_frame_length(sample_rate_hz, _LOUDNESS_STEP_MS)
-    array = np.pad(array, (0, max(0, size - len(array))))
+    array = np.resize(array, max(len(array), _LOUDNESS_STEPS * size))
     weights = _compute_k_weights(size, sample_rate_hz)
     # Compute in pieces, because spectra take several times the memory of the samples.
     pieces = np.array_split(
         array[: len(array) // size * size].reshape(-1, size), -(-len(array) // _SPECTRUM_SAMPLES_AT_ONCE)
     )
     power = np.concatenate([np.abs(np.fft.rfft(piece, axis=1)) ** 2 @ weights for piece in pieces])
-    steps = min(_LOUDNESS_STEPS, len(power))
-    blocks = np.convolve(power, np.full(steps, 1 / steps), mode="valid")
+    blocks = np.convolve(power, np.full(_LOUDNESS_STEPS, 1 / _LOUDNESS_STEPS), mode="valid")
     audible = blocks[blocks >= blocks.max() * 10 ** (-_MAX_BELOW_LOUDEST_LU / 10)]
     loud = audible[audible >= audible.mean() * 10 ** (-_LOUDNESS_GATE_LU / 10)]
-    return float(_convert_to_db(loud.mean())) + _LOUDNESS_OFFSET_LU
+    return float(convert_to_db(loud.mean())) + _LOUDNESS_OFFSET_LU
 
 
 def _compute_k_weights(size: int, sample_rate_hz: int) -> Array:
@@ -118,7 +118,7 @@ def measure_frame_levels_db(samples: ArrayLike, sample_rate_hz: int, frame_ms: f
     >>> measure_frame_levels_db(np.array([0.1] * 100 + [0.0] * 100, np.float32), 10_000).tolist()
     [-20.0, -120.0]
     """
-    return np.round(_convert_to_db(_compute_frame_power(mix_channels(samples), sample_rate_hz, frame_ms)), 6)
+    return np.round(convert_to_db(_compute_frame_power(mix_channels(samples), sample_rate_hz, frame_ms)), 6)
 
 
 def measure_clipped_fraction(samples: ArrayLike) -> float:
@@ -188,5 +188,6 @@ def _compute_frame_power(samples: Samples, sample_rate_hz: int, frame_ms: float)
     return np.asarray(np.concatenate(sums) / np.diff(np.append(starts, len(samples))), np.float64)
 
 
-def _convert_to_db(power: Array | float | np.floating) -> Array:
+def convert_to_db(power: ArrayLike) -> Array:
+    """Return powers as levels in dB, at least :data:`FLOOR_DB`."""
     return np.asarray(10 * np.log10(np.maximum(power, 10 ** (FLOOR_DB / 10))), np.float64)

@@ -33,16 +33,14 @@ def save_audio(
         The ending is not an audio format, or the bytes cannot be converted.
     """
     target = Path(path)
-    if not target.suffix:
-        whole = codec.write_length(data) if format in PLAYABLE_FORMATS else data
-        return write_new(target.parent, target.name, {f".{format.value.lower()}": whole})[0]
     wanted = target.suffix[1:].upper()
-    if wanted == format.value:
-        target.write_bytes(codec.write_length(data) if format in PLAYABLE_FORMATS else data)
-        return target
-    target.write_bytes(
-        convert_audio(data, wanted, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
-    )
+    if wanted not in {"", format.value}:
+        data = convert_audio(data, wanted, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
+    elif format in PLAYABLE_FORMATS:
+        data = codec.write_length(data)
+    if not wanted:
+        return write_new(target.parent, target.name, {f".{format.value.lower()}": data})[0]
+    target.write_bytes(data)
     return target
 
 

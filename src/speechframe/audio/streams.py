@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from speechframe.audio import _ogg
 from speechframe.audio._rate import StreamResampler
 from speechframe.audio._samples import Samples, average_channels, check_samples
-from speechframe.audio.codec import get_forced_shape
+from speechframe.audio.codec import get_file_type, get_forced_shape
 from speechframe.errors import AudioError
 from speechframe.spec.speech import ChannelType, Format
 from speechframe.writing.words import format_count
@@ -42,16 +42,8 @@ _FLAC_LEVEL = 0.0
 _MP3_LEVEL = 0.6
 """Compression level with about 64 kbit/s for mono at 24000 Hz."""
 _ENCODER_OPTIONS: dict[Format, dict[str, Any]] = {
-    Format.FLAC: {"format": "FLAC", "subtype": "PCM_16", "compression_level": _FLAC_LEVEL},
-    Format.MP3: {
-        "format": "MP3",
-        "subtype": "MPEG_LAYER_III",
-        "bitrate_mode": "CONSTANT",
-        "compression_level": _MP3_LEVEL,
-    },
-    Format.OGG: {"format": "OGG", "subtype": "VORBIS"},
-    Format.ALAW: {"format": "RAW", "subtype": "ALAW"},
-    Format.ULAW: {"format": "RAW", "subtype": "ULAW"},
+    Format.FLAC: {"compression_level": _FLAC_LEVEL},
+    Format.MP3: {"bitrate_mode": "CONSTANT", "compression_level": _MP3_LEVEL},
 }
 _LOSSY_FORMATS = frozenset({Format.MP3, Format.OGG})
 
@@ -174,8 +166,9 @@ class StreamEncoder:
             return _make_wav_header(self.sample_rate_hz, self.channels)
         if self.format is not Format.PCM:
             try:
+                options = get_file_type(self.format) | _ENCODER_OPTIONS.get(self.format, {})
                 self._file = soundfile.SoundFile(
-                    self._sink, "w", self.sample_rate_hz, self.channels, **_ENCODER_OPTIONS[self.format]
+                    self._sink, "w", self.sample_rate_hz, self.channels, **options
                 )
             except soundfile.LibsndfileError as error:
                 raise AudioError(

@@ -26,6 +26,7 @@ from speechframe.client import Spoken
 from speechframe.errors import AudioError
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import read_clamped_seconds
+from speechframe.spec.limits import compute_speed
 from speechframe.spec.speech import Format, GenerateRequest, StreamRequest
 from speechframe.spec.texts import SCRIPTS_WITHOUT_SPACES, Pause, split_pauses, strip_pauses
 
@@ -67,8 +68,6 @@ _MAX_SAMPLES, _MAX_SUSPECT_SAMPLES = 1 << 26, 1 << 22
 
 # Usual seconds per letter of a voice of which too few answers are known.
 _SECONDS_PER_LETTER = 0.06
-# The rate at which a voice speaks twice as fast.
-_RATE_OF_DOUBLE_SPEED = 50.0
 # Bounds of the seconds per letter, as a factor around their usual value. `_MAX_PACE_FACTOR` is for a voice of
 # which too few answers are known, and the largest factor for any voice. `_MIN_PACE_FACTOR` is the smallest
 # factor, because texts in the same voice differ that much.
@@ -256,9 +255,9 @@ def estimate_bounds_s(spoken: SpokenLength, readings: Sequence[float], rate: int
         factor = math.exp(min(span, math.log(_MAX_PACE_FACTOR)))
         low, high = math.exp(middle) / factor, math.exp(middle) * factor
     else:
-        # A rate of 50 doubles the speed, and -50 halves the speed. A voice may also ignore the rate.
-        low = _SECONDS_PER_LETTER / _MAX_PACE_FACTOR * 2 ** (-max(rate, 0) / _RATE_OF_DOUBLE_SPEED)
-        high = _SECONDS_PER_LETTER * _MAX_PACE_FACTOR * 2 ** (max(-rate, 0) / _RATE_OF_DOUBLE_SPEED)
+        # A voice may also ignore the rate.
+        low = _SECONDS_PER_LETTER / _MAX_PACE_FACTOR * compute_speed(-max(rate, 0))
+        high = _SECONDS_PER_LETTER * _MAX_PACE_FACTOR * compute_speed(max(-rate, 0))
     slack_s = _PAUSE_TOLERANCE_SHARE * spoken.pause_s + _SYLLABLE_S
     return max(
         0.0, low * spoken.least + spoken.pause_s - slack_s

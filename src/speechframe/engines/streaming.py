@@ -6,53 +6,36 @@ variation is drawn for each sentence. Equal sentences sound the same in every te
 streams and whole texts are equally loud.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from speechframe.audio import measure
 from speechframe.audio.codec import convert_seconds_to_frames
 from speechframe.engines.base import Capabilities, Speaker, Speech, StreamingSpeaker, Utterance, Word
 from speechframe.errors import EngineError, EngineFault
-from speechframe.spec.limits import VARIATION
+from speechframe.spec.limits import VARIATION, compute_speed
 from speechframe.spec.texts import Pause, has_speech, split_pauses, strip_pauses
-from speechframe.wire.chunking import Chunker
+from speechframe.wire.chunking import CLAUSE_MARKS, CLOSING_MARKS, SENTENCE_MARKS, Chunker
 
 __all__ = [
-    "LOUDNESS_LUFS",
-    "SentenceSpeaker",
-    "apply_gain",
     "check",
     "choose_pause_s",
     "limit_utterance",
-    "measure_gain_db",
     "speak",
     "split_sentences",
     "stream",
     "stream_sentences",
 ]
 
-LOUDNESS_LUFS = -24.0
-"""Target loudness of each voice in LUFS (ITU-R BS.1770), the median of its utterances."""
-MAX_SAMPLE = 0.9
-"""Largest absolute sample, of 1. The rest is room for lossy formats, which may raise a peak."""
 MAX_SENTENCE_CHARACTERS = 600
 """Longest part of a text that is spoken at once. A longer sentence is cut between words."""
 
 # Silence after a sentence and after a clause at the normal rate, in seconds.
 _SENTENCE_PAUSE_S = 0.25
 _CLAUSE_PAUSE_S = 0.1
-_CLAUSE_MARKS = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
-_SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\uff61\u0964\u0965\u06d4\u061f\u17d4\u104b\u1362\u203c"
-# Quotation marks and brackets that may follow the mark of a sentence or clause.
-_CLOSING_MARKS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\uff3d\u300b\u3009\uff63"
-# The rate at which a voice speaks twice as fast.
-_RATE_OF_DOUBLE_SPEED = 50.0
 _FIELDS_OF_ABILITIES = MappingProxyType(
     {
         "pitch": ("pitch", 0, "pitch"),
@@ -64,10 +47,6 @@ _FIELDS_OF_ABILITIES = MappingProxyType(
     }
 )
 """Maps an ability to its field of :class:`Utterance`, the neutral value, and words for a warning."""
-_LOUDNESS_TEXT = "1 2 3 4 5 6 7 8 9 10 20 100."
-"""Text for measuring loudness. Every voice reads numerals, which are about as loud as a sentence."""
-
-Samples = NDArray[np.float32]
 
 
 def split_sentences(text: str) -> list[str]:
@@ -110,13 +89,13 @@ def choose_pause_s(before: str, after: str, rate: int = 0) -> float:
     """
     if _has_pause_at_end(before) or _has_pause_at_start(after):
         return 0.0
-    last = before.rstrip().rstrip(_CLOSING_MARKS)[-1:]
+    last = before.rstrip().rstrip(CLOSING_MARKS)[-1:]
     pause_s = 0.0
-    if last and (last in _SENTENCE_MARKS or before.endswith("\n")):
+    if last and (last in SENTENCE_MARKS or before.endswith("\n")):
         pause_s = _SENTENCE_PAUSE_S
-    elif last and last in _CLAUSE_MARKS:
+    elif last and last in CLAUSE_MARKS:
         pause_s = _CLAUSE_PAUSE_S
-    return float(pause_s / 2 ** (rate / _RATE_OF_DOUBLE_SPEED))
+    return pause_s / compute_speed(rate)
 
 
 def _has_pause_at_end(text: str) -> bool:
@@ -234,50 +213,6 @@ def _add_warnings(speech: Speech, warnings: tuple[str, ...]) -> Speech:
     return replace(speech, warnings=tuple(dict.fromkeys((*warnings, *speech.warnings))))
 
 
-class SentenceSpeaker(ABC):
-    """Base class of speech engines that speak sentence by sentence, with all voices equally loud."""
-
-    capabilities = Capabilities(
-        pitch=True,
-        rate=True,
-        pauses=True,
-        variation=True,
-        audio_duration=True,
-        pronunciations=True,
-        original_text=True,
-        streaming=True,
-    )
-
-    @abstractmethod
-    def check(self, utterance: Utterance) -> tuple[str, ...]:
-        """Return the warnings for a whole text. Raise EngineError if the text cannot be spoken."""
-
-    @abstractmethod
-    def _speak_unlevelled(self, utterance: Utterance) -> Speech:
-        """Return an utterance as speech, without the gain of the voice."""
-
-    @abstractmethod
-    def _compute_gain_db(self, utterance: Utterance) -> float:
-        """Return the gain in dB that brings a voice to :data:`LOUDNESS_LUFS`."""
-
-    def stream(self, utterance: Utterance) -> Iterator[Speech]:
-        """Yield the speech of an utterance sentence by sentence.
-
-        :mod:`speechframe.engines.streaming` describes how a stream differs from a text spoken as a whole.
-
-        Raises
-        ------
-        EngineError
-            If no sentence can be spoken, or the engine has a fault.
-        """
-        return stream_sentences(utterance, self._speak_at_gain)
-
-    def _speak_at_gain(self, utterance: Utterance) -> Speech:
-        """Return an utterance as speech, with the gain of its voice."""
-        speech = self._speak_unlevelled(utterance)
-        return replace(speech, samples=apply_gain(speech.samples, self._compute_gain_db(utterance)))
-
-
 def stream_sentences(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> Iterator[Speech]:
     """Yield the speech of each sentence of a text, after the pause between this and the last sentence.
 
@@ -321,33 +256,3 @@ def _add_silence(speech: Speech, pause_s: float) -> Speech:
     ms = round(1000 * frames / speech.sample_rate_hz)
     words = tuple(Word(word.word, word.start_ms + ms, word.end_ms + ms) for word in speech.words)
     return replace(speech, samples=np.pad(speech.samples, (frames, 0)), words=words)
-
-
-def measure_gain_db(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> float:
-    """Let a voice read numerals, and return the gain that brings the voice to :data:`LOUDNESS_LUFS`.
-
-    Parameters
-    ----------
-    utterance
-        An utterance with the voice and locale. Its text is not used.
-    speak
-        A function that speaks an utterance without the gain.
-
-    Returns
-    -------
-    float
-        The gain in dB. 0 for a voice that cannot read numerals.
-    """
-    try:
-        speech = speak(Utterance(_LOUDNESS_TEXT, utterance.voice_id, utterance.locale, variation=0))
-    except EngineFault:
-        raise
-    except EngineError:
-        return 0.0
-    return LOUDNESS_LUFS - measure.measure_loudness_lufs(speech.samples, speech.sample_rate_hz)
-
-
-def apply_gain(samples: Samples, gain_db: float) -> Samples:
-    """Return samples with a gain in dB, or a smaller gain, so that no sample exceeds :data:`MAX_SAMPLE`."""
-    gain, peak = 10 ** (gain_db / 20), measure.measure_peak(samples)
-    return samples * np.float32(min(gain, MAX_SAMPLE / peak) if peak else gain)

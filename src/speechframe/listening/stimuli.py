@@ -19,19 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from speechframe.audio import codec
+from speechframe.audio import codec, measure
 from speechframe.audio._samples import fit_length, mix_channels
 from speechframe.audio.clip import Clip
 from speechframe.audio.codec import Samples
 from speechframe.errors import AudioError, StoreError
 from speechframe.listening.opaque import read_or_make_secret
 from speechframe.listening.private import make_private_file, make_private_folder, write_private
-from speechframe.listening.signals import (
-    ANCHOR_CUTOFFS_HZ,
-    TARGET_LUFS,
-    apply_low_pass,
-    measure_loudness_lufs,
-)
+from speechframe.listening.signals import ANCHOR_CUTOFFS_HZ, TARGET_LUFS, apply_low_pass
 from speechframe.listening.sources import Material
 from speechframe.spec.chosen import CONTENT_TYPES
 from speechframe.spec.speech import Format
@@ -297,11 +292,13 @@ def _list_tasks(material: Material, reference: str | None) -> list[_Task]:
 def _measure(task: _Task) -> _ClipMeasures:
     """Return sample rate, loudness and peak of a sound, and the hash of its clip."""
     clip, samples = task.read_samples()
-    try:
-        lufs = measure_loudness_lufs(samples, clip.sample_rate)
-    except AudioError as error:
-        raise AudioError(f"{task.condition!r} of {task.item!r}: {error}") from error
-    peak = float(np.abs(samples).max())
+    peak = measure.measure_peak(samples)
+    if not peak:
+        raise AudioError(
+            f"{task.condition!r} of {task.item!r}: the clip is silent, so it does not have a loudness; "
+            "leave it out or replace it"
+        )
+    lufs = measure.measure_loudness_lufs(samples, clip.sample_rate)
     return _ClipMeasures(clip.sample_rate, lufs, peak, hashlib.sha256(clip.audio).hexdigest())
 
 

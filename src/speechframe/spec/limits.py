@@ -94,6 +94,17 @@ MIN_STREAMING_CONCURRENCY, MAX_STREAMING_CONCURRENCY = _CONCURRENCIES[0], _CONCU
 """Smallest and largest limit of concurrent streams over all regions (section 8)."""
 
 
+def compute_speed(rate: float) -> float:
+    """Return the factor of the speed for a `rate`: 50 doubles the speed, and -50 halves it.
+
+    Examples
+    --------
+    >>> compute_speed(50), compute_speed(0), compute_speed(-50)
+    (2.0, 1.0, 0.5)
+    """
+    return float(2 ** (rate / 50))
+
+
 def get_default_sample_rate_hz(model: Model) -> int:
     """Return the sample rate in Hz of a stream whose request has no sample rate (section 2.2).
 

@@ -21,26 +21,28 @@ from speechframe.spec.texts import PAUSE_MARKERS, UNFINISHED_MARKER, find_first_
 # Khmer, Burmese and Ethiopic. The last mark is the double exclamation mark.
 _SPACELESS_SENTENCE_MARKS = "\u3002\uff01\uff1f\uff61\u0964\u0965\u06d4\u061f\u17d4\u104b\u1362\u203c"
 _SPACELESS_CLAUSE_MARKS = "\uff0c\u3001\uff1b\uff1a\u060c\u061b\u1363\u104a"
-_SENTENCE_MARKS = f".!?\u2026{_SPACELESS_SENTENCE_MARKS}"
-_CLAUSE_MARKS = f",;:\u2013\u2014{_SPACELESS_CLAUSE_MARKS}"
-_CLOSING_MARKS = "\"'\u2019\u201d\u00bb\u203a)\\]}\u300d\u300f\u3011\u3015\uff09\uff3d\u300b\u3009\uff63"
+SENTENCE_MARKS = f".!?\u2026{_SPACELESS_SENTENCE_MARKS}"
+CLAUSE_MARKS = f",;:\u2013\u2014{_SPACELESS_CLAUSE_MARKS}"
+CLOSING_MARKS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\uff3d\u300b\u3009\uff63"
+"""Quotation marks and brackets that may follow the mark of a sentence or clause."""
 
 
 def _compile_break_pattern(marks: str, certain: str) -> re.Pattern[str]:
     # A break has marks, then closing characters such as quotes, then one space. After a mark in `certain` the
     # space may be missing. The next character must then be neither a mark nor a closing character. Marks that
     # are no break match without the group `end` and are skipped later, so that no mark is scanned twice.
+    closing = re.escape(CLOSING_MARKS)
     return re.compile(
-        rf"(?P<marks>[{marks}]++)(?P<certain>(?<=[{certain}]))?[{_CLOSING_MARKS}]*+"
-        rf"(?P<end>\s|(?(certain)(?=[^\s{marks}{_CLOSING_MARKS}])|(?!)))?"
+        rf"(?P<marks>[{marks}]++)(?P<certain>(?<=[{certain}]))?[{closing}]*+"
+        rf"(?P<end>\s|(?(certain)(?=[^\s{marks}{closing}])|(?!)))?"
         r"|\n"
     )
 
 
 _BREAK_PATTERNS = {
-    PredictiveChunking.STRICT: _compile_break_pattern(_SENTENCE_MARKS, _SPACELESS_SENTENCE_MARKS),
+    PredictiveChunking.STRICT: _compile_break_pattern(SENTENCE_MARKS, _SPACELESS_SENTENCE_MARKS),
     PredictiveChunking.LENIENT: _compile_break_pattern(
-        f"{_SENTENCE_MARKS}{_CLAUSE_MARKS}", f"{_SPACELESS_SENTENCE_MARKS}{_SPACELESS_CLAUSE_MARKS}"
+        f"{SENTENCE_MARKS}{CLAUSE_MARKS}", f"{_SPACELESS_SENTENCE_MARKS}{_SPACELESS_CLAUSE_MARKS}"
     ),
 }
 

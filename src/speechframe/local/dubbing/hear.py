@@ -19,17 +19,15 @@ from numpy.typing import NDArray
 from speechframe.audio import measure
 from speechframe.engines.base import Recogniser, Recording, Transcript
 from speechframe.local.dubbing.folder import Refused
+from speechframe.local.dubbing.media import SPEECH_RATE_HZ as RATE_HZ
 from speechframe.spec.dubbing import FailureCode
 from speechframe.spec.locales import get_language
 from speechframe.wire.cues import CLOSING_MARKS, SENTENCE_MARKS, Cue
 
-__all__ = ["RATE_HZ", "find_audible_spans", "find_recogniser", "measure_registers_hz", "recognise"]
+__all__ = ["find_audible_spans", "find_recogniser", "measure_registers_hz", "recognise"]
 
 Array = NDArray[np.float64]
 Samples = NDArray[np.float32]
-
-RATE_HZ = 16_000
-"""Sample rate of the audio that is recognised."""
 
 _MIN_PIECE_S, _MAX_PIECE_S = 14.0, 28.0
 """Bounds of a piece in seconds. The recogniser's window is 30 s, and it would split a longer piece itself."""

@@ -12,16 +12,14 @@ import numpy as np
 from speechframe.audio import measure
 from speechframe.audio.codec import Samples, convert_seconds_to_frames
 from speechframe.audio.stretch import fit_frames
-from speechframe.engines.base import Conversion, Recording, Speech, Utterance, Word
+from speechframe.engines.base import Conversion, Recording, Speech, Utterance
 from speechframe.errors import EngineError
-from speechframe.local.engines.clip_levels import find_pauses_s
-from speechframe.spec.limits import RATE
+from speechframe.local.engines.reading.pieces import find_speech_span
+from speechframe.spec.limits import RATE, compute_speed
 from speechframe.spec.locales import get_display_name, get_language
 
 __all__ = ["respeak_clip"]
 
-_RATE_FOR_DOUBLE = 50.0
-"""The value of ``rate`` that doubles the speed."""
 _SHORTEST_RESULT_S = 0.05
 """Shortest length that a caller may request, in seconds."""
 
@@ -29,9 +27,11 @@ _PAUSE_BELOW_DB = 35.0
 """A frame belongs to a pause if its level is more than this many dB below the level of the loudest frame."""
 _LONG_PAUSE_S = 0.3
 """Shortest pause of the clip that is kept. Within clauses the other voice makes its own short pauses."""
+_FRAME_MS, _SHORTEST_PAUSE_MS = 10.0, 15.0
+"""Length of the frames in which pauses of the clip are searched, and of the shortest pause, in ms."""
 _NEGLIGIBLE_S = 0.02
-"""Length in seconds that is neglected. A shorter pause does not count. Sound up to this length is not speech.
-A pause that is no further from an end of the clip lies at this end."""
+"""Length in seconds that is neglected. Sound up to this length is not speech. A pause that is no further from
+an end of the clip lies at this end."""
 _MATCH_SHARE = 0.15
 """Largest distance between a pause and the end of a clause that matches it, as a share of the speech."""
 
@@ -59,14 +59,6 @@ class _Span:
     @property
     def seconds(self) -> float:
         return self.end_s - self.start_s
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _SpokenPiece:
-    """The speech of one part of the text, without silence at its ends."""
-
-    samples: Samples
-    words: tuple[Word, ...]
 
 
 def respeak_clip(
@@ -101,7 +93,7 @@ def respeak_clip(
     Returns
     -------
     Speech
-        At the sample rate of the other voice. It has word times if `speak` returns them.
+        At the sample rate of the other voice, without word times.
 
     Raises
     ------
@@ -127,20 +119,24 @@ def respeak_clip(
     parts, spans = _divide_text(text, spans)
     said, rate_hz, warnings = _speak_parts(parts, [span.seconds for span in spans], conversion, speak)
     frames = max(1, convert_seconds_to_frames(recording.audio_seconds * scale, rate_hz))
-    places = _compute_starts_s(spans, [len(part.samples) / rate_hz for part in said], frames / rate_hz)
+    starts_s = _compute_starts_s(spans, [len(part) / rate_hz for part in said], frames / rate_hz)
+    samples = np.zeros(frames, np.float32)
+    for part, start_s in zip(said, starts_s, strict=True):
+        first = min(convert_seconds_to_frames(start_s, rate_hz), max(0, frames - len(part)))
+        samples[first : first + len(part)] += part[: frames - first]
     if language and get_language(language) != get_language(conversion.locale):
         warnings.append(
             f"the text is in {get_display_name(language)} and was read as "
             f"{get_display_name(conversion.locale)}"
         )
-    return _join_parts(said, places, frames, rate_hz, warnings)
+    return Speech(samples, rate_hz, (), tuple(warnings))
 
 
 def _compute_scale(recording: Recording, conversion: Conversion) -> float:
     """Return the factor that turns a time in the clip into the same time in the result."""
     asked_s = conversion.audio_duration_s
     if not asked_s:
-        return float(2 ** (-conversion.rate / _RATE_FOR_DOUBLE))
+        return compute_speed(-conversion.rate)
     if asked_s < _SHORTEST_RESULT_S:
         raise EngineError(
             f"audio_duration of {asked_s:g} s leaves no time to speak; at least {_SHORTEST_RESULT_S:g} s"
@@ -153,7 +149,9 @@ def _find_spans(recording: Recording) -> list[_Span]:
     samples, rate_hz = recording.samples, recording.sample_rate_hz
     if not len(samples) or not measure.measure_peak(samples):
         raise EngineError("the clip is silent: there is no speech in it whose timing could be kept")
-    quiet = find_pauses_s(samples, rate_hz, below_db=_PAUSE_BELOW_DB, shortest_s=_NEGLIGIBLE_S)
+    quiet = measure.find_silences(
+        samples, rate_hz, shortest_ms=_SHORTEST_PAUSE_MS, below_db=_PAUSE_BELOW_DB, frame_ms=_FRAME_MS
+    )
     total_s = recording.audio_seconds
     inner = [
         (start_s, end_s)
@@ -210,13 +208,14 @@ def _speak_parts(
     seconds: Sequence[float],
     conversion: Conversion,
     speak: Callable[[Utterance], Speech],
-) -> tuple[list[_SpokenPiece], int, list[str]]:
+) -> tuple[list[Samples], int, list[str]]:
     """Speak each part in about its number of seconds. Return the speech, its sample rate and warnings."""
     plain = [_build_utterance(part, conversion) for part in parts]
     spoken = [speak(utterance) for utterance in plain]
     warnings = list(dict.fromkeys(warning for speech in spoken for warning in speech.warnings))
     rate_hz = spoken[0].sample_rate_hz
-    own_s = [len(_trim_silence(speech).samples) / rate_hz for speech in spoken]
+    own = [speech.samples[find_speech_span(speech.samples, rate_hz)] for speech in spoken]
+    own_s = [len(samples) / rate_hz for samples in own]
     mean_factor = sum(seconds) / sum(own_s)
     if mean_factor < _MIN_INTELLIGIBLE_FACTOR:
         warnings.append(
@@ -230,8 +229,8 @@ def _speak_parts(
         )
     lengths_s = _compute_lengths_s(seconds, own_s, mean_factor)
     pieces = [
-        _fit_part(utterance, speech, wanted_s, speak)
-        for utterance, speech, wanted_s in zip(plain, spoken, lengths_s, strict=True)
+        _fit_part(utterance, samples, rate_hz, max(1, convert_seconds_to_frames(wanted_s, rate_hz)), speak)
+        for utterance, samples, wanted_s in zip(plain, own, lengths_s, strict=True)
     ]
     return pieces, rate_hz, warnings
 
@@ -275,42 +274,16 @@ def _build_utterance(text: str, conversion: Conversion) -> Utterance:
 
 
 def _fit_part(
-    utterance: Utterance, speech: Speech, wanted_s: float, speak: Callable[[Utterance], Speech]
-) -> _SpokenPiece:
-    """Fit speech into exactly `wanted_s`: speak again at another rate if needed, then stretch the audio."""
-    piece = _trim_silence(speech)
-    frames = max(1, convert_seconds_to_frames(wanted_s, speech.sample_rate_hz))
-    steps = round(_RATE_FOR_DOUBLE * np.log2(len(piece.samples) / frames))
-    if abs(len(piece.samples) / frames - 1) > _LENGTH_TOLERANCE:
-        again = _trim_silence(speak(replace(utterance, rate=RATE.clamp(steps))))
-        if abs(np.log(len(again.samples) / frames)) < abs(np.log(len(piece.samples) / frames)):
-            piece = again
-    factor = frames / len(piece.samples)
-    words = tuple(
-        Word(word.word, round(word.start_ms * factor), round(word.end_ms * factor)) for word in piece.words
-    )
-    return _SpokenPiece(fit_frames(piece.samples, speech.sample_rate_hz, frames), words)
-
-
-def _trim_silence(speech: Speech) -> _SpokenPiece:
-    """Remove the silence at both ends of speech, and shift the word times accordingly."""
-    samples, rate_hz = speech.samples, speech.sample_rate_hz
-    quiet = measure.find_silences(samples, rate_hz, shortest_ms=0, below_db=_PAUSE_BELOW_DB + 10)
-    first = convert_seconds_to_frames(quiet[0][1], rate_hz) if quiet and quiet[0][0] <= 0 else 0
-    last = len(samples)
-    if quiet and quiet[-1][1] >= speech.audio_seconds and quiet[-1][0] > 0:
-        last = convert_seconds_to_frames(quiet[-1][0], rate_hz)
-    if first >= last:
-        first, last = 0, len(samples)
-    start_ms, end_ms = 1000 * first / rate_hz, 1000 * last / rate_hz
-    words = tuple(
-        Word(
-            word.word,
-            *(round(min(max(time, start_ms), end_ms) - start_ms) for time in (word.start_ms, word.end_ms)),
-        )
-        for word in speech.words
-    )
-    return _SpokenPiece(samples[first:last], words)
+    utterance: Utterance, samples: Samples, rate_hz: int, frames: int, speak: Callable[[Utterance], Speech]
+) -> Samples:
+    """Fit speech into exactly `frames`: speak again at another rate if needed, then stretch the audio."""
+    if abs(len(samples) / frames - 1) > _LENGTH_TOLERANCE:
+        needed_speed = len(samples) / frames
+        rate = min(range(RATE.low, RATE.high + 1), key=lambda rate: abs(compute_speed(rate) - needed_speed))
+        again = speak(replace(utterance, rate=rate)).samples
+        again = again[find_speech_span(again, rate_hz)]
+        samples = min(samples, again, key=lambda some: abs(np.log(len(some) / frames)))
+    return fit_frames(samples, rate_hz, frames)
 
 
 def _compute_starts_s(spans: Sequence[_Span], said_s: Sequence[float], total_s: float) -> list[float]:
@@ -326,26 +299,3 @@ def _compute_starts_s(spans: Sequence[_Span], said_s: Sequence[float], total_s: 
         latest_s = (places[index + 1] if index + 1 < len(places) else total_s) - said_s[index]
         places[index] = max(0.0, min(places[index], latest_s))
     return places
-
-
-def _join_parts(
-    pieces: Sequence[_SpokenPiece],
-    starts_s: Sequence[float],
-    frames: int,
-    rate_hz: int,
-    warnings: Sequence[str],
-) -> Speech:
-    samples = np.zeros(frames, np.float32)
-    words: list[Word] = []
-    for part, start_s in zip(pieces, starts_s, strict=True):
-        first = min(convert_seconds_to_frames(start_s, rate_hz), max(0, frames - len(part.samples)))
-        room = samples[first:]
-        room[: len(part.samples)] += part.samples[: len(room)]
-        offset_ms, last_ms = round(1000 * first / rate_hz), 1000 * frames // rate_hz
-        for word in part.words:
-            earliest_ms = words[-1].end_ms if words else 0
-            start_ms, end_ms = (
-                min(max(time + offset_ms, earliest_ms), last_ms) for time in (word.start_ms, word.end_ms)
-            )
-            words.append(Word(word.word, start_ms, end_ms))
-    return Speech(samples, rate_hz, tuple(words), tuple(warnings))

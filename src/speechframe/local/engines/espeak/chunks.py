@@ -18,9 +18,10 @@ from speechframe.local.engines.reading.pieces import (
     time_words,
     trim_silence,
 )
+from speechframe.local.engines.reading.speaker import SpeechPlan
 from speechframe.local.engines.reading.word_times import TimedToken
 
-__all__ = ["SAMPLE_RATE_HZ", "speak_pieces"]
+__all__ = ["SAMPLE_RATE_HZ", "EspeakPlan"]
 
 SAMPLE_RATE_HZ = 22050
 """Sample rate of all espeak voices."""
@@ -31,10 +32,25 @@ _MIN_PAUSE_MS = 60.0
 Samples = NDArray[np.float32]
 
 
-def speak_pieces(pieces: Sequence[Piece], reading: EspeakReading, speed: float) -> list[Chunk]:
-    """Speak each piece at `speed` times the speed of the reading. A piece without sound is an empty chunk."""
-    rng = reading.pause_factors()
-    return [_speak_piece(piece, reading, speed, rng) for piece in pieces]
+class EspeakPlan(SpeechPlan):
+    """The pieces of an utterance and their reading. espeak is so fast that a guess of the speed is no use."""
+
+    max_rounds, length_tolerance = 4, 0.004
+    factor_bounds = (0.1, 10.0)  # the reading has the bounds of the library
+
+    def __init__(self, pieces: Sequence[Piece], reading: EspeakReading) -> None:
+        self._pieces = pieces
+        self._reading = reading
+
+    def speak(self, factor: float = 1.0) -> list[Chunk]:
+        """Return the chunk of each piece. A piece without sound is an empty chunk."""
+        rng = self._reading.pause_factors()
+        return [_speak_piece(piece, self._reading, 1 / factor, rng) for piece in self._pieces]
+
+    def guess_factor(self, frames: int) -> float:
+        """Return 1."""
+        del frames
+        return 1.0
 
 
 def _speak_piece(piece: Piece, reading: EspeakReading, speed: float, rng: random.Random) -> Chunk:

@@ -6,7 +6,6 @@ pauses at random, and each step of variation allows a larger change. The changes
 depend only on text, voice, locale and take, so that equal requests are equal.
 """
 
-import hashlib
 import random
 from dataclasses import dataclass
 
@@ -14,25 +13,26 @@ from speechframe.engines.base import Utterance
 from speechframe.local.engines.espeak.library import WORDS_PER_MINUTE, EspeakSetting
 from speechframe.local.engines.espeak.voices import STYLES, Timbre
 from speechframe.local.engines.reading.locales import LOCALES
+from speechframe.local.engines.reading.speaker import PAUSE_JITTER_PER_STEP, compute_seed
+from speechframe.spec.limits import compute_speed
 
 __all__ = ["EspeakReading", "compute_reading"]
 
 NORMAL_WORDS_PER_MINUTE = 165.0
 """Speed at rate 0 in the default style."""
 
-_RATE_FOR_DOUBLE = 50.0
-"""The value of ``rate`` that doubles the speed."""
 _MAX_PITCH_STEPS = 50.0
 """The value of ``pitch`` for the highest pitch."""
 _PITCH_RANGE = range(100)
 """Pitches of the library."""
+_MAX_SEED = 2**31 - 2
+"""Largest seed of the library's noise."""
 
 # Largest change for each step of variation, up or down. Pitch is in units of the library, all others are
 # shares.
 _SPEED_PER_STEP = 0.016
 _PITCH_PER_STEP = 2.2
 _LIVELINESS_PER_STEP = 0.06
-_PAUSE_PER_STEP = 0.09
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class EspeakReading:
 def compute_reading(utterance: Utterance, timbre: Timbre, style_name: str) -> EspeakReading:
     """Return the settings for an utterance, a timbre (a sound of a voice) and a style."""
     style = STYLES[style_name]
-    seed = _compute_seed(utterance)
+    seed = 1 + (compute_seed(utterance) - 1) % _MAX_SEED
     rng = random.Random(seed)  # noqa: S311  (a reading, not a secret)
     steps = utterance.variation
     speed, pitch, liveliness = (steps * rng.uniform(-1, 1) for _ in range(3))
@@ -75,7 +75,7 @@ def compute_reading(utterance: Utterance, timbre: Timbre, style_name: str) -> Es
         voice=f"{language}+{timbre.variant}" if timbre.variant else language,
         words_per_minute=NORMAL_WORDS_PER_MINUTE
         * style.speed
-        * 2 ** (utterance.rate / _RATE_FOR_DOUBLE)
+        * compute_speed(utterance.rate)
         * (1 + _SPEED_PER_STEP * speed),
         pitch=_compute_pitch(timbre.pitch + style.pitch + _PITCH_PER_STEP * pitch, utterance.pitch),
         pitch_range=_clamp_pitch(
@@ -83,7 +83,7 @@ def compute_reading(utterance: Utterance, timbre: Timbre, style_name: str) -> Es
         ),
         word_gap=style.word_gap,
         seed=seed,
-        pause_jitter=_PAUSE_PER_STEP * steps,
+        pause_jitter=PAUSE_JITTER_PER_STEP * steps,
     )
 
 
@@ -95,12 +95,3 @@ def _compute_pitch(middle: float, steps: int) -> int:
 
 def _clamp_pitch(pitch: float) -> int:
     return min(max(round(pitch), 0), _PITCH_RANGE.stop - 1)
-
-
-def _compute_seed(utterance: Utterance) -> int:
-    """Return the seed of the variation, from text, voice, locale and take. It is 1 without variation."""
-    if not utterance.variation:
-        return 1
-    parts = (utterance.text, utterance.voice_id, utterance.locale, str(utterance.take))
-    digest = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=4).digest()
-    return 1 + int.from_bytes(digest, "big") % (2**31 - 2)

@@ -16,7 +16,6 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from speechframe.engines.base import EngineVoice
-from speechframe.engines.streaming import LOUDNESS_LUFS
 from speechframe.local.engines.reading.locales import LOCALES
 from speechframe.spec.locales import get_display_name, get_language
 from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
@@ -26,7 +25,7 @@ __all__ = [
     "EspeakVoice",
     "Style",
     "Timbre",
-    "compute_gain_db",
+    "compute_lufs",
     "list_engine_voices",
     "list_espeak_voices",
 ]
@@ -286,9 +285,9 @@ def list_engine_voices() -> tuple[EngineVoice, ...]:
     return tuple(_build_entry(voice) for voice in list_espeak_voices().values())
 
 
-def compute_gain_db(voice: EspeakVoice, locale: str) -> float:
-    """Return the gain that levels a voice in a locale to the loudness of all voices."""
-    return LOUDNESS_LUFS - voice.timbre.lufs - _EXTRA_LOUDNESS_DB.get(get_language(locale), 0.0)
+def compute_lufs(voice: EspeakVoice, locale: str) -> float:
+    """Return the loudness of a voice in a locale before levelling, in LUFS."""
+    return voice.timbre.lufs + _EXTRA_LOUDNESS_DB.get(get_language(locale), 0.0)
 
 
 def _build_gen2_voices() -> Iterator[EspeakVoice]:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from speechframe.local.engines.espeak import library as espeak_library
 from speechframe.local.engines.espeak.library import TIE_CHARACTER
-from speechframe.local.engines.neural.phonemes import Phonemiser
+from speechframe.local.engines.neural.phonemes import PHONEME_BLOCK_PATTERN, Phonemiser
 from speechframe.local.engines.reading.locales import LOCALES
 
 __all__ = ["SYMBOLS", "KokoroPhonemiser"]
@@ -96,8 +96,6 @@ _CLAUSE_END_PATTERN = re.compile(
 _MARK_TRANSLATIONS = str.maketrans("\u3001\u3002\uff01\uff1f\uff0c\u0964\u2026", ",.!?,..")
 """Punctuation of other scripts to the punctuation that the model has learnt."""
 _SENTENCE_ENDS = frozenset(".!?")
-# Phonemes in a text: [[...]].
-_PHONEME_BLOCK_PATTERN = re.compile(r"\[\[([^\[\]\n]*+)\]\]")
 
 _KANA_ROWS = """
  アイウエオ
@@ -167,7 +165,7 @@ class KokoroPhonemiser(Phonemiser):
 
     def _convert_clauses(self, clauses: Sequence[str]) -> list[str]:
         """Return the symbols of each clause. Text in ``[[...]]`` stays unchanged."""
-        split = [_PHONEME_BLOCK_PATTERN.split(clause) for clause in clauses]
+        split = [PHONEME_BLOCK_PATTERN.split(clause) for clause in clauses]
         plain = iter(self._convert_texts([part for parts in split for part in parts[::2]]))
         said = ((part if index % 2 else next(plain) for index, part in enumerate(parts)) for parts in split)
         return [" ".join(" ".join(each).split()) for each in said]

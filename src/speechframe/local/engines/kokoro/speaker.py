@@ -29,10 +29,11 @@ from speechframe.local.engines.kokoro.voices import (
 )
 from speechframe.local.engines.models import KOKORO_NATIVES, KOKORO_STYLES
 from speechframe.local.engines.neural.prosody import STYLES
-from speechframe.local.engines.neural.speaker import NeuralSpeaker, NeuralVoice, load_cached
+from speechframe.local.engines.neural.speaker import load_cached, make_ready
 from speechframe.local.engines.reading import japanese
 from speechframe.local.engines.reading.locales import LOCALES
 from speechframe.local.engines.reading.pieces import choose_style
+from speechframe.local.engines.reading.speaker import PieceSpeaker, ReadyVoice
 
 __all__ = ["KokoroSpeaker"]
 
@@ -42,7 +43,7 @@ REVISION = 2
 """Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
 
 
-class KokoroSpeaker(NeuralSpeaker):
+class KokoroSpeaker(PieceSpeaker):
     """The Kokoro engine. See :class:`speechframe.engines.base.Speaker`.
 
     Its voices are mixtures of packaged styles, and the styles in files (``.npz``, ``.bin``) in the folders of
@@ -87,21 +88,14 @@ class KokoroSpeaker(NeuralSpeaker):
         packaged = (*KOKORO_NATIVES.list_paths(), *KOKORO_STYLES.list_paths())
         return tuple(dict.fromkeys((*find_weights(), *packaged, *own)))
 
-    def _get_voice(self, utterance: Utterance) -> NeuralVoice:
+    def _get_voice(self, utterance: Utterance) -> ReadyVoice:
         files = _require_weights()
         voice = list_kokoro_voices().get(utterance.voice_id)
         if voice is None:
             raise EngineFault(f"kokoro has no voice {utterance.voice_id!r}")
-        style = choose_style(
-            voice.voice_id, utterance.locale, utterance.style, voice.supported_locales, list(STYLES)
-        )
-        return NeuralVoice(
-            load_cached(_load_weights, files)(voice),
-            _get_phonemiser(utterance.locale),
-            LOCALES[utterance.locale],
-            STYLES[style],
-            voice.lufs,
-        )
+        style = choose_style(utterance, voice.supported_locales, list(STYLES))
+        model, phonemiser = load_cached(_load_weights, files)(voice), _get_phonemiser(utterance.locale)
+        return make_ready(utterance, model, phonemiser, LOCALES[utterance.locale], style, voice.lufs)
 
 
 def _require_weights() -> tuple[Path, ...]:

@@ -1,6 +1,6 @@
 """Speak pieces (the texts between pause markers) with a neural model, by sentences, and time their words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,9 +11,10 @@ from speechframe.audio import codec
 from speechframe.local.engines.neural.phonemes import Phonemiser, Sentence
 from speechframe.local.engines.neural.prosody import NeuralReading
 from speechframe.local.engines.reading.pieces import Chunk, Piece, time_words, trim_silence
+from speechframe.local.engines.reading.speaker import SpeechPlan
 from speechframe.local.engines.reading.word_times import TimedToken
 
-__all__ = ["Draft", "NeuralModel", "PlannedPiece", "estimate_frames", "plan_pieces", "speak_plan"]
+__all__ = ["Draft", "NeuralModel", "NeuralPlan"]
 
 Samples = NDArray[np.float32]
 
@@ -73,29 +74,43 @@ class _PlannedSentence:
     rng: np.random.Generator
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class PlannedPiece:
-    """A piece with its sentences. There are none if the piece has nothing to speak."""
+class NeuralPlan(SpeechPlan):
+    """The lengths of all phonemes and pauses of pieces, before any sound is computed."""
 
-    piece: Piece
-    sentences: tuple[_PlannedSentence, ...]
+    max_rounds, length_tolerance = 2, 0.03
+    factor_bounds = (0.5, 2.0)
 
+    def __init__(
+        self, pieces: Sequence[Piece], phonemiser: Phonemiser, model: NeuralModel, reading: NeuralReading
+    ) -> None:
+        self._model = model
+        self._reading = reading
+        self._planned: list[tuple[Piece, list[_PlannedSentence]]] = []
+        number = 0
+        for piece in pieces:
+            sentences = (
+                phonemiser.make_sentences(piece.spoken, piece.tokens) if piece.spoken.is_speakable else []
+            )
+            planned = []
+            for index, sentence in enumerate(sentences):
+                is_last = index == len(sentences) - 1
+                planned.append(_plan_sentence(sentence, model, reading, number, is_last=is_last))
+                number += 1
+            self._planned.append((piece, planned))
 
-def plan_pieces(
-    pieces: Sequence[Piece], phonemiser: Phonemiser, model: NeuralModel, reading: NeuralReading
-) -> list[PlannedPiece]:
-    """Return the pieces with the lengths of all phonemes and pauses, before any sound is computed."""
-    planned: list[PlannedPiece] = []
-    number = 0
-    for piece in pieces:
-        sentences = phonemiser.make_sentences(piece.spoken, piece.tokens) if piece.spoken.is_speakable else []
-        found = []
-        for index, sentence in enumerate(sentences):
-            is_last = index == len(sentences) - 1
-            found.append(_plan_sentence(sentence, model, reading, number, is_last=is_last))
-            number += 1
-        planned.append(PlannedPiece(piece, tuple(found)))
-    return planned
+    def guess_factor(self, frames: int) -> float:
+        """Return the factor by the lengths of the phonemes. Silence that is trimmed later is not known."""
+        sentences = [sentence for _, planned in self._planned for sentence in planned]
+        steps = sum(int(sentence.draft.lengths.sum()) + sentence.pause_steps for sentence in sentences)
+        return frames / max(1, round(steps * self._model.hop_frames / self._reading.speed))
+
+    def speak(self, factor: float = 1.0) -> list[Chunk]:
+        """Return the chunk of each piece, with phonemes and pauses `factor` times as long."""
+        chunks = []
+        for piece, planned in self._planned:
+            parts = [_speak_sentence(sentence, self._model, self._reading, factor) for sentence in planned]
+            chunks.append(_join_parts(piece, parts, self._model.sample_rate_hz))
+        return chunks
 
 
 def _plan_sentence(
@@ -106,24 +121,6 @@ def _plan_sentence(
     pause_s = 0.0 if is_last else _SENTENCE_PAUSE_S * (1 + reading.pause_jitter * rng.uniform(-1, 1))
     pause_steps = round(pause_s * model.sample_rate_hz / model.hop_frames)
     return _PlannedSentence(sentence, draft, pause_steps, rng)
-
-
-def estimate_frames(planned: Sequence[PlannedPiece], model: NeuralModel, reading: NeuralReading) -> int:
-    """Return the approximate number of frames of a plan at the speed of the reading."""
-    steps = sum(int(s.draft.lengths.sum()) + s.pause_steps for piece in planned for s in piece.sentences)
-    return round(steps * model.hop_frames / reading.speed)
-
-
-def speak_plan(
-    planned: Sequence[PlannedPiece], model: NeuralModel, reading: NeuralReading, factor: float = 1.0
-) -> Iterator[Chunk]:
-    """Yield the chunk of each piece, with phonemes and pauses `factor` times as long.
-
-    A piece without sound has an empty chunk.
-    """
-    for piece in planned:
-        parts = [_speak_sentence(sentence, model, reading, factor) for sentence in piece.sentences]
-        yield _join_parts(piece.piece, parts, model.sample_rate_hz)
 
 
 def _speak_sentence(

@@ -111,11 +111,6 @@ class Graph:
         )
 
 
-def _read_part(part: Path) -> bytes:
-    read_file_facts(part)
-    return part.read_bytes()
-
-
 def check_whole(path: Path) -> None:
     """Raise EngineFault if a file is not a complete ONNX model.
 

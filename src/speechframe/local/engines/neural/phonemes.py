@@ -18,7 +18,7 @@ from speechframe.engines.words import Token
 from speechframe.errors import EngineError
 from speechframe.local.engines.reading.text import SpokenText
 
-__all__ = ["FULL_STOP", "PUNCTUATION", "Phonemiser", "Sentence"]
+__all__ = ["FULL_STOP", "PHONEME_BLOCK_PATTERN", "PUNCTUATION", "Phonemiser", "Sentence"]
 
 FULL_STOP = "."
 PUNCTUATION = frozenset(".,;:!?")
@@ -32,8 +32,8 @@ _MAX_SENTENCE_PHONEMES = 400
 # An ellipsis. The group matches if it ends the text.
 _ELLIPSIS_PATTERN = re.compile(r"(?:\.{2,}|\u2026+)(\s*$)?")
 _TITLE_PATTERN = re.compile(r"\b(Capt|Col|Dr|Gen|Hon|Lt|Mr|Mrs|Ms|Mt|Prof|Rep|Rev|Sen|Sgt|St)\.(?=\s+\w)")
-# Phonemes in a text: [[...]].
-_PHONEME_BLOCK_PATTERN = re.compile(r"\[\[([^\[\]\n]*+)\]\]")
+PHONEME_BLOCK_PATTERN = re.compile(r"\[\[([^\[\]\n]*+)\]\]")
+"""Phonemes in a text: ``[[...]]``."""
 # Other spellings of IPA symbols, and the usual spelling.
 _SYMBOL_SPELLINGS = str.maketrans({"g": "\u0261", "'": "\u02c8", ":": "\u02d0", ",": "\u02cc"})
 _IGNORED_SYMBOLS = frozenset("./[]\u203f\u035c\u0361|\u2016\u02d1\u032f-")
@@ -186,7 +186,7 @@ def _mark_given(spoken: SpokenText) -> bytes:
     """Return a byte for each character: 1 if it belongs to phonemes of the caller, otherwise 0."""
     given = bytearray(len(spoken.text))
     if spoken.phoneme_input:
-        for match in _PHONEME_BLOCK_PATTERN.finditer(spoken.text):
+        for match in PHONEME_BLOCK_PATTERN.finditer(spoken.text):
             given[match.start() : match.end()] = b"\1" * (match.end() - match.start())
     return bytes(given)
 

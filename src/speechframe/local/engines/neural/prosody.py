@@ -6,7 +6,6 @@ the noise that the authors of the voice chose, and further steps give more. Rand
 numbers depend only on text, voice, locale and take, so that equal requests are equal.
 """
 
-import hashlib
 import random
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,15 +13,14 @@ from types import MappingProxyType
 import numpy as np
 
 from speechframe.engines.base import Utterance
+from speechframe.local.engines.reading.speaker import PAUSE_JITTER_PER_STEP, compute_seed
+from speechframe.spec.limits import compute_speed
 
 __all__ = ["STYLES", "NeuralReading", "compute_reading"]
 
 STYLES = MappingProxyType({"Conversational": 1.0, "Narration": 0.9})
 """Style to the factor of the speed, the default first. Neural voices have few, as they read in one way."""
 
-
-_RATE_FOR_DOUBLE = 50.0
-"""The value of ``rate`` that doubles the speed."""
 _PITCH_FOR_OCTAVE = 150.0
 """The value of ``pitch`` for an octave. The formants move with the pitch, so larger changes are unclear."""
 
@@ -30,7 +28,6 @@ _PITCH_FOR_OCTAVE = 150.0
 _NOISE_PER_STEP = 0.05
 _RHYTHM_NOISE_PER_STEP = 0.12
 _SPEED_PER_STEP = 0.02
-_PAUSE_PER_STEP = 0.09
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +67,13 @@ def compute_reading(utterance: Utterance, speed: float) -> NeuralReading:
     NeuralReading(speed=2.0, pitch=0.5, noise=0.0, rhythm_noise=0.0, pause_jitter=0.0, seed=1)
     """
     steps = utterance.variation
-    seed = _compute_seed(utterance)
+    seed = compute_seed(utterance)
     stray = steps * _SPEED_PER_STEP * random.Random(seed).uniform(-1, 1)  # noqa: S311  (a reading, not a secret)
     return NeuralReading(
-        speed=speed * 2 ** (utterance.rate / _RATE_FOR_DOUBLE) * (1 + stray),
+        speed=speed * compute_speed(utterance.rate) * (1 + stray),
         pitch=2 ** (utterance.pitch / _PITCH_FOR_OCTAVE),
         noise=1 + _NOISE_PER_STEP * (steps - 1) if steps else 0.0,
         rhythm_noise=1 + _RHYTHM_NOISE_PER_STEP * (steps - 1) if steps else 0.0,
-        pause_jitter=_PAUSE_PER_STEP * steps,
+        pause_jitter=PAUSE_JITTER_PER_STEP * steps,
         seed=seed,
     )
-
-
-def _compute_seed(utterance: Utterance) -> int:
-    """Return the seed of the variation, from text, voice, locale and take. It is 1 without variation."""
-    if not utterance.variation:
-        return 1
-    parts = (utterance.text, utterance.voice_id, utterance.locale, str(utterance.take))
-    digest = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=4).digest()
-    return 1 + int.from_bytes(digest, "big")

@@ -14,7 +14,7 @@ from pathlib import Path
 from speechframe.engines.base import EngineVoice, Utterance
 from speechframe.errors import EngineFault
 from speechframe.local.engines.neural.prosody import STYLES
-from speechframe.local.engines.neural.speaker import NeuralSpeaker, NeuralVoice, load_cached
+from speechframe.local.engines.neural.speaker import load_cached, make_ready
 from speechframe.local.engines.piper.model import PiperModel
 from speechframe.local.engines.piper.phonemes import PiperPhonemiser
 from speechframe.local.engines.piper.voices import (
@@ -27,6 +27,7 @@ from speechframe.local.engines.piper.voices import (
     list_piper_voices,
 )
 from speechframe.local.engines.reading.pieces import choose_style
+from speechframe.local.engines.reading.speaker import PieceSpeaker, ReadyVoice
 
 __all__ = ["PiperSpeaker"]
 
@@ -34,7 +35,7 @@ REVISION = 4
 """Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
 
 
-class PiperSpeaker(NeuralSpeaker):
+class PiperSpeaker(PieceSpeaker):
     """The Piper engine. See :class:`speechframe.engines.base.Speaker`.
 
     Its voices are the packaged voice, and the voices in the folders of the environment
@@ -71,25 +72,19 @@ class PiperSpeaker(NeuralSpeaker):
         """Return the files of every voice."""
         return tuple(path for file in list_piper_voices().values() for path in (file.model, file.settings))
 
-    def _get_voice(self, utterance: Utterance) -> NeuralVoice:
-        file, style = _find_voice(utterance)
+    def _get_voice(self, utterance: Utterance) -> ReadyVoice:
+        _refuse_missing()
+        file = list_piper_voices().get(utterance.voice_id)
+        if file is None:
+            raise EngineFault(f"piper has no voice {utterance.voice_id!r}")
+        style = choose_style(utterance, [file.locale], list(STYLES))
         model, phonemiser = _get_loaded_voice(file)
-        return NeuralVoice(model, phonemiser, choose_reading_locale(file.locale), STYLES[style])
+        return make_ready(utterance, model, phonemiser, choose_reading_locale(file.locale), style)
 
 
 def _refuse_missing() -> None:
     if not is_installed():
         raise EngineFault(f"Piper is not installed: {INSTALL_COMMAND}")
-
-
-def _find_voice(utterance: Utterance) -> tuple[PiperFile, str]:
-    """Return the files of the voice and the name of the style. Raise EngineError if either is unknown."""
-    _refuse_missing()
-    voice = list_piper_voices().get(utterance.voice_id)
-    if voice is None:
-        raise EngineFault(f"piper has no voice {utterance.voice_id!r}")
-    style = choose_style(voice.voice_id, utterance.locale, utterance.style, [voice.locale], list(STYLES))
-    return voice, style
 
 
 def _get_loaded_voice(file: PiperFile) -> tuple[PiperModel, PiperPhonemiser]:

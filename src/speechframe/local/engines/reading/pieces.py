@@ -38,6 +38,7 @@ __all__ = [
     "count_silent_frames",
     "count_step_frames",
     "find_sound",
+    "find_speech_span",
     "fit_to_length",
     "join_with_pauses",
     "refuse_unspeakable",
@@ -100,21 +101,17 @@ class Chunk:
         return Chunk(np.pad(self.samples, (0, frames)), self.words)
 
 
-def choose_style(
-    voice_id: str, locale: str, asked: str | None, supported: Sequence[str], styles: Sequence[str]
-) -> str:
-    """Return the style's name, or raise EngineError naming the available styles.
+def choose_style(utterance: Utterance, supported: Sequence[str], styles: Sequence[str]) -> str:
+    """Return the name of an utterance's style, or raise EngineError naming the available styles.
 
     Parameters
     ----------
-    voice_id
-        The voice.
-    locale, asked
-        The requested locale and style. None selects the first style.
+    utterance
+        The voice, locale and style. Without a style, the first is chosen.
     supported
         The locales of the voice.
     styles
-        Its styles in ``locale``.
+        Its styles in the locale.
 
     Raises
     ------
@@ -123,9 +120,11 @@ def choose_style(
 
     Examples
     --------
-    >>> choose_style("en-US-nora", "en-US", "calm", ["en-US"], ["Conversational", "Calm"])
+    >>> asked = Utterance("Hi", "en-US-nora", "en-US", style="calm")
+    >>> choose_style(asked, ["en-US"], ["Conversational", "Calm"])
     'Calm'
     """
+    voice_id, locale, asked = utterance.voice_id, utterance.locale, utterance.style
     if locale not in supported:
         near = find_nearest(locale, supported) or supported
         raise EngineError(f"voice {voice_id} does not speak {locale!r}; it speaks {', '.join(near)}")
@@ -377,16 +376,21 @@ def find_sound(samples: Samples, sample_rate_hz: int) -> NDArray[np.bool_]:
     return np.asarray(level_db > level_db.max() - _SILENT_BELOW_DB)
 
 
+def find_speech_span(samples: Samples, sample_rate_hz: int) -> slice:
+    """Return the span between the silences at both ends."""
+    step = count_step_frames(sample_rate_hz)
+    steps = np.flatnonzero(find_sound(samples, sample_rate_hz)) * step
+    return slice(int(steps[0]), min(len(samples), int(steps[-1]) + step))
+
+
 def trim_silence(samples: Samples, sample_rate_hz: int) -> tuple[Samples, int]:
     """Replace the silence at both ends by 10 ms at the start and 30 ms at the end.
 
     Return the new samples, and the frame of the old samples at which they begin. It may be negative.
     """
-    step = count_step_frames(sample_rate_hz)
-    steps = np.flatnonzero(find_sound(samples, sample_rate_hz)) * step
-    start, end = int(steps[0]), min(len(samples), int(steps[-1]) + step)
+    span = find_speech_span(samples, sample_rate_hz)
     lead, tail = (round(sample_rate_hz * ms / 1000) for ms in (_LEAD_MS, _TAIL_MS))
-    return np.pad(samples[start:end], (lead, tail)), start - lead
+    return np.pad(samples[span], (lead, tail)), span.start - lead
 
 
 def time_words(

@@ -23,7 +23,7 @@ from speechframe.local.engines.world.time import compute_source_times_s, compute
 
 __all__ = ["WorldChanger"]
 
-REVISION = 2
+REVISION = 3
 """Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
 
 _MAX_PEAK = 0.9

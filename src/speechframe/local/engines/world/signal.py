@@ -14,7 +14,6 @@ from speechframe.audio import measure
 from speechframe.audio.codec import Samples
 from speechframe.engines.base import Recording
 from speechframe.errors import EngineError
-from speechframe.local.engines.clip_levels import measure_levels_db
 
 __all__ = ["HOP_S", "RATE_HZ", "AnalysedClip", "Array", "analyse_clip"]
 
@@ -102,7 +101,7 @@ def analyse_clip(recording: Recording) -> AnalysedClip:
     at_rate = _resample(samples, recording.sample_rate_hz)
     # Remove a constant offset, because it is inaudible but would raise the level of pauses.
     at_rate = at_rate - at_rate.mean(dtype=np.float64).astype(np.float32)
-    level_db = measure_levels_db(at_rate, RATE_HZ, HOP_S)
+    level_db = measure.measure_frame_levels_db(at_rate, RATE_HZ, 1000 * HOP_S)
     # The tracker sees one piece at a time, so it would find voice in the hum of a silent piece. Remove that.
     is_audible = level_db > level_db.max() - _INAUDIBLE_BELOW_DB
     f0_hz = _track_f0_hz(at_rate) * is_audible

@@ -8,17 +8,15 @@ from numpy.typing import NDArray
 from speechframe.audio.codec import convert_seconds_to_frames
 from speechframe.engines.base import Conversion
 from speechframe.errors import EngineError
-from speechframe.local.engines.clip_levels import find_quiet_runs
 from speechframe.local.engines.world.change import Jitter
 from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, AnalysedClip, Array
+from speechframe.spec.limits import compute_speed
 
 __all__ = ["Timing", "compute_source_times_s", "compute_timing"]
 
 PERIOD_S = 0.005
 """Length of a frame of the result in seconds."""
 
-_RATE_FOR_DOUBLE = 50.0
-"""The value of ``rate`` that doubles the speed."""
 _SHORTEST_RESULT_S = 0.05
 """Shortest length that a caller may request, in seconds."""
 _MAX_LENGTH_FACTOR, _MIN_CLEAR_FACTOR = 3.0, 0.4
@@ -67,7 +65,7 @@ def compute_timing(clip_s: float, conversion: Conversion, jitter: Jitter) -> Tim
     """
     asked_s = conversion.audio_duration_s
     if not asked_s:
-        factor = 2 ** (-conversion.rate / _RATE_FOR_DOUBLE) / jitter.speed
+        factor = compute_speed(-conversion.rate) / jitter.speed
         frames = max(1, convert_seconds_to_frames(clip_s * factor, RATE_HZ))
         return Timing(frames, frames)
     if asked_s < _SHORTEST_RESULT_S:
@@ -119,7 +117,9 @@ def _compute_step_lengths(clip: AnalysedClip, conversion: Conversion, jitter: Ji
 
 def _find_pauses(clip: AnalysedClip) -> NDArray[np.intp]:
     """Return start and end of each pause of the clip in steps of :data:`HOP_S`, ``(pauses, 2)``."""
-    return find_quiet_runs(clip.level_db, below_db=_PAUSE_DB, shortest=round(_SHORTEST_PAUSE_S / HOP_S))
+    quiet = clip.level_db < clip.level_db.max() - _PAUSE_DB
+    runs = np.flatnonzero(np.diff(np.concatenate([[False], quiet, [False]]).astype(np.int8))).reshape(-1, 2)
+    return runs[runs[:, 1] - runs[:, 0] >= round(_SHORTEST_PAUSE_S / HOP_S)]
 
 
 def _even_out_tempo(clip: AnalysedClip, pauses: NDArray[np.intp]) -> Array:
