@@ -14,8 +14,6 @@ from speechframe.audio.measure import (
     measure_loudness_lufs,
 )
 
-__all__ = ["BANDS_HZ", "BANDS_PER_OCTAVE", "ClipMeasures", "measure_clip", "measure_true_peak_dbtp"]
-
 BANDS_PER_OCTAVE = 24
 BANDS_HZ = 200.0 * 2 ** (np.arange(158) / BANDS_PER_OCTAVE)
 """Centres of the bands of a spectrum in Hz, from 200 Hz to 18.6 kHz. Speech ends below."""

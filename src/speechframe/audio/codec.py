@@ -22,19 +22,8 @@ from speechframe.spec.chosen import RAW_G711_RATE_HZ
 from speechframe.spec.speech import ChannelType, Format
 from speechframe.writing.words import format_count
 
-__all__ = [
-    "Audio",
-    "AudioInfo",
-    "Samples",
-    "convert_seconds_to_frames",
-    "decode",
-    "encode",
-    "get_forced_shape",
-    "inspect_audio",
-    "resample",
-    "write_encoded",
-    "write_length",
-]
+# Names of other modules that callers import from here.
+__all__ = ["Samples", "convert_seconds_to_frames"]
 
 PEAK_CEILING = 0.99
 """Highest peak in a written file. Louder audio is reduced as a whole, so that no sample is clipped."""

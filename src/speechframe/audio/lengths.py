@@ -15,15 +15,6 @@ from speechframe.audio.tracks import choose_audio_track, find_video_stream, meas
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
-__all__ = [
-    "HEAD_BYTES",
-    "ClipFacts",
-    "inspect_clip",
-    "measure_media_seconds",
-    "measure_seconds_by_packets",
-    "recognise_media_type",
-]
-
 HEAD_BYTES = 64
 """Number of first bytes of a file that are enough to recognise its media type."""
 

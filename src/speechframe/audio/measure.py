@@ -11,18 +11,8 @@ from speechframe.audio._formants import measure_formants_hz
 from speechframe.audio._pitch import f0_track, median_f0_hz
 from speechframe.audio._samples import Samples, check_samples, mix_channels
 
-__all__ = [
-    "convert_to_db",
-    "f0_track",
-    "find_silences",
-    "measure_clipped_fraction",
-    "measure_formants_hz",
-    "measure_frame_levels_db",
-    "measure_loudness_lufs",
-    "measure_peak",
-    "measure_rms_db",
-    "median_f0_hz",
-]
+# Names of other modules that callers import from here.
+__all__ = ["f0_track", "measure_formants_hz", "median_f0_hz"]
 
 Array = NDArray[np.float64]
 

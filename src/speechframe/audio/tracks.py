@@ -13,16 +13,6 @@ import numpy.typing as npt
 from speechframe.errors import AudioError
 from speechframe.spec.locales import get_language, get_three_letter_code
 
-__all__ = [
-    "choose_audio_track",
-    "decode_with_positions",
-    "fill_gaps",
-    "find_video_stream",
-    "list_audio_tracks",
-    "make_track_warning",
-    "measure_start_seconds",
-]
-
 _MAX_ROUNDING_SECONDS = 0.05
 """Gaps and overlaps of blocks below this length are rounding errors of containers such as MKV."""
 _BLOCK_FRAMES = 48_000

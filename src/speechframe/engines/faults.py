@@ -8,8 +8,6 @@ from pathlib import Path
 
 from speechframe.errors import EngineFault
 
-__all__ = ["FAULT_WORDS_FOR_CALLERS", "read_file_facts", "shorten_paths", "warn_once"]
-
 FAULT_WORDS_FOR_CALLERS = (
     "its model or a file of it cannot be used; the log of the service names the file and the reason"
 )

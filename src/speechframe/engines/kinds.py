@@ -17,21 +17,6 @@ from speechframe.engines.base import Capabilities
 from speechframe.engines.faults import warn_once
 from speechframe.errors import EngineFault
 
-__all__ = [
-    "CHANGERS",
-    "KINDS",
-    "RECOGNISERS",
-    "SPEAKERS",
-    "TRANSLATORS",
-    "EngineKind",
-    "describe_shadowed",
-    "group_entry_points",
-    "list_entry_points",
-    "load_engines",
-    "make_engine",
-]
-
-
 # Among entry points of the same name, one whose value begins with this text is preferred.
 _PREFERRED_PREFIX = "speechframe.local.engines."
 

@@ -10,8 +10,6 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 
-__all__ = ["find_rewritten_numbers"]
-
 _SPACES = "\u00a0\u2007\u2008\u2009\u200a\u202f"
 _APOSTROPHES = "'\u2019\u02bc"
 _POINT, _COMMA, _ARABIC_POINT, _ARABIC_COMMA = ".", ",", "\u066b", "\u066c"

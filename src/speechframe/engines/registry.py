@@ -28,24 +28,6 @@ from speechframe.errors import EngineError, EngineFault
 from speechframe.spec import locales
 from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 
-__all__ = [
-    "CatalogueEntry",
-    "EngineReport",
-    "build_catalogue",
-    "describe_duplicates",
-    "find_similar_voices",
-    "find_speaker",
-    "find_voice",
-    "list_pairs",
-    "list_voices",
-    "load_changers",
-    "load_recognisers",
-    "load_speakers",
-    "load_translators",
-    "load_working",
-    "report_engines",
-]
-
 # End of the sentence about a voice that is left out because another voice has the same name.
 _SAME_NAME_ENDING = " has the name"
 

@@ -20,16 +20,6 @@ from speechframe.spec.limits import VARIATION, compute_speed
 from speechframe.spec.texts import Pause, has_speech, split_pauses, strip_pauses
 from speechframe.wire.chunking import CLAUSE_MARKS, CLOSING_MARKS, SENTENCE_MARKS, Chunker
 
-__all__ = [
-    "check",
-    "choose_pause_s",
-    "limit_utterance",
-    "speak",
-    "split_sentences",
-    "stream",
-    "stream_sentences",
-]
-
 MAX_SENTENCE_CHARACTERS = 600
 """Longest part of a text that is spoken at once. A longer sentence is cut between words."""
 

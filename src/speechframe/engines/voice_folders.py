@@ -7,8 +7,6 @@ from pathlib import Path
 from speechframe.engines.faults import read_file_facts
 from speechframe.errors import EngineFault
 
-__all__ = ["FOLDERS_VARIABLE", "check_folder", "find_files", "list_voice_folders"]
-
 FOLDERS_VARIABLE = "SPEECHFRAME_VOICES"
 """Environment variable with the folders, separated as in PATH."""
 

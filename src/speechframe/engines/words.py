@@ -19,8 +19,6 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["SPOKEN_PUNCTUATION", "Token", "original_tokens", "spoken_tokens"]
-
 _APOSTROPHES = "'\u2019\u02bc\u2032`"
 _HYPHENS = "-\u2010\u2011"
 SPOKEN_PUNCTUATION = frozenset("%#&@*/\\\u00a7\u00b6\u00b7\u2020\u2021\u2022\u2030")

@@ -12,8 +12,6 @@ from speechframe.listening.setup import SETUP_NAME, Setup
 from speechframe.listening.votes import BEGIN, VOTE, VoteBook
 from speechframe.store.folder import convert_os_errors
 
-__all__ = ["Ballots"]
-
 log = logging.getLogger("speechframe.listening")
 
 _VOTES_FOLDER = "votes"

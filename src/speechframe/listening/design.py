@@ -26,8 +26,6 @@ from speechframe.statistics.votes import AB, ABX, MOS, MUSHRA, A, B
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MAX_SIGNALS", "Page", "build_pages", "design_trials", "draw_latin_rows", "make_listener_name"]
-
 MAX_SIGNALS = 12
 """Largest number of signals on a page, including hidden reference and anchors (ITU-R BS.1534)."""
 

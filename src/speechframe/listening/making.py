@@ -17,8 +17,6 @@ from speechframe.page.arguments import check_flag, check_path, check_text, check
 from speechframe.page.texts import LISTENING, resolve_texts
 from speechframe.statistics.votes import AB, ABX, METHODS, MULTI, MUSHRA
 
-__all__ = ["make_test"]
-
 _TESTS_FOLDER = Path("listening")
 """Folder of new tests, relative to the working directory."""
 

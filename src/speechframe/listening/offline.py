@@ -20,8 +20,6 @@ from speechframe.page.arguments import check_path
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["read_votes"]
-
 _FILE_FORMAT = "speechframe listening votes 2"
 """Value of the field ``format`` in each file. The script `core/offline.js` writes the same value."""
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from speechframe.errors import StoreError
 from speechframe.store.folder import convert_os_errors, sync_to_disk
 
-__all__ = ["Secret", "read_or_make_secret"]
-
 _RANDOM_BYTES_FILE = "secret"
 """Name of the file with the secret."""
 

@@ -8,8 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from speechframe.errors import ListeningError, VoteRefused
 
-__all__ = ["Question", "check_answers", "parse_questions"]
-
 _Kind = Literal["text", "number", "choice"]
 _Words = Annotated[str, Field(pattern=r"\S")]
 

@@ -34,8 +34,6 @@ from speechframe.settings import is_loopback
 from speechframe.wire.encoding import decompress
 from speechframe.writing.words import format_count
 
-__all__ = ["ServedTest", "serve_test"]
-
 log = logging.getLogger("speechframe.listening")
 
 _TOKEN_CHARACTERS = 48

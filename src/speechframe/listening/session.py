@@ -14,15 +14,6 @@ from speechframe.errors import VoteRefused
 from speechframe.listening.design import Page
 from speechframe.statistics.votes import AB, ABX, METHODS, TIE, A, B, Method
 
-__all__ = [
-    "MIN_LISTENED_S",
-    "REFERENCE_SLOT",
-    "X_SLOT",
-    "VoteMessage",
-    "compute_needed_s",
-    "make_vote_rows",
-]
-
 MIN_LISTENED_S = 3.0
 """Seconds that a listener must play of every signal (sound of a trial) before the vote.
 

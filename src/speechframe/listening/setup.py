@@ -22,8 +22,6 @@ from speechframe.writing.files import parse_json
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SETUP_NAME", "Setup", "draw_design", "extend_design", "read_design", "write_design"]
-
 SETUP_NAME = "test.json"
 """Name of the file with the set-up, in the folder of a test."""
 

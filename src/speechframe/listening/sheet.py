@@ -9,8 +9,6 @@ from speechframe.listening.session import REFERENCE_SLOT, X_SLOT, compute_needed
 from speechframe.listening.setup import Setup
 from speechframe.listening.stimuli import Stimuli
 
-__all__ = ["TrialSheet", "build_sheet"]
-
 
 @dataclass(frozen=True)
 class TrialSheet:

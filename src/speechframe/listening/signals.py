@@ -5,8 +5,6 @@ import numpy as np
 from speechframe.audio.codec import Samples
 from speechframe.errors import AudioError
 
-__all__ = ["ANCHOR_CUTOFFS_HZ", "TARGET_LUFS", "apply_low_pass"]
-
 TARGET_LUFS = -23.0
 """Loudness of the sounds of a test in LUFS (EBU R 128). All are softer if one of them would clip."""
 

@@ -13,8 +13,6 @@ from speechframe.page.clips import Entry, make_shelf
 from speechframe.tables.column import Column
 from speechframe.writing.words import format_count
 
-__all__ = ["Material", "collect_material", "describe_nearest_names"]
-
 _MAX_SHOWN_CLIPS = 5
 """Largest number of missing clips that an error message lists."""
 

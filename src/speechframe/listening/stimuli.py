@@ -33,8 +33,6 @@ from speechframe.spec.speech import Format
 from speechframe.store.folder import Folder, convert_os_errors
 from speechframe.writing.files import parse_json
 
-__all__ = ["Sound", "Stimuli", "open_stimuli", "prepare_sounds"]
-
 _SOUNDS_FOLDER, _INDEX_NAME = "stimuli", "index.json"
 """Name of the folder with the sounds in a test's folder, and name of the list of sounds in it."""
 

@@ -24,9 +24,8 @@ from speechframe.writing.words import format_count, replace_unprintable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from speechframe.statistics.listening import ListeningResult, Power
-
-__all__ = ["DEFAULT_LISTENERS", "MAX_LISTENERS", "Test", "open_test", "refuse_listener", "resolve_test"]
+    from speechframe.statistics.listening import ListeningResult
+    from speechframe.statistics.power import Power
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,6 @@ from speechframe.store.folder import convert_os_errors, sync_to_disk
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BEGIN", "VOTE", "VoteBook", "make_votes_frame"]
-
 BEGIN, VOTE = "begin", "vote"
 """Kinds of a line: the start of a listener, and a vote. Messages of pages have the same kinds."""
 

@@ -28,8 +28,6 @@ from speechframe.settings import GLOBAL_REGION, Settings, find_default_service_f
 from speechframe.settings.hidden import Hidden
 from speechframe.spec.limits import REGIONS
 
-__all__ = ["LocalService", "get_shared_service", "local_service"]
-
 log = logging.getLogger("speechframe.local")
 
 _MAX_WORKERS = 4

@@ -5,8 +5,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-__all__ = ["check_flag", "check_path", "check_text", "check_whole_number"]
-
 
 def check_whole_number(
     name: str, value: Any, *, low: int = 1, high: int | None = None, error: type[Exception] = ValueError

@@ -11,8 +11,6 @@ from functools import cache
 from importlib.resources import files
 from posixpath import dirname, join, normpath
 
-__all__ = ["build_script", "read_style"]
-
 _IMPORT_LINE = re.compile(r'^import \{[^}]*\} from "(?P<path>\.{1,2}/[\w/]+\.js)";\n', re.MULTILINE)
 _EXPORT_KEYWORD = re.compile(r"^export (?=(async )?(function|const|class|let)\b)", re.MULTILINE)
 _EXPORT_DEFAULT = "export default "

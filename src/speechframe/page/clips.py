@@ -19,8 +19,6 @@ from speechframe.store.rows import Selection
 from speechframe.store.schema import AUDIO_COLUMN, CALL_COLUMNS, FINISHED_STATUSES
 from speechframe.tables.column import Column
 
-__all__ = ["ClipShelf", "Entry", "make_shelf", "read_entry"]
-
 _DATA_COLUMNS = (
     "text",
     "word_durations",

@@ -12,8 +12,6 @@ from speechframe.errors import StoreError
 from speechframe.page.arguments import check_path, check_text
 from speechframe.page.assets import build_script, read_style
 
-__all__ = ["LINKED_POLICY", "SCRIPT_NAME", "STYLE_NAME", "make_linked_page", "save_page", "stream_saved_page"]
-
 # A saved page contains its audio, so this policy forbids all requests, even if a text of a table has HTML.
 _SAVED_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; media-src blob:; "

@@ -15,8 +15,6 @@ from speechframe.page.texts import get_direction, resolve_texts
 from speechframe.store.reviews import read_latest_reviews
 from speechframe.store.schema import FINISHED_STATUSES
 
-__all__ = ["make_review_page"]
-
 _MAX_AUDIO_BYTES = 500 << 20
 """Largest size of the audio of a page. Browsers cannot open much larger pages."""
 _MEBIBYTE = 1 << 20

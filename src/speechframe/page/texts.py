@@ -7,8 +7,6 @@ from typing import Any
 
 from speechframe.page.arguments import check_text
 
-__all__ = ["LISTENING", "REVIEW", "get_direction", "resolve_texts"]
-
 REVIEW, LISTENING = "review", "listening"
 """Names of the kinds of pages."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from speechframe.spec.texts import PAUSE_MARKERS, SCRIPTS_WITHOUT_SPACES, Pause, split_pauses
 
-__all__ = ["SECONDS_PER_CHARACTER", "estimate_word_times", "place_words"]
-
 SECONDS_PER_CHARACTER = 0.065
 """Usual speaking time of a character in seconds. Spaces count as characters."""
 

@@ -22,8 +22,6 @@ from speechframe.spec.locales import get_language
 from speechframe.spec.speech import Format
 from speechframe.spec.texts import strip_pauses
 
-__all__ = ["INSTALL_COMMAND", "WordAligner", "align_words"]
-
 INSTALL_COMMAND = "pip install 'speechframe[asr]'"
 """The command that installs a recogniser."""
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["TABLE_PATH", "find_error_rates"]
-
 TABLE_PATH = Path(__file__).with_name("clarity.csv")
 """Path of the table, with the columns ``voice_id locale unit lines error note``."""
 

@@ -30,6 +30,7 @@ from speechframe.spec.limits import (
     VARIATION,
 )
 
+# Names of other modules that callers import from here.
 __all__ = ["ChannelType", "Format", "Gender", "Model", "ModelVersion", "VoiceKind"]
 
 TextWithPauses = Annotated[

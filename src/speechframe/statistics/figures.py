@@ -13,8 +13,6 @@ from speechframe.statistics.votes import Method
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Figures", "Findings"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Figures:

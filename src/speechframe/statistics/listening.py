@@ -12,7 +12,6 @@ from speechframe.statistics.discrimination import Discrimination, analyse_discri
 from speechframe.statistics.figures import Figures, Findings
 from speechframe.statistics.intake import Duplicates, Votes, check_votes
 from speechframe.statistics.methods_text import write_methods_text
-from speechframe.statistics.power import Power, listeners_needed, power
 from speechframe.statistics.preference import (
     DEFAULT_REPLICATES,
     Strengths,
@@ -21,25 +20,12 @@ from speechframe.statistics.preference import (
 )
 from speechframe.statistics.scores import compare_pairs, compute_scores
 from speechframe.statistics.screening import screen_listeners
-from speechframe.statistics.spread import Spread, compute_deviations
-from speechframe.statistics.votes import AB, METHODS, VOTE_SCHEMA, Method
+from speechframe.statistics.spread import compute_deviations
+from speechframe.statistics.votes import AB
 from speechframe.writing.words import format_count, replace_unprintable
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "METHODS",
-    "VOTE_SCHEMA",
-    "Figures",
-    "ListeningResult",
-    "Method",
-    "Power",
-    "Spread",
-    "analyse",
-    "listeners_needed",
-    "power",
-]
 
 _SMALLEST_P = 0.001
 """p values below this value are printed as ``<0.001``."""

@@ -11,7 +11,8 @@ import numpy as np
 
 from speechframe.errors import AnalysisError
 from speechframe.extras import get_figure, import_library, provide_axes
-from speechframe.statistics.listening import Figures, ListeningResult
+from speechframe.statistics.figures import Figures
+from speechframe.statistics.listening import ListeningResult
 from speechframe.statistics.votes import AB
 
 if TYPE_CHECKING:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
-__all__ = ["SORT_KEYS", "VERDICT_FILTERS", "Arrangement", "RowReader"]
-
 SORT_KEYS = ("row", "text", "voice", "locale", "status", "seconds", "verdict")
 """Columns by which rows can be sorted. ``row`` is the run's own order."""
 

@@ -19,8 +19,6 @@ from speechframe.store.records import FAILED_STATUSES, read_attempts
 from speechframe.store.schema import CHARGED_UNKNOWN, FAILED
 from speechframe.widgets.figures import MAX_POINTS
 
-__all__ = ["AttemptReader", "Attempts"]
-
 _LEDGER_COLUMNS = (
     "request_key", "time", "status", "credits", "audio_seconds", "balance_after", "error_code",
 )  # fmt: skip

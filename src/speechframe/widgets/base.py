@@ -16,16 +16,6 @@ from speechframe.errors import SpeechframeError
 from speechframe.page.assets import build_script, read_style
 from speechframe.page.clips import ClipShelf
 from speechframe.page.html import save_page, stream_saved_page
-from speechframe.writing.notebook import format_table
-
-__all__ = [
-    "ClipWidget",
-    "PageWidget",
-    "format_table",
-    "make_clip_traits",
-    "resolve_run",
-    "run_in_worker",
-]
 
 log = logging.getLogger(__name__)
 

@@ -19,13 +19,12 @@ from speechframe.store.arranged import SORT_KEYS, VERDICT_FILTERS, Arrangement, 
 from speechframe.store.reviews import KEEP, REJECT
 from speechframe.store.rows import ROW_ID_COLUMN, Selection
 from speechframe.store.schema import BOOKKEEPING_COLUMNS, STATUSES
-from speechframe.widgets.base import ClipWidget, format_table, resolve_run
+from speechframe.widgets.base import ClipWidget, resolve_run
+from speechframe.writing.notebook import format_table
 from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["DatasetBrowser", "browse"]
 
 log = logging.getLogger(__name__)
 

@@ -18,15 +18,14 @@ from speechframe.processes.loop import run_sync, start_in_background
 from speechframe.store.rows import Selection
 from speechframe.store.schema import PENDING
 from speechframe.tables.column import col
-from speechframe.widgets.base import ClipWidget, format_table, make_clip_traits
+from speechframe.widgets.base import ClipWidget, make_clip_traits
+from speechframe.writing.notebook import format_table
 from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     import pandas as pd
-
-__all__ = ["VoiceComparison", "compare_voices"]
 
 _REFRESH_S = 0.25
 """Time in seconds between two updates of the number of finished clips."""

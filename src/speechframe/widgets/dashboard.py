@@ -20,14 +20,13 @@ from speechframe.errors import SpeechframeError
 from speechframe.page.clips import ClipShelf, Entry
 from speechframe.processes.loop import start_in_background
 from speechframe.store.schema import AUDIO_COLUMN
-from speechframe.widgets.base import ClipWidget, format_table, resolve_run
+from speechframe.widgets.base import ClipWidget, resolve_run
 from speechframe.widgets.watcher import Watcher
+from speechframe.writing.notebook import format_table
 from speechframe.writing.words import format_count, shorten_service
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-
-__all__ = ["RunDashboard", "show_dashboard", "watch"]
 
 MIN_PAUSE_S = 0.25
 """Shortest time in seconds between two updates. Notebook servers throttle more frequent messages."""

@@ -17,14 +17,13 @@ from speechframe.spec.chosen import MAX_DUB_SECONDS
 from speechframe.spec.dubbing import MEDIA_TYPES
 from speechframe.spec.speech import Format
 from speechframe.store.schema import FINISHED_STATUSES
-from speechframe.widgets.base import PageWidget, format_table, resolve_run
+from speechframe.widgets.base import PageWidget, resolve_run
 from speechframe.wire.subtitles import convert_to_cues, read_subtitles
+from speechframe.writing.notebook import format_table
 from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["DubPlayer", "DubView", "list_dubs", "review"]
 
 _MEBIBYTE = 1 << 20
 _MISSING_FILE = "dubs/none"

@@ -8,8 +8,6 @@ from typing import Any
 from speechframe.batch.live import RUNNING, STOPPED
 from speechframe.store.schema import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT, StopReason
 
-__all__ = ["COUNTED_OUTCOMES", "MAX_POINTS", "USER_STOP_TEXTS", "BurnDown", "RunFigures", "format_duration"]
-
 USER_STOP_TEXTS: Mapping[str, str] = MappingProxyType(
     {
         StopReason.STOPPED: "somebody stopped it; calls in flight have finished",

@@ -15,8 +15,6 @@ from speechframe.listening.making import make_test
 from speechframe.listening.test import Test
 from speechframe.widgets.base import PageWidget
 
-__all__ = ["ListeningTest", "listening_test"]
-
 P = ParamSpec("P")
 
 log = logging.getLogger(__name__)

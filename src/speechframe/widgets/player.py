@@ -15,15 +15,14 @@ from speechframe.page.clips import ClipShelf, Entry, make_shelf
 from speechframe.page.html import save_page
 from speechframe.page.review import make_review_page
 from speechframe.store.reviews import read_latest_reviews
-from speechframe.widgets.base import ClipWidget, format_table, make_clip_traits, run_in_worker
+from speechframe.widgets.base import ClipWidget, make_clip_traits, run_in_worker
 from speechframe.widgets.dub_player import DubPlayer, list_dubs
 from speechframe.widgets.stream_player import StreamPlayer
+from speechframe.writing.notebook import format_table
 from speechframe.writing.words import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["ClipPlayer", "play"]
 
 
 class ClipPlayer(ClipWidget):

@@ -12,8 +12,6 @@ from speechframe import aio
 from speechframe.audio.clip import Clip
 from speechframe.settings import fingerprint_key
 
-__all__ = ["make_sample"]
-
 _MAX_CLIPS = 500
 """Largest number of clips that stay in memory. Each gallery keeps its own clips as well."""
 

@@ -21,9 +21,8 @@ from speechframe.errors import AudioError, SpeechframeError, StoreError
 from speechframe.page.clips import ClipShelf, Entry
 from speechframe.page.word_times import estimate_word_times
 from speechframe.spec.speech import ChannelType, Format
-from speechframe.widgets.base import ClipWidget, format_table
-
-__all__ = ["StreamPlayer"]
+from speechframe.widgets.base import ClipWidget
+from speechframe.writing.notebook import format_table
 
 log = logging.getLogger(__name__)
 

@@ -17,14 +17,13 @@ from speechframe.processes.loop import run_sync, start_in_background
 from speechframe.spec.locales import find_nearest, get_language, is_within
 from speechframe.spec.speech import Voice, VoiceKind
 from speechframe.spec.texts import count_billed_characters
-from speechframe.widgets.base import PageWidget, format_table
+from speechframe.widgets.base import PageWidget
 from speechframe.widgets.comparison import VoiceComparison, compare_voices
 from speechframe.widgets.samples import make_sample
+from speechframe.writing.notebook import format_table
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["SAMPLE_TEXTS", "VoiceGallery", "gallery"]
 
 SAMPLE_TEXTS = {
     "de": "Guten Morgen. Heute scheint die Sonne, und der Zug kommt um sieben Uhr.",

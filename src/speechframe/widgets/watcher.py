@@ -13,8 +13,6 @@ from speechframe.verbs import RUN_VERBS
 from speechframe.widgets.attempts import AttemptReader
 from speechframe.widgets.figures import COUNTED_OUTCOMES, MAX_POINTS, USER_STOP_TEXTS, BurnDown, RunFigures
 
-__all__ = ["Watcher"]
-
 _KEPT_OUTCOMES = ("done", "cached", "suspect")
 """Outcomes of calls that a resume does not make again. It makes failed calls again."""
 

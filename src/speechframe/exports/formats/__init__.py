@@ -5,7 +5,7 @@ from importlib.metadata import entry_points
 from speechframe.errors import ExportError
 from speechframe.exports.formats.base import ExportFormat
 
-__all__ = ["ExportFormat", "load_format"]
+__all__ = ["ExportFormat"]
 
 _GROUP = "speechframe.exports"
 """The entry points of formats, ours and those of other packages."""

@@ -12,8 +12,6 @@ from speechframe.recognition import clarity
 from speechframe.spec.fields._range import Range
 from speechframe.spec.speech import Gender, Model, VoiceKind
 
-__all__ = ["cast_speakers", "list_voices"]
-
 _MIN_FEMALE_HZ = 135.0
 """A speaker from this median pitch on gets a woman's voice. Male voices of our catalogues reach 119 Hz,
 female voices begin at 138 Hz. The bound is close to the female voices, because real men can exceed 130 Hz,

@@ -18,8 +18,6 @@ from speechframe.spec.chosen import (
 )
 from speechframe.spec.dubbing import Fit
 
-__all__ = ["FittedLine", "TimedLine", "fit_lines"]
-
 _TIME_TOLERANCE_S = 1e-6
 """Seconds below which two times count as equal, because rounding of floats changes the last digits."""
 

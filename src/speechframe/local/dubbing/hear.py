@@ -24,8 +24,6 @@ from speechframe.spec.dubbing import FailureCode
 from speechframe.spec.locales import get_language
 from speechframe.wire.cues import CLOSING_MARKS, SENTENCE_MARKS, Cue
 
-__all__ = ["find_audible_spans", "find_recogniser", "measure_registers_hz", "recognise"]
-
 Array = NDArray[np.float64]
 Samples = NDArray[np.float32]
 

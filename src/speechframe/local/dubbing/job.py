@@ -56,8 +56,6 @@ from speechframe.spec.dubbing import DubbedUtterance, FailureCode
 from speechframe.wire import cues
 from speechframe.wire.cues import Cue
 
-__all__ = ["run_job"]
-
 _log = logging.getLogger("speechframe.dubbing")
 
 ReportStep = Callable[[str | None, str], None]

@@ -25,16 +25,6 @@ from speechframe.local.engines.translation.routes import (
     translate_along,
 )
 
-__all__ = [
-    "build_line_path",
-    "change_speed",
-    "is_speakable",
-    "measure_line_s",
-    "remove_other_lines",
-    "speak_line",
-    "translate_lines",
-]
-
 _SILENT_BELOW_DB = 45.0
 """Sound at least this many dB below the peak of a line counts as silence."""
 _KEPT_SILENCE_S = 0.005

@@ -32,17 +32,6 @@ from speechframe.local.dubbing.folder import write_atomically
 from speechframe.spec.locales import get_three_letter_code
 from speechframe.writing.words import format_count
 
-__all__ = [
-    "RATE_HZ",
-    "SPEECH_RATE_HZ",
-    "Track",
-    "build_track_warning",
-    "extract_audio",
-    "find_container",
-    "mux_audio",
-    "probe_medium",
-]
-
 RATE_HZ = 48_000
 """Sample rate of everything that is mixed and muxed."""
 SPEECH_RATE_HZ = 16_000

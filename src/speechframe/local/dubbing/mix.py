@@ -18,8 +18,6 @@ from speechframe.local.dubbing.folder import write_atomically
 from speechframe.local.dubbing.media import RATE_HZ, Track
 from speechframe.spec.chosen import ORIGINAL_GAIN_DB_RANGE
 
-__all__ = ["PlacedLine", "mix"]
-
 RAMP_SECONDS = 0.05
 """Length of the fade of the original before a lowered span, and of the fade back after the span."""
 _FULL_SCALE = 32768

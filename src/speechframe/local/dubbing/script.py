@@ -16,8 +16,6 @@ from speechframe.wire import subtitles
 from speechframe.wire.cues import Cue
 from speechframe.writing.words import format_count
 
-__all__ = ["Script", "apply_corrections", "compute_max_characters", "read_script"]
-
 
 class Script(NamedTuple):
     """The speech of a script as cues, and warnings about guesses and omissions."""

@@ -24,8 +24,6 @@ from speechframe.wire.cues import Cue
 from speechframe.wire.subtitles import CueLine, Subtitles, TimedLines, name_lines
 from speechframe.writing.words import format_count
 
-__all__ = ["find_speech"]
-
 _UNNAMED_SPEAKER = "Speaker 1"
 """The speaker of text without a name."""
 _MAX_NAME_WORDS = 4

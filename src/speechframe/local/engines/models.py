@@ -17,19 +17,6 @@ from speechframe._version import __version__
 from speechframe.engines.faults import read_file_facts
 from speechframe.errors import EngineFault
 
-__all__ = [
-    "FIREFOX_PAIRS",
-    "JOE_VOICE",
-    "KOKORO_NATIVES",
-    "KOKORO_STYLES",
-    "KOKORO_WEIGHTS",
-    "PACKAGES",
-    "WHISPER_BASE",
-    "Package",
-    "check_file",
-    "compute_sha256",
-]
-
 _BLOCK_BYTES = 1 << 20
 """Bytes that are read at a time."""
 

@@ -18,8 +18,6 @@ from speechframe.local.engines.reading.pieces import find_speech_span
 from speechframe.spec.limits import RATE, compute_speed
 from speechframe.spec.locales import get_display_name, get_language
 
-__all__ = ["respeak_clip"]
-
 _SHORTEST_RESULT_S = 0.05
 """Shortest length that a caller may request, in seconds."""
 

@@ -21,8 +21,6 @@ from speechframe.local.engines.reading.pieces import (
 from speechframe.local.engines.reading.speaker import SpeechPlan
 from speechframe.local.engines.reading.word_times import TimedToken
 
-__all__ = ["SAMPLE_RATE_HZ", "EspeakPlan"]
-
 SAMPLE_RATE_HZ = 22050
 """Sample rate of all espeak voices."""
 

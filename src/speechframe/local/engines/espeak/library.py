@@ -21,18 +21,6 @@ from numpy.typing import NDArray
 
 from speechframe.errors import EngineError, EngineFault
 
-__all__ = [
-    "INSTALL_COMMAND",
-    "TIE_CHARACTER",
-    "EspeakSetting",
-    "RenderedSpeech",
-    "WordEvent",
-    "convert_to_ipa",
-    "find_engine_version",
-    "find_phoneme_ipa",
-    "render_speech",
-]
-
 INSTALL_COMMAND = "pip install 'speechframe[local]'"
 """The command for error messages that installs espeak-ng."""
 

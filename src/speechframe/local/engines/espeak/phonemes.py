@@ -17,8 +17,6 @@ from pathlib import Path
 from speechframe.errors import EngineError
 from speechframe.local.engines.espeak import library as espeak_library
 
-__all__ = ["convert_ipa"]
-
 _ENTRY_STRUCT = struct.Struct("<4sIHBBBBBB")
 """A phoneme in the file of phoneme tables."""
 _NAME_BYTES = 32

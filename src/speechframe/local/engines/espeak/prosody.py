@@ -16,8 +16,6 @@ from speechframe.local.engines.reading.locales import LOCALES
 from speechframe.local.engines.reading.speaker import PAUSE_JITTER_PER_STEP, compute_seed
 from speechframe.spec.limits import compute_speed
 
-__all__ = ["EspeakReading", "compute_reading"]
-
 NORMAL_WORDS_PER_MINUTE = 165.0
 """Speed at rate 0 in the default style."""
 

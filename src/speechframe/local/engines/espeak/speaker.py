@@ -22,8 +22,6 @@ from speechframe.local.engines.reading.locales import LOCALES
 from speechframe.local.engines.reading.pieces import Piece, choose_style
 from speechframe.local.engines.reading.speaker import PieceSpeaker, ReadyVoice
 
-__all__ = ["EspeakSpeaker"]
-
 REVISION = 4
 """Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
 

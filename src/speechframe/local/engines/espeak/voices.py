@@ -20,16 +20,6 @@ from speechframe.local.engines.reading.locales import LOCALES
 from speechframe.spec.locales import get_display_name, get_language
 from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 
-__all__ = [
-    "STYLES",
-    "EspeakVoice",
-    "Style",
-    "Timbre",
-    "compute_lufs",
-    "list_engine_voices",
-    "list_espeak_voices",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Timbre:

@@ -16,8 +16,6 @@ from speechframe.local.engines.neural.chunks import Draft
 from speechframe.local.engines.neural.onnx_graph import Graph
 from speechframe.local.engines.neural.prosody import NeuralReading
 
-__all__ = ["STYLE_SHAPE", "KokoroModel", "KokoroVoice"]
-
 Array = NDArray[np.float32]
 
 STYLE_SHAPE = (510, 256)

@@ -16,8 +16,6 @@ from speechframe.local.engines.espeak.library import TIE_CHARACTER
 from speechframe.local.engines.neural.phonemes import PHONEME_BLOCK_PATTERN, Phonemiser
 from speechframe.local.engines.reading.locales import LOCALES
 
-__all__ = ["SYMBOLS", "KokoroPhonemiser"]
-
 _SYMBOL_TABLE = """
 ;=1 :=2 ,=3 .=4 !=5 ?=6 —=9 …=10 "=11 (=12 )=13 “=14 ”=15 ̃=17 ʣ=18 ʥ=19 ʦ=20 ʨ=21 ᵝ=22 ꭧ=23 A=24 I=25 O=31
 Q=33 S=35 T=36 W=39 Y=41 ᵊ=42 a=43 b=44 c=45 d=46 e=47 f=48 h=50 i=51 j=52 k=53 l=54 m=55 n=56 o=57 p=58

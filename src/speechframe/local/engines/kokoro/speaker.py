@@ -35,8 +35,6 @@ from speechframe.local.engines.reading.locales import LOCALES
 from speechframe.local.engines.reading.pieces import choose_style
 from speechframe.local.engines.reading.speaker import PieceSpeaker, ReadyVoice
 
-__all__ = ["KokoroSpeaker"]
-
 _MODEL_VERSION = "1.0"
 
 REVISION = 2

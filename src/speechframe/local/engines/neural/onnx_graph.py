@@ -11,8 +11,6 @@ from speechframe.errors import EngineFault
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["Graph", "check_whole"]
-
 _ERRORS_ONLY = 3
 """Log level of onnxruntime."""
 _VARINT_TYPE, _LENGTH_TYPE = 0, 2

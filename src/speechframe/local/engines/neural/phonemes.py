@@ -18,8 +18,6 @@ from speechframe.engines.words import Token
 from speechframe.errors import EngineError
 from speechframe.local.engines.reading.text import SpokenText
 
-__all__ = ["FULL_STOP", "PHONEME_BLOCK_PATTERN", "PUNCTUATION", "Phonemiser", "Sentence"]
-
 FULL_STOP = "."
 PUNCTUATION = frozenset(".,;:!?")
 """Punctuation that models read as a pause."""

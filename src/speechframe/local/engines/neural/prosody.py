@@ -16,8 +16,6 @@ from speechframe.engines.base import Utterance
 from speechframe.local.engines.reading.speaker import PAUSE_JITTER_PER_STEP, compute_seed
 from speechframe.spec.limits import compute_speed
 
-__all__ = ["STYLES", "NeuralReading", "compute_reading"]
-
 STYLES = MappingProxyType({"Conversational": 1.0, "Narration": 0.9})
 """Style to the factor of the speed, the default first. Neural voices have few, as they read in one way."""
 

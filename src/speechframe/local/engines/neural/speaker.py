@@ -14,8 +14,6 @@ from speechframe.local.engines.neural.prosody import STYLES, compute_reading
 from speechframe.local.engines.reading.locales import EspeakLocale
 from speechframe.local.engines.reading.speaker import ReadyVoice
 
-__all__ = ["load_cached", "make_ready"]
-
 _Model = TypeVar("_Model")
 
 

@@ -18,8 +18,6 @@ from speechframe.local.engines.neural.chunks import Draft
 from speechframe.local.engines.neural.onnx_graph import Graph
 from speechframe.local.engines.neural.prosody import NeuralReading
 
-__all__ = ["PiperModel"]
-
 Array = NDArray[np.float32]
 
 _PROBE_PHONEMES = 3

@@ -5,8 +5,6 @@ from typing import Any
 
 from speechframe.local.engines.neural.phonemes import Phonemiser
 
-__all__ = ["PiperPhonemiser"]
-
 _PAD_SYMBOL, _BEGIN_SYMBOL, _END_SYMBOL = "_", "^", "$"
 
 

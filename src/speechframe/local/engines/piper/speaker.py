@@ -29,8 +29,6 @@ from speechframe.local.engines.piper.voices import (
 from speechframe.local.engines.reading.pieces import choose_style
 from speechframe.local.engines.reading.speaker import PieceSpeaker, ReadyVoice
 
-__all__ = ["PiperSpeaker"]
-
 REVISION = 4
 """Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
 

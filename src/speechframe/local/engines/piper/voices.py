@@ -28,17 +28,6 @@ from speechframe.local.engines.reading.locales import COMMON_SCRIPTS, LOCALES, E
 from speechframe.spec.locales import get_display_name, get_language, normalise
 from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 
-__all__ = [
-    "INSTALL_COMMAND",
-    "PiperFile",
-    "choose_reading_locale",
-    "find_folder_voices",
-    "is_installed",
-    "list_engine_voices",
-    "list_left_out",
-    "list_piper_voices",
-]
-
 INSTALL_COMMAND = "pip install 'speechframe[neural]'"
 """The command for error messages that installs Piper."""
 

@@ -11,8 +11,6 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-__all__ = ["INSTALL_COMMAND", "find_readings", "get_version_suffix", "insert_breaks", "is_installed"]
-
 INSTALL_COMMAND = "pip install 'speechframe[japanese]'"
 """The command for error messages that installs the readings."""
 

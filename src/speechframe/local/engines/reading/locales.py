@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
-__all__ = ["COMMON_SCRIPTS", "LOCALES", "EspeakLocale", "find_script"]
-
 _KANA_SCRIPTS = frozenset({"HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"})
 
 # Latin is read as English or spelled. Greek is read as words or letter by letter. For a word in another of

@@ -26,27 +26,6 @@ from speechframe.spec.locales import find_nearest, get_display_name, get_languag
 from speechframe.spec.pronunciations import WordIndex
 from speechframe.spec.texts import Pause, split_pauses, strip_pauses
 
-__all__ = [
-    "STEP_MS",
-    "Chunk",
-    "Piece",
-    "build_words",
-    "check_letters",
-    "choose_style",
-    "compute_speech_frames",
-    "count_frames",
-    "count_silent_frames",
-    "count_step_frames",
-    "find_sound",
-    "find_speech_span",
-    "fit_to_length",
-    "join_with_pauses",
-    "refuse_unspeakable",
-    "split_pieces",
-    "time_words",
-    "trim_silence",
-]
-
 Samples = NDArray[np.float32]
 
 

@@ -21,8 +21,6 @@ from speechframe.local.engines.reading.roman_words import (
     Language,
 )
 
-__all__ = ["RomanNumeral", "find_roman_numerals"]
-
 _WORD_PATTERN = re.compile(r"[^\W_]++")
 _NUMERAL_PATTERN = re.compile(r"M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})")
 _LETTER_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}

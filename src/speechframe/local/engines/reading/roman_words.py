@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-__all__ = ["AMBIGUOUS_NUMERALS", "FEMALE", "KING", "LANGUAGES", "MALE", "NUMBER", "QUEEN", "Language"]
-
 NUMBER, MALE, FEMALE, NEUTER, KING, QUEEN = "number", "male", "female", "neuter", "king", "queen"
 """The kinds of a numeral: a number, an ordinal of a gender, or the ordinal of a king or a queen."""
 

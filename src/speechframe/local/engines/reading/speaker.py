@@ -32,8 +32,6 @@ from speechframe.local.engines.reading.pieces import (
 from speechframe.local.engines.reading.text import ToPhonemes
 from speechframe.spec.texts import Pause, find_text_warnings
 
-__all__ = ["PAUSE_JITTER_PER_STEP", "PieceSpeaker", "ReadyVoice", "SpeechPlan", "compute_seed"]
-
 _LOUDNESS_LUFS = -24.0
 """Target loudness of each voice in LUFS (ITU-R BS.1770), the median of its utterances."""
 _MAX_SAMPLE = 0.9

@@ -22,8 +22,6 @@ from speechframe.local.engines.reading.roman import find_roman_numerals
 from speechframe.spec.pronunciations import WordIndex
 from speechframe.spec.speech import Pronunciation, PronunciationKind
 
-__all__ = ["SpokenText", "find_unused_words", "prepare_text"]
-
 ToPhonemes = Callable[[str], str]
 """A function that converts IPA to the engine's symbols. It raises EngineError for an unknown sound."""
 

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from speechframe.engines.words import Token
 
-__all__ = ["TimedToken", "time_tokens"]
-
 _SHORTEST_GAP_STEPS = 6
 """Steps (5 ms each) of the shortest silence between words. Shorter silences are inside words."""
 _SHORTEST_SIGN_STEPS = 10

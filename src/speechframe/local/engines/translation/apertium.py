@@ -15,8 +15,6 @@ from speechframe.settings.hidden import copy_environment_without_keys
 from speechframe.spec import locales
 from speechframe.spec.placeholders import find_code
 
-__all__ = ["ApertiumTranslator"]
-
 _COMMAND = "apertium"
 _LIST_TIMEOUT_S = 20.0
 """Timeout of the commands that list pairs or print the version."""

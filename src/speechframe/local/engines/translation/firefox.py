@@ -23,8 +23,6 @@ from speechframe.local.engines.translation.firefox_models import (
 from speechframe.local.engines.translation.text import has_letters, translate_protected
 from speechframe.local.engines.translation.vocabulary import Alphabet, read_alphabet
 
-__all__ = ["FirefoxTranslator"]
-
 _MAX_MODELS = 4
 """Largest number of models in memory."""
 _VERSION_DIGITS = 8

@@ -15,8 +15,6 @@ from speechframe.errors import EngineFault
 from speechframe.local.engines.models import FIREFOX_PAIRS, check_file
 from speechframe.spec import locales
 
-__all__ = ["FOLDERS_VARIABLE", "ModelFolder", "find_models", "find_packaged_models", "list_left_out"]
-
 FOLDERS_VARIABLE = "SPEECHFRAME_TRANSLATION_MODELS"
 """Environment variable with folders, separated as in PATH. Each folder is a model or contains models."""
 

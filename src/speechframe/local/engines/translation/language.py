@@ -8,8 +8,6 @@ from typing import Any
 from speechframe.errors import EngineError, EngineFault
 from speechframe.local.engines.translation.text import has_letters
 
-__all__ = ["detect_languages"]
-
 _CERTAIN_PROBABILITY = 0.9
 """Least probability of a language that counts as certain."""
 _CLEAR_RATIO = 4.0

@@ -17,17 +17,6 @@ from speechframe.errors import EngineError, EngineFault
 from speechframe.spec import locales
 from speechframe.writing.words import format_count
 
-__all__ = [
-    "Route",
-    "RouteStep",
-    "Routes",
-    "UnknownPair",
-    "build_region_warnings",
-    "is_other_region",
-    "is_same_language",
-    "translate_along",
-]
-
 _QUALITY_RANKS = {quality: rank for rank, quality in enumerate(Quality)}
 """Quality to rank. 0 is the best."""
 _MAX_STEPS = 3

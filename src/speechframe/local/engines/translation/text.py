@@ -6,8 +6,6 @@ from collections.abc import Callable
 from speechframe.local.engines.translation.vocabulary import Alphabet
 from speechframe.spec.placeholders import TAG_PATTERN, find_code
 
-__all__ = ["has_letters", "split_portions", "translate_protected"]
-
 PORTION_CHARACTERS = 1000
 """Longest portion of a text for one call of a model. Longer texts can make a model write endless output."""
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 from speechframe.errors import EngineFault
 
-__all__ = ["Alphabet", "read_alphabet"]
-
 _PIECE_FIELD = 1
 """Number of the field of SentencePiece's ModelProto that contains a piece (an entry of the vocabulary)."""
 _TEXT_FIELD, _TYPE_FIELD = 1, 3

@@ -12,8 +12,6 @@ from speechframe.errors import EngineFault
 from speechframe.local.engines.models import WHISPER_BASE, check_file
 from speechframe.settings import find_default_cache_folder
 
-__all__ = ["prepare_model_folder"]
-
 _MODEL_FILE = "model.bin"
 _MODEL_SHA256 = "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"
 _FOLDER_NAME = f"whisper-base-{_MODEL_SHA256[:12]}"

@@ -30,8 +30,6 @@ from speechframe.spec.locales import get_language
 if TYPE_CHECKING:
     from faster_whisper import WhisperModel
 
-__all__ = ["INSTALL_COMMAND", "MODEL_VARIABLE", "WhisperRecogniser", "unload_model"]
-
 INSTALL_COMMAND = "pip install 'speechframe[asr]'"
 """The command for error messages that installs faster-whisper."""
 MODEL_VARIABLE = "SPEECHFRAME_ASR_MODEL"

@@ -11,8 +11,6 @@ from speechframe.engines.base import Conversion
 from speechframe.local.engines.world.profile import Profile
 from speechframe.local.engines.world.signal import Array
 
-__all__ = ["Change", "Jitter", "compute_change", "draw_jitter"]
-
 _FORMANT_SHARES = np.array([0.6, 0.35, 0.9])
 """Share of the measured difference of F1, F2 and F3 that is applied. F1 and F2 depend more on the spoken
 words, F3 on the speaker."""

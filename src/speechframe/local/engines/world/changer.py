@@ -21,8 +21,6 @@ from speechframe.local.engines.world.synthesis import INSTALL_COMMAND, import_wo
 from speechframe.local.engines.world.texts import get_reference_text
 from speechframe.local.engines.world.time import compute_source_times_s, compute_timing
 
-__all__ = ["WorldChanger"]
-
 REVISION = 3
 """Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
 

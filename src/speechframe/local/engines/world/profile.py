@@ -9,8 +9,6 @@ from speechframe.audio import measure
 from speechframe.audio.codec import Samples
 from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, AnalysedClip, Array
 
-__all__ = ["Profile", "measure_profile"]
-
 _WINDOW_S = 2.0
 _WINDOW_COUNT = 8
 """Length and number of the windows in which formants and tilt are measured. More windows hardly matter."""

@@ -15,8 +15,6 @@ from speechframe.audio.codec import Samples
 from speechframe.engines.base import Recording
 from speechframe.errors import EngineError
 
-__all__ = ["HOP_S", "RATE_HZ", "AnalysedClip", "Array", "analyse_clip"]
-
 Array = NDArray[np.float64]
 
 RATE_HZ = 24_000

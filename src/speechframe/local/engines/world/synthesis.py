@@ -17,8 +17,6 @@ from speechframe.local.engines.world.change import Change
 from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, AnalysedClip, Array
 from speechframe.local.engines.world.time import PERIOD_S
 
-__all__ = ["INSTALL_COMMAND", "import_world", "synthesise_clip"]
-
 INSTALL_COMMAND = "pip install 'speechframe[local]'"
 """The command for error messages that installs pyworld."""
 

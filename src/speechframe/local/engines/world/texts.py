@@ -8,8 +8,6 @@ from types import MappingProxyType
 
 from speechframe.spec.locales import get_language
 
-__all__ = ["get_reference_text"]
-
 _SENTENCES = MappingProxyType(
     {
         "af": "Goeie môre, vandag is die weer mooi en ons gaan stap.",

@@ -12,8 +12,6 @@ from speechframe.local.engines.world.change import Jitter
 from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, AnalysedClip, Array
 from speechframe.spec.limits import compute_speed
 
-__all__ = ["Timing", "compute_source_times_s", "compute_timing"]
-
 PERIOD_S = 0.005
 """Length of a frame of the result in seconds."""
 

@@ -32,8 +32,6 @@ from speechframe.local.service.state import State
 from speechframe.spec.chosen import MAX_LOOKUP_SECONDS, MAX_REDIRECTS
 from speechframe.spec.codes import HttpErrorCode, Status
 
-__all__ = ["fetch_file"]
-
 _URL_FIELD = "file_url"
 """Name of the form field, for messages."""
 _BLOCK_BYTES = 1 << 16

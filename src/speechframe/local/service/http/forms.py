@@ -42,8 +42,6 @@ from speechframe.spec.chosen import MAX_FORM_PARTS
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.endpoints import FORM_TYPE
 
-__all__ = ["ReceivedForm", "receive_form"]
-
 URLENCODED_TYPE = "application/x-www-form-urlencoded"
 """Content-Type of forms without files."""
 _MAX_BOUNDARY_CHARACTERS = 70

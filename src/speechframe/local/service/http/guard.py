@@ -20,8 +20,6 @@ from speechframe.local.service.http.threads import FairThreads
 from speechframe.network.addresses import is_public
 from speechframe.spec import chosen
 
-__all__ = ["ForbiddenAddress", "Guard", "HostNotFound", "check_url", "parse_url"]
-
 _MAX_URL_CHARACTERS = 8192
 """Characters of the longest accepted address. Most web servers refuse longer ones."""
 _CONNECT_TIMEOUT_S = 10.0

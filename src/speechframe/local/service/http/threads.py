@@ -13,8 +13,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
-__all__ = ["FairThreads", "KeyThreads", "NoFreeThread"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -24,18 +24,6 @@ from speechframe.spec.limits import VARIATION
 from speechframe.spec.socket import VoiceConfig
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
 
-__all__ = [
-    "VARIATION_IGNORED",
-    "PartFailed",
-    "PartRefused",
-    "SpokenPart",
-    "collect_warnings",
-    "encode_part",
-    "make_utterance",
-    "speak",
-    "warn_unused_words",
-]
-
 _ABANDONED_S = 0.5
 """Seconds that a worker may go on after the client has left. Few parts take longer."""
 _SLICE_S = 1.0
