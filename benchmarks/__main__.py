@@ -1,11 +1,10 @@
-"""Run the benchmarks: ``python -m benchmarks --only U15,W1 --rounds 3 --long --json out.json``."""
+"""Run the benchmarks: ``python -m benchmarks --only U15,W1 --rounds 3``."""
 
 import argparse
-import json
 import os
 import sys
 import time
-from pathlib import Path
+from functools import partial
 
 import benchmarks
 from benchmarks import (
@@ -24,85 +23,64 @@ from benchmarks import (
     translating,
 )
 from benchmarks.lab import BrokenRowError, Lab
-from benchmarks.report import TABLE_HEADER, Figure, describe_machine, format_table_line, list_remarks
+from benchmarks.report import BUSY_SHARE, TABLE_HEADER, describe_machine
 
 ROWS = {
-    **pace.ROWS,
-    **cost.ROWS,
-    **memory.ROWS,
-    **translating.ROWS,
-    **changing.ROWS,
-    **dubbing.ROWS,
-    **streaming.ROWS,
-    **reading.ROWS,
-    **spending.ROWS,
-    **quality.ROWS,
-    **exporting.ROWS,
-    **scaling.ROWS,
+    "U15": partial(pace.measure_known_cap, cap=15, latencies=100, least=0.97),
+    "U2": partial(pace.measure_known_cap, cap=2, latencies=120, least=0.985),
+    "U100": partial(pace.measure_known_cap, cap=100, latencies=60, least=0.90),
+    "W1": pace.measure_w1,
+    "W2": pace.measure_w2,
+    "W3": pace.measure_w3,
+    "W4": pace.measure_w4,
+    "W5": pace.measure_w5,
+    "E60": cost.measure_e60,
+    "M1": memory.measure_m1,
+    "M2": memory.measure_m2,
+    "R1": memory.measure_r1,
+    "Q1": spending.measure_q1,
+    "X1": exporting.measure_x1,
+    "X2": exporting.measure_x2,
+    "QF": quality.measure_qf,
+    "Q2": quality.measure_q2,
+    "N1": scaling.measure_n1,
+    "N2": scaling.measure_n2,
+    "V1": changing.measure_v1,
+    "D1": dubbing.measure_d1,
+    "T1": translating.measure_t1,
+    "S1": partial(streaming.measure_first_audio, way="http"),
+    "S2": partial(streaming.measure_first_audio, way="socket"),
+    "S3": streaming.measure_s3,
+    "S4": streaming.measure_s4,
+    "S5": streaming.measure_s5,
+    "L1": reading.measure_l1,
 }
-ROW_ORDER = (
-    "U15",
-    "U2",
-    "U100",
-    "E60",
-    "M1",
-    "M2",
-    "W1",
-    "W2",
-    "W3",
-    "W4",
-    "W5",
-    "R1",
-    "T1",
-    "V1",
-    "D1",
-    "S1",
-    "S2",
-    "S3",
-    "S4",
-    "S5",
-    "L1",
-    "Q1",
-    "Q2",
-    "QF",
-    "X1",
-    "X2",
-    "N1",
-    "N2",
-)
+"""The rows of the table by name, in the order of docs/performance.md."""
 
 
 def main() -> int:
     if sys.argv[1:2] == ["sound"]:
         return sound.main(sys.argv[2:])
     options = _parse_options()
-    load, began = os.getloadavg()[0], time.monotonic()
-    figures: list[Figure] = []
-    broken: list[str] = []
-    print(
-        f"{describe_machine()}\nload {load:.2f} before; {options.rounds} rounds\n\n{TABLE_HEADER}", flush=True
-    )
-    with Lab(rounds=options.rounds, long=options.long, tiny=options.tiny, profiled=options.profile) as lab:
+    remarks, broken = [], False
+    if os.getloadavg()[0] > 0.5:
+        remarks.append("The machine was busy. Ratios of CPU are valid, but figures of time and pace are not.")
+    print(f"{describe_machine()}; {options.rounds} rounds\n\n{TABLE_HEADER}", flush=True)
+    with Lab(rounds=options.rounds, tiny=options.tiny) as lab:
         for name in options.only:
+            began, lab.service_share = time.monotonic(), 0.0
             try:
                 for figure in ROWS[name](lab):
-                    figures.append(figure)
-                    print(format_table_line(figure.format_cells()), flush=True)
+                    print(figure.format_line(name), flush=True)
             except BrokenRowError as error:
-                broken.append(name)
-                print(format_table_line([name, f"BROKEN: {error}", "", "", "", "", ""]), flush=True)
-    print(f"\nload {os.getloadavg()[0]:.2f} after {time.monotonic() - began:.0f} s")
-    for remark in list_remarks(figures, load):
-        print(remark)
-    if options.json:
-        found = {
-            "machine": describe_machine(),
-            "load_before": load,
-            "rounds": options.rounds,
-            "broken": broken,
-        }
-        found["figures"] = [figure.to_json() for figure in figures]
-        Path(options.json).write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+                broken = True
+                print(f"| {name} | BROKEN: {error} | | | | |", flush=True)
+            remarks.append(f"{name} took {time.monotonic() - began:.0f} s.")
+            if lab.service_share > BUSY_SHARE:
+                remarks.append(
+                    f"{name}: the service used {lab.service_share:.0%} of a core and set the pace."
+                )
+    print("", *remarks, sep="\n")
     return 1 if broken else 0
 
 
@@ -113,21 +91,14 @@ def _parse_options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--only",
-        type=_parse_row_names,
-        default=list(ROW_ORDER),
-        help=f"names of rows, with commas (default: {','.join(ROW_ORDER)})",
-    )
+        "--only", type=_parse_row_names, default=list(ROWS),
+        help=f"names of rows, with commas (default: {','.join(ROWS)})",
+    )  # fmt: skip
     parser.add_argument(
-        "--rounds", type=int, default=3, help="number of rounds. A figure is their median (%(default)s)"
+        "--rounds", type=int, default=1, help="number of rounds. A figure is their median (%(default)s)"
     )
-    parser.add_argument("--long", action="store_true", help="use a million table rows in M2 and R1")
-    parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     parser.add_argument(
         "--tiny", action="store_true", help="only test that every row works. The figures are not valid"
-    )
-    parser.add_argument(
-        "--profile", action="store_true", help="profile every child. The figures are not valid"
     )
     return parser.parse_args()
 
@@ -136,7 +107,7 @@ def _parse_row_names(words: str) -> list[str]:
     names = words.split(",")
     unknown = sorted(set(names) - set(ROWS))
     if unknown:
-        raise argparse.ArgumentTypeError(f"the row {unknown[0]} is unknown; allowed: {', '.join(ROW_ORDER)}")
+        raise argparse.ArgumentTypeError(f"the row {unknown[0]} is unknown; allowed: {', '.join(ROWS)}")
     return names
 
 

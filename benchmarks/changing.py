@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import aiohttp
-import psutil
 
 from benchmarks.child import Clock
 from benchmarks.lab import Lab
@@ -20,55 +20,15 @@ TARGET_VOICES = ("nora", "hank", "ruby", "oscar")
 CLIP_TEXT = "The meeting in room {n} starts at ten in the morning, and everybody should bring the report."
 
 
-def change_through_service(clock: Clock, to: dict[str, str], clips: list[str], rows: int, pid: int):
-    """Change the voice of clips through the service, one clip after the other, in turn to each target voice."""
-    contents = [Path(clip).read_bytes() for clip in clips]
-    return asyncio.run(_change_through_service(clock, to, contents, rows, pid))
-
-
-async def _change_through_service(clock, to, contents, rows, pid):
-    seconds = 0.0
-
-    async with aiohttp.ClientSession(headers={"api-key": to["key"]}) as session:
-
-        async def change(number: int) -> float:
-            form = aiohttp.FormData({"voice_id": TARGET_VOICES[number % len(TARGET_VOICES)]})
-            form.add_field("file", contents[number % len(contents)], filename="clip.wav")
-            async with session.post(to["url"] + API_PATH, data=form) as answer:
-                answer.raise_for_status()
-                return (await answer.json())["audio_length_in_seconds"]
-
-        # The service analyses a target voice at its first use, so each voice is used before the clock starts.
-        for number in range(len(TARGET_VOICES)):
-            await change(number)
-        before_s = read_service_cpu_s(pid)
-        with clock:
-            for number in range(rows):
-                seconds += await change(number)
-        after_s = read_service_cpu_s(pid)
-    return {"rows": rows, "audio_s": seconds, "service_cpu_s": after_s - before_s}
-
-
-def read_service_cpu_s(pid: int) -> float:
-    """Return the processor time of a service and its workers so far, in seconds."""
-    root = psutil.Process(pid)
-    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
-    return sum(time.user + time.system for time in times)
-
-
 def measure_v1(lab: Lab) -> Iterator[Figure]:
-    """Yield the figures of the row V1."""
+    """Yield the figure of the row V1."""
     rows = lab.limit_rows(40, tiny=2)
     with local_service(workers=1, quota=10**9) as service, lab.make_folder() as folder:
-        clips = _make_clips(service, Path(folder))
-        found = [
-            lab.run_child("changing.change_through_service", service, clips=clips, rows=rows, pid=service.pid)
-            for _ in range(lab.rounds)
-        ]
-    costs = [(one.cpu_s + one.more["service_cpu_s"]) / one.more["audio_s"] for one in found]
+        job = {"clips": _make_clips(service, Path(folder)), "rows": rows}
+        (found,) = lab.run_in_turns(partial(lab.run_child, "changing.change_voices", service, **job))
+    costs_s = [(one.cpu_s + one.service_cpu_s) / one.more["audio_s"] for one in found]
     what = "CPU-seconds of caller, service and worker for a second of changed audio, clips of 5 s"
-    shares = [one.service_share for one in found]
-    yield Figure.from_rounds("V1", what, costs, "s", at_most(0.15), "a second of audio", shares)
+    yield Figure(what, costs_s, "s", at_most(0.15), "a second of audio")
 
 
 def _make_clips(service, folder: Path) -> list[str]:
@@ -82,4 +42,24 @@ def _make_clips(service, folder: Path) -> list[str]:
     return found
 
 
-ROWS = {"V1": measure_v1}
+def change_voices(clock: Clock, to: dict[str, str], clips: list[str], rows: int):
+    """Change the voice of clips through the service, one clip after the other, in turn to each target voice."""
+    return asyncio.run(_change_voices(clock, to, [Path(clip).read_bytes() for clip in clips], rows))
+
+
+async def _change_voices(clock, to, contents, rows):
+    async with aiohttp.ClientSession(headers={"api-key": to["key"]}) as session:
+
+        async def change(number: int) -> float:
+            form = aiohttp.FormData({"voice_id": TARGET_VOICES[number % len(TARGET_VOICES)]})
+            form.add_field("file", contents[number % len(contents)], filename="clip.wav")
+            async with session.post(to["url"] + API_PATH, data=form) as answer:
+                answer.raise_for_status()
+                return (await answer.json())["audio_length_in_seconds"]
+
+        # The service analyses a target voice at its first use, so each voice is used before the clock starts.
+        for number in range(len(TARGET_VOICES)):
+            await change(number)
+        with clock:
+            seconds = [await change(number) for number in range(rows)]
+    return {"rows": len(seconds), "audio_s": sum(seconds)}

@@ -1,26 +1,23 @@
-"""Run jobs in a child process, one after the other, and print their measurements.
+"""Run a job in a child process, and print its measurements.
 
 The process is started as ``python -m benchmarks.child``. A line of JSON on standard input names a job. The child
 imports the module of the job, and prints that it is ready. The next line starts the job. So start-up and imports are
-not measured, and several children can start together. After a job the child waits for another line. It ends when its
-standard input is closed.
+not measured, and several children can start together.
 """
 
-import cProfile
 import importlib
 import json
-import pstats
+import os
 import resource
 import sys
 import time
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
+
 MB = 2**20
 """Number of bytes in a MB."""
-
-_TOP_FUNCTIONS = 30
-"""Number of functions that a profile prints."""
 
 
 def read_status_mb(field: str) -> float:
@@ -33,27 +30,39 @@ def read_status_mb(field: str) -> float:
 
 
 class Clock:
-    """Measure wall time, processor time (user and system) and memory of a ``with`` block, and keep them in `found`."""
+    """Measure wall time, processor time (user and system) and memory of a ``with`` block, and keep them in `found`.
 
-    def __init__(self, *, profiled: bool) -> None:
+    The figures of the service are the sums over its process `service_pid` and the children of this process. Without a
+    service they are 0.
+    """
+
+    def __init__(self, service_pid: int | None) -> None:
         self.found: dict[str, float] = {}
-        self._profile = cProfile.Profile(time.thread_time) if profiled else None
+        self._service_pid = service_pid
 
     def __enter__(self) -> Self:
+        self._service_cpu_s, self._service_mb = self._read_service()
         self.found["before_mb"] = read_status_mb("VmRSS")
         self._cpu_s, self._wall_s = _read_cpu_s(), time.perf_counter()
-        if self._profile is not None:
-            self._profile.enable()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._profile is not None:
-            self._profile.disable()
         self.found["wall_s"] = time.perf_counter() - self._wall_s
         self.found["cpu_s"] = _read_cpu_s() - self._cpu_s
         self.found["peak_mb"] = read_status_mb("VmHWM")
-        if self._profile is not None:
-            pstats.Stats(self._profile, stream=sys.stderr).sort_stats("tottime").print_stats(_TOP_FUNCTIONS)
+        cpu_s, mb = self._read_service()
+        self.found["service_cpu_s"] = cpu_s - self._service_cpu_s
+        self.found["service_growth_mb"] = mb - self._service_mb
+
+    def _read_service(self) -> tuple[float, float]:
+        """Return the processor time of the service so far in seconds, and its memory in MB."""
+        if self._service_pid is None:
+            return 0.0, 0.0
+        root = psutil.Process(self._service_pid)
+        processes = [root, *root.children(recursive=True)]
+        times = [process.cpu_times() for process in processes]
+        memory_bytes = sum(process.memory_info().rss for process in processes)
+        return sum(time.user + time.system for time in times), memory_bytes / MB
 
 
 def _read_cpu_s() -> float:
@@ -62,22 +71,15 @@ def _read_cpu_s() -> float:
 
 
 def main() -> None:
-    for line in sys.stdin:
-        _run_job(json.loads(line))
-
-
-def _run_job(order: dict[str, Any]) -> None:
-    if order["tuned"]:
-        from speechframe.processes.allocator import tune_allocator
-
-        tune_allocator()
+    order = json.loads(sys.stdin.readline())
     module, _, name = order["job"].partition(".")
     job = getattr(importlib.import_module(f"benchmarks.{module}"), name)
-    clock = Clock(profiled=order["profiled"])
+    os.chdir(order["folder"])
     _write({"ready": True})
     if sys.stdin.readline():
-        result = job(clock, **order["arguments"])
-        _write({**clock.found, **result})
+        clock = Clock(order["service_pid"])
+        more: dict[str, Any] = job(clock, **order["arguments"])
+        _write({**clock.found, "rows": more.pop("rows"), "more": more})
 
 
 def _write(value: dict[str, Any]) -> None:

@@ -14,7 +14,23 @@ SAMPLE_S = 57.5
 """Length of the sample in seconds."""
 
 
-def dub_sample(clock: Clock, folder: str, script: str | None):
+def measure_d1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row D1."""
+    script = SAMPLE_PATH.with_suffix(".srt").read_text(encoding="utf-8")
+    # A tiny dub uses two lines of the script, so the recogniser is not needed.
+    given = "\n\n".join(script.split("\n\n")[:2]) if lab.tiny else None
+    shares, works_s = [], []
+    for _ in range(lab.rounds):
+        ours = lab.run_child("dubbing.dub_sample", script=given)
+        alone = lab.run_child("dubbing.run_engines", dubbed=ours.more["lines"], recognise=given is None)
+        shares.append(ours.cpu_s / alone.cpu_s)
+        works_s.append(ours.cpu_s / SAMPLE_S)
+    what = f"processor time of a dub ({TARGET_LOCALE}, {SAMPLE_S:g} s)"
+    yield Figure(what, shares, "x", at_most(1.15), "recogniser, translator and voices alone")
+    yield Figure("the same, for each second of the sample", works_s, "s", None, "real time")
+
+
+def dub_sample(clock: Clock, script: str | None):
     """Dub the sample in this process, like a worker of the service.
 
     `script` is a transcript in SRT format. None lets the recogniser transcribe the sample.
@@ -22,7 +38,7 @@ def dub_sample(clock: Clock, folder: str, script: str | None):
     from speechframe.local.dubbing import job
     from speechframe.local.dubbing.folder import OUTCOME, SOURCE, TASK, LocaleOutcome, Task
 
-    place = Path(folder)
+    place = Path.cwd()
     shutil.copy(SAMPLE_PATH, place / SOURCE)
     Task(targets=(TARGET_LOCALE,), source_locale="en-US", script=script).write(place / TASK)
     with clock:
@@ -58,27 +74,3 @@ def run_engines(clock: Clock, dubbed: list[list[str]], recognise: bool):  # noqa
         for _, text, voice_id in dubbed:
             speakers[voices[voice_id].engine].speak(Utterance(text, voice_id, TARGET_LOCALE))
     return {"rows": len(dubbed)}
-
-
-def measure_d1(lab: Lab) -> Iterator[Figure]:
-    """Yield the figures of the row D1."""
-    script = SAMPLE_PATH.with_suffix(".srt").read_text(encoding="utf-8")
-    # A tiny dub uses two lines of the script, so the recogniser is not needed.
-    given = "\n\n".join(script.split("\n\n")[:2]) if lab.tiny else None
-    shares, works = [], []
-    for _ in range(lab.rounds):
-        with lab.make_folder() as folder:
-            ours = lab.run_child("dubbing.dub_sample", folder=str(folder), script=given)
-        alone = lab.run_child("dubbing.run_engines", dubbed=ours.more["lines"], recognise=given is None)
-        shares.append(ours.cpu_s / alone.cpu_s)
-        works.append(ours.cpu_s / SAMPLE_S)
-    what = f"processor time of a dub ({TARGET_LOCALE}, {SAMPLE_S:g} s)"
-    yield Figure.from_rounds(
-        "D1", what, shares, "x", at_most(1.15), "recogniser, translator and voices alone", []
-    )
-    yield Figure.from_rounds(
-        "D1", "the same, for each second of the sample", works, "s", None, "real time", []
-    )
-
-
-ROWS = {"D1": measure_d1}

@@ -1,8 +1,9 @@
 """Make whole runs with speechframe, as jobs for child processes."""
 
 import asyncio
-import shutil
+import contextlib
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,81 +22,84 @@ def make_settings(to: dict[str, str]) -> Settings:
     return Settings(base_url=to["url"], api_key=to["key"], profile=to["profile"])
 
 
+def make_run_options(to: dict[str, str], format: str) -> dict[str, Any]:
+    """Return the options that all runs have."""
+    return {
+        "voice": VOICE, "format": format, "sample_rate": SAMPLE_RATE, "service": make_settings(to), "progress": False,
+    }  # fmt: skip
+
+
 def generate(
     clock: Clock,
     to: dict[str, str],
     rows: int,
     characters: int,
-    format: str,
-    folder: str,
+    format: str = "WAV",
     warm: int = 0,
     first: int = 0,
+    run_dir: str = "run",
     **options: Any,
 ):
     """Make a whole run as users do, with all files of a run.
 
     `first` is the number of the first text. `warm` rows are made before the clock starts. `options` are run options.
     """
-    given = {
-        "voice": VOICE,
-        "format": format,
-        "sample_rate": SAMPLE_RATE,
-        "service": make_settings(to),
-        "progress": False,
-    }
-    given |= options
+    given = make_run_options(to, format) | options
     if warm:
-        asyncio.run(
-            aio.generate(
-                list(make_lines(warm, characters, first + rows)), run_dir=Path(folder, "warm"), **given
-            )
-        )
+        asyncio.run(aio.generate(list(make_lines(warm, characters, first + rows)), run_dir="warm", **given))
     texts = list(make_lines(rows, characters, first))
     with clock:
-        run = asyncio.run(aio.generate(texts, run_dir=Path(folder, "run"), **given))
-    return _summarise_run(run)
+        run = asyncio.run(aio.generate(texts, run_dir=run_dir, **given))
+    return _count_rows(run)
 
 
-def generate_file(
-    clock: Clock, to: dict[str, str], table: str, format: str, folder: str, from_row: int = 0, **options: Any
+def generate_from_file(
+    clock: Clock,
+    to: dict[str, str],
+    rows: int,
+    characters: int,
+    format: str,
+    from_row: int = 0,
+    run_dir: str = "run",
+    **options: Any,
 ):
     """Make a whole run from a file, so that the table is not in memory, and measure the memory meanwhile.
 
     The growth of memory is measured from the time at which `from_row` rows are finished.
     """
-    given = {
-        "voice": VOICE,
-        "format": format,
-        "sample_rate": SAMPLE_RATE,
-        "service": make_settings(to),
-        "progress": False,
-    }
-    path = Path(folder, "run")
+    with Path("texts.csv").open("w", encoding="utf-8") as file:
+        file.write("text\n")
+        file.writelines(f'"{text}"\n' for text in make_lines(rows, characters))
     samples: list[tuple[int, float]] = []
+    given = make_run_options(to, format) | options
+    with clock, _watch_memory(Path(run_dir), samples):
+        run = asyncio.run(aio.generate("texts.csv", run_dir=run_dir, **given))
+    late = [mb for finished, mb in samples if finished >= from_row] or [samples[-1][1]]
+    return {**_count_rows(run), "late_mb": late[0], "growth_mb": max(late) - late[0]}
+
+
+@contextlib.contextmanager
+def _watch_memory(path: Path, samples: list[tuple[int, float]]) -> Iterator[None]:
+    """Append the number of finished rows of the run at `path`, and the memory in MB, until the end of the block."""
     ended = threading.Event()
+
+    def take_sample() -> None:
+        rows = len(list(path.glob("parts/*.parquet"))) * MAX_SEGMENT_ROWS
+        samples.append((rows, read_status_mb("VmRSS")))
 
     def watch() -> None:
         while not ended.wait(_MEMORY_INTERVAL_S):
-            samples.append(
-                (len(list(path.glob("parts/*.parquet"))) * MAX_SEGMENT_ROWS, read_status_mb("VmRSS"))
-            )
+            take_sample()
 
     watcher = threading.Thread(target=watch)
-    with clock:
-        watcher.start()
-        try:
-            run = asyncio.run(aio.generate(table, run_dir=path, **given, **options))
-        finally:
-            samples.append((from_row, read_status_mb("VmRSS")))
-            ended.set()
-            watcher.join()
-    late = [mb for rows, mb in samples if rows >= from_row]
-    return {**_summarise_run(run), "late_mb": late[0], "growth_mb": max(late) - late[0]}
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        take_sample()
 
 
-def _summarise_run(run: Any) -> dict[str, Any]:
-    stats = run.stats
-    path = run.path
-    # The run is removed, because the runs of all rounds would fill the disk.
-    shutil.rmtree(path)
-    return {"rows": stats["done"] + stats.get("suspect", 0), "suspect": stats.get("suspect", 0)}
+def _count_rows(run: Any) -> dict[str, Any]:
+    return {"rows": run.stats["done"] + run.stats.get("suspect", 0)}

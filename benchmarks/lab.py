@@ -2,22 +2,19 @@
 
 import contextlib
 import json
-import os
 import secrets
-import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from benchmarks.texts import make_lines
+from speechframe.local.start import LocalService
 from speechframe.testing import FaultyService
 
 PROJECT_ROOT = Path(__file__).parents[1]
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class BrokenRowError(Exception):
@@ -29,23 +26,17 @@ class JobResult:
     """The measurements and results of a child's job.
 
     `before_mb` and `peak_mb` are the memory before the job and its maximum. `rows` is the number of rows that the job
-    finished. `service_share` is the share of one core that the service used. `more` has the job's own results.
+    finished. `more` has the job's own results.
     """
 
     wall_s: float
     cpu_s: float
     before_mb: float
     peak_mb: float
+    service_cpu_s: float
+    service_growth_mb: float
     rows: int
-    service_share: float
     more: dict[str, Any]
-
-    @classmethod
-    def from_values(cls, values: dict[str, Any], service_share: float) -> Self:
-        """Return the measurements that a child printed."""
-        names = ("wall_s", "cpu_s", "before_mb", "peak_mb", "rows")
-        more = {name: value for name, value in values.items() if name not in names}
-        return cls(**{name: values[name] for name in names}, service_share=service_share, more=more)
 
     @property
     def over_mb(self) -> float:
@@ -53,189 +44,119 @@ class JobResult:
         return self.peak_mb - self.before_mb
 
 
-class Child:
-    """A child process. It first imports the modules of a job, and starts the job on request."""
-
-    def __init__(self) -> None:
-        self.job = ""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.child"],
-            cwd=PROJECT_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def get_ready(self, order: dict[str, Any]) -> None:
-        """Let the child import the modules of a job, and wait until it is ready."""
-        self.job = order["job"]
-        self._write(order)
-        self._read()
-
-    def start(self) -> None:
-        """Start the job."""
-        self._write({})
-
-    def read_result(self) -> dict[str, Any]:
-        """Wait for the end of the job and return its values."""
-        return self._read()
-
-    def end(self) -> None:
-        """End the process, even if its job still runs."""
-        if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
-        try:
-            self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    def _write(self, value: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        # If the child has died, the next `_read` raises the error.
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(value) + "\n")
-            self._process.stdin.flush()
-
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            self.end()
-            raise BrokenRowError(f"the child for {self.job} ended without a result; read its standard error")
-        values: dict[str, Any] = json.loads(line)
-        return values
+def compute_ratios(ours: Sequence[Any], others: Sequence[Any], name: str) -> list[float]:
+    """Return the ratio of an attribute of our result to that of the other result, for each round."""
+    return [getattr(one, name) / getattr(other, name) for one, other in zip(ours, others, strict=True)]
 
 
 class Lab:
-    """Starter of services and children for the rows of the table. Its ``with`` block ends the children.
+    """Starter of services and children for the rows of the table. Its ``with`` block ends what it keeps.
 
-    `rounds` is the number of repeated measurements. `long` uses a million rows in M2 and R1. `tiny` makes every row as
-    small as possible, which only tests that the row works. `profiled` profiles every child.
+    `rounds` is the number of repeated measurements. `tiny` makes every row as small as possible, which only tests that
+    the row works. `service_share` is the largest share of one core that a `FaultyService` used. Near 1, the service
+    limits the pace of its callers.
     """
 
-    def __init__(
-        self, *, rounds: int, long: bool = False, tiny: bool = False, profiled: bool = False
-    ) -> None:
+    def __init__(self, *, rounds: int, tiny: bool = False) -> None:
         self.rounds = 1 if tiny else rounds
-        self.long = long
         self.tiny = tiny
-        self._profiled = profiled
-        self._folder = Path()
-        self._idle: dict[bool, list[Child]] = {}
+        self.service_share = 0.0
+        self._ends = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         # The folder /tmp may be in memory, but writing to the disk is part of the measurement.
         parent = PROJECT_ROOT / "build"
         parent.mkdir(exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
+        self._folder = self._ends.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir=parent))
         return self
 
     def __exit__(self, *error: object) -> None:
-        for child in (child for children in self._idle.values() for child in children):
-            child.end()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._ends.close()
+
+    def keep(self, context: contextlib.AbstractContextManager[Any]) -> Any:
+        """Enter a context that several rows share, until the end of the lab."""
+        return self._ends.enter_context(context)
 
     def limit_rows(self, rows: int, tiny: int = 40) -> int:
         """Return the number of rows to make: `rows`, or at most `tiny` of them if the lab is tiny."""
         return min(rows, tiny) if self.tiny else rows
 
-    def limit_rounds(self, most: int) -> int:
-        """Return the number of rounds, but at most `most`, for measurements that take long."""
-        return min(self.rounds, most)
+    def run_in_turns(self, *runs: Callable[[], Any]) -> list[list[Any]]:
+        """Call functions one after the other in each round, and return the results of each function."""
+        rounds = [[run() for run in runs] for _ in range(self.rounds)]
+        return [list(results) for results in zip(*rounds, strict=True)]
 
-    @contextlib.contextmanager
-    def make_folder(self) -> Iterator[str]:
-        """Provide a new folder until the end of the block."""
-        with tempfile.TemporaryDirectory(dir=self._folder) as name:
-            yield name
+    def make_folder(self) -> tempfile.TemporaryDirectory[str]:
+        """Return a context with a new folder, which is removed at its end."""
+        return tempfile.TemporaryDirectory(dir=self._folder)
 
-    @contextlib.contextmanager
-    def run_service(self, **knobs: Any) -> Iterator[FaultyService]:
-        """Run a service until the end of the block. Its key is new, because clients may store facts about a key."""
-        given = {
-            "audio_bytes": 60_000,
-            "retry_after": None,
-            "keys": [f"bench-{secrets.token_hex(8)}"],
-            **knobs,
-        }
-        with FaultyService(**given) as service:
-            yield service
-
-    def write_table(self, rows: int, characters: int, folder: str) -> str:
-        """Write a CSV file with texts into a folder, and return its path."""
-        path = Path(folder, "texts.csv")
-        with path.open("w", encoding="utf-8") as file:
-            file.write("text\n")
-            file.writelines(f'"{text}"\n' for text in make_lines(rows, characters))
-        return str(path)
+    def run_service(self, **knobs: Any) -> FaultyService:
+        """Return a service, not started yet. Its key is new, because clients may store facts about a key."""
+        given = {"audio_bytes": 60_000, "retry_after": None, "keys": [f"bench-{secrets.token_hex(8)}"]}
+        return FaultyService(**given | knobs)
 
     def run_child(
-        self,
-        job: str,
-        service: FaultyService | None = None,
-        *,
-        tuned: bool = False,
-        **arguments: Any,
+        self, job: str, service: FaultyService | LocalService | None = None, **arguments: Any
     ) -> JobResult:
         """Run a job in a new process. If `arguments` contain ``rows``, the job must finish this number of rows.
 
-        `job` is the name of a module and its function, such as ``jobs.generate``. `tuned` tunes the memory allocator.
+        `job` is the name of a module and its function, such as ``jobs.generate``.
         """
-        return self.run_children(job, service, [arguments], tuned=tuned)[0]
+        return self.run_children(job, service, [arguments])[0]
 
     def run_children(
-        self,
-        job: str,
-        service: FaultyService | None,
-        arguments: Sequence[dict[str, Any]],
-        *,
-        tuned: bool = False,
+        self, job: str, service: FaultyService | LocalService | None, arguments: Sequence[dict[str, Any]]
     ) -> list[JobResult]:
         """Run a job in one new process for each of `arguments`. All start together. See :meth:`run_child`."""
         to = {} if service is None else {"to": _get_address(service)}
-        common = {"job": job, "tuned": tuned, "profiled": self._profiled}
         with contextlib.ExitStack() as ends:
-            started = [ends.enter_context(self._get_child(is_tuned=tuned)) for _ in arguments]
-            for child, own in zip(started, arguments, strict=True):
-                child.get_ready({**common, "arguments": {**to, **own}})
-            busy_s = _read_cpu_s(service)
-            for child in started:
-                child.start()
-            results = [child.read_result() for child in started]
-            busy_s = _read_cpu_s(service) - busy_s
-        longest_s = max(values["wall_s"] for values in results)
-        for own, values in zip(arguments, results, strict=True):
-            if values["rows"] != own.get("rows", values["rows"]):
-                raise BrokenRowError(f"{job} ended {values['rows']} rows of {own['rows']}")
-        return [JobResult.from_values(values, busy_s / longest_s) for values in results]
+            children = [ends.enter_context(_start_child()) for _ in arguments]
+            for child, own in zip(children, arguments, strict=True):
+                order = {"job": job, "folder": ends.enter_context(self.make_folder())}
+                order["service_pid"] = None if service is None else service.pid
+                _write(child, {**order, "arguments": {**to, **own}})
+            for child in children:
+                _read(child, job)
+            for child in children:
+                _write(child, {})
+            results = [JobResult(**_read(child, job)) for child in children]
+        for own, result in zip(arguments, results, strict=True):
+            if result.rows != own.get("rows", result.rows):
+                raise BrokenRowError(f"{job} ended {result.rows} rows of {own['rows']}")
+            if isinstance(service, FaultyService):
+                self.service_share = max(self.service_share, result.service_cpu_s / result.wall_s)
+        return results
 
-    @contextlib.contextmanager
-    def _get_child(self, *, is_tuned: bool) -> Iterator[Child]:
-        """Provide a new child until the end of the block. A tiny lab uses earlier children again to save time."""
-        idle = self._idle.setdefault(is_tuned, [])
-        child = idle.pop() if idle else Child()
+
+@contextlib.contextmanager
+def _start_child() -> Iterator[subprocess.Popen[str]]:
+    """Start a child process, and wait for its end. If an error ends the block, the child is killed."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.child"],
+        cwd=PROJECT_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
         try:
             yield child
         except BaseException:
-            child.end()
+            child.kill()
             raise
-        if self.tiny:
-            idle.append(child)
-        else:
-            child.end()
 
 
-def _get_address(service: FaultyService) -> dict[str, str]:
+def _write(child: subprocess.Popen[str], value: dict[str, Any]) -> None:
+    assert child.stdin is not None
+    child.stdin.write(json.dumps(value) + "\n")
+    child.stdin.flush()
+
+
+def _read(child: subprocess.Popen[str], job: str) -> dict[str, Any]:
+    assert child.stdout is not None
+    line = child.stdout.readline()
+    if not line:
+        raise BrokenRowError(f"the child for {job} ended without a result; read its standard error")
+    values: dict[str, Any] = json.loads(line)
+    return values
+
+
+def _get_address(service: FaultyService | LocalService) -> dict[str, str]:
     settings = service.settings
     return {"url": service.url, "key": service.api_key.get_secret_value(), "profile": settings.profile or ""}
-
-
-def _read_cpu_s(service: FaultyService | None) -> float:
-    """Return the processor time of a service so far, in seconds."""
-    if service is None:
-        return 0.0
-    # The second field is the name in brackets, which may contain spaces, so the fields behind it are split. User and
-    # system time are fields 14 and 15 of the whole line.
-    fields = Path(f"/proc/{service.pid}/stat").read_text("ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S

@@ -1,7 +1,6 @@
 """Call the same service as a naive notebook does: gather over all rows, tenacity, a DataFrame and to_parquet."""
 
 import asyncio
-from pathlib import Path
 
 import aiohttp
 import pandas as pd
@@ -15,20 +14,13 @@ from benchmarks.texts import make_lines
 
 
 def run_naive_notebook(
-    clock: Clock,
-    to: dict[str, str],
-    rows: int,
-    characters: int,
-    workers: int,
-    format: str,
-    folder: str,
-    warm: int = 0,
+    clock: Clock, to: dict[str, str], rows: int, characters: int, workers: int, format: str, warm: int
 ):
     """Start a task for each row, keep all audio in memory, and write one file at the end."""
-    return asyncio.run(_run_naive_notebook(clock, to, rows, characters, workers, format, Path(folder), warm))
+    return asyncio.run(_run_naive_notebook(clock, to, rows, characters, workers, format, warm))
 
 
-async def _run_naive_notebook(clock, to, rows, characters, workers, format, folder, warm):
+async def _run_naive_notebook(clock, to, rows, characters, workers, format, warm):
     places = asyncio.Semaphore(workers)
     async with aiohttp.ClientSession() as session:
 
@@ -38,14 +30,14 @@ async def _run_naive_notebook(clock, to, rows, characters, workers, format, fold
                 audio, words = await post(session, to, text, format)
             return {"text": text, "audio": audio, "words": words}
 
-        async def write_rows(first: int, count: int, name: str) -> int:
-            found = await asyncio.gather(*map(request_row, make_lines(count, characters, first)))
-            frame = pd.DataFrame(found)
-            frame.to_parquet(folder / name)
+        async def write_rows(first: int, count: int, path: str) -> int:
+            frame = pd.DataFrame(
+                await asyncio.gather(*map(request_row, make_lines(count, characters, first)))
+            )
+            frame.to_parquet(path)
             return len(frame)
 
-        if warm:
-            await write_rows(rows, warm, "warm.parquet")
+        await write_rows(rows, warm, "warm.parquet")
         with clock:
             answered = await write_rows(0, rows, "naive.parquet")
     return {"rows": answered}

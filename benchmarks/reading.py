@@ -1,13 +1,14 @@
 """Measure the row L1, which compares the most expensive request body with a plain body of the same size."""
 
 import asyncio
+import statistics
 from collections.abc import Iterator
+from functools import partial
 
 import aiohttp
 
-from benchmarks.changing import read_service_cpu_s
 from benchmarks.child import Clock
-from benchmarks.lab import Lab
+from benchmarks.lab import Lab, compute_ratios
 from benchmarks.report import Figure, at_most
 from speechframe.local.start import local_service
 from speechframe.spec import chosen
@@ -41,43 +42,33 @@ BODIES = {
 }
 
 
-def send_bodies(clock: Clock, to: dict[str, str], rows: int, pid: int):
-    """Send each body equally often, and measure the service's processor time for one request, by body."""
-    return asyncio.run(_send_bodies(clock, to, rows, pid))
+def measure_l1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figure of the row L1."""
+    rows = lab.limit_rows(100, tiny=2)
+    with local_service(workers=1) as service:
+        runs = [partial(lab.run_child, "reading.send_body", service, body=name, rows=rows) for name in BODIES]
+        plain, *others = lab.run_in_turns(*runs)
+    ratios = [compute_ratios(found, plain, "service_cpu_s") for found in others]
+    worst = max(range(len(ratios)), key=lambda number: statistics.median(ratios[number]))
+    name = list(BODIES)[1 + worst]
+    what = f"processor time of the service for the worst body of {BODY_BYTES // 1024} KB ({name})"
+    yield Figure(what, ratios[worst], "x", at_most(3), "a text of that size")
 
 
-async def _send_bodies(clock, to, rows, pid):
-    cpu_ms, times = {}, rows // len(BODIES)
+def send_body(clock: Clock, to: dict[str, str], body: str, rows: int):
+    """Send the same body many times."""
+    return asyncio.run(_send_body(clock, to, BODIES[body], rows))
+
+
+async def _send_body(clock, to, data, rows):
     async with aiohttp.ClientSession(to["url"], headers={"api-key": to["key"]}) as session:
 
-        async def send(data: bytes) -> None:
+        async def send() -> None:
             async with session.post("/v1/speech/generate", data=data) as answer:
                 await answer.read()
 
-        await send(BODIES["plain"])
+        await send()
         with clock:
-            for name, data in BODIES.items():
-                before_s = read_service_cpu_s(pid)
-                for _ in range(times):
-                    await send(data)
-                cpu_ms[name] = 1000 * (read_service_cpu_s(pid) - before_s) / times
-    return {"rows": times * len(BODIES), "cpu_ms": cpu_ms}
-
-
-def measure_l1(lab: Lab) -> Iterator[Figure]:
-    """Yield the figure of the row L1."""
-    with local_service(workers=1) as service:
-        job = {"rows": lab.limit_rows(100, tiny=2) * len(BODIES), "pid": service.pid}
-        found = [lab.run_child("reading.send_bodies", service, **job) for _ in range(lab.rounds)]
-    ratios, names = [], []
-    for ran in found:
-        plain_ms = max(ran.more["cpu_ms"].pop("plain"), 0.01)
-        names.append(max(ran.more["cpu_ms"], key=ran.more["cpu_ms"].__getitem__))
-        ratios.append(ran.more["cpu_ms"][names[-1]] / plain_ms)
-    what = f"processor time of the service for the worst body of {BODY_BYTES // 1024} KB ({names[-1]})"
-    target = None if lab.tiny else at_most(3)
-    reference = "a text of that size"
-    yield Figure.from_rounds("L1", what, ratios, "x", target, reference, [one.service_share for one in found])
-
-
-ROWS = {"L1": measure_l1}
+            for _ in range(rows):
+                await send()
+    return {"rows": rows}

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from rapidfuzz.distance import Levenshtein
 
 from speechframe.audio import codec
 from speechframe.engines import registry
@@ -72,7 +73,8 @@ def measure(voice_id: str, locale: str, lines: Sequence[str]) -> dict[str, str]:
         clip = np.concatenate([np.pad(samples, (0, PAUSE_FRAMES)) for samples in clips])
         recognised = recogniser.recognise(Recording(clip, RECOGNISED_HZ), language=get_language(locale))
         units = _split_units(" ".join(together), locale)
-        wrong += _count_differences(units, _split_units(recognised.text, locale))
+        # The edit distance is the number of wrong, missing and additional units.
+        wrong += Levenshtein.distance(units, _split_units(recognised.text, locale))
         total += len(units)
     unit = "characters" if locale == "ja-JP" else "words"
     found = (voice_id, locale, unit, str(len(lines)), f"{wrong / total:.3f}", "")
@@ -117,16 +119,3 @@ def _split_units(text: str, locale: str) -> list[str]:
     # Vowel signs of Hindi are marks (M), not letters.
     kept = (letter.isalnum() or letter == "'" or unicodedata.category(letter)[0] == "M" for letter in plain)
     return "".join(letter if keep else " " for letter, keep in zip(plain, kept, strict=True)).split()
-
-
-def _count_differences(expected: Sequence[str], recognised: Sequence[str]) -> int:
-    """Return the number of wrong, missing and additional units (edit distance)."""
-    costs = list(range(len(recognised) + 1))
-    for row, unit in enumerate(expected, 1):
-        diagonal, costs[0] = costs[0], row
-        for column, other in enumerate(recognised, 1):
-            diagonal, costs[column] = (
-                costs[column],
-                min(costs[column] + 1, costs[column - 1] + 1, diagonal + (unit != other)),
-            )
-    return costs[-1]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.child import Clock
-from benchmarks.lab import BrokenRowError, Lab
+from benchmarks.lab import Lab, compute_ratios
 from benchmarks.report import Figure, at_most
 from speechframe.store.schema import LEDGER_SCHEMA
 
@@ -31,25 +32,20 @@ def measure_q1(lab: Lab) -> Iterator[Figure]:
     rows = lab.limit_rows(10_000_000, 1000)
     with lab.make_folder() as folder:
         _write_ledger(Path(folder), rows)
-        ours = [lab.run_child("spending.sum_with_speechframe", folder=str(folder)) for _ in range(lab.rounds)]
-        hands = [lab.run_child("spending.sum_with_duckdb", folder=str(folder)) for _ in range(lab.rounds)]
-    if any(one.rows != rows for one in (*ours, *hands)):
-        raise BrokenRowError(f"not exactly {rows} attempts were summed up")
+        job = {"folder": folder, "rows": rows}
+        ours, hands = lab.run_in_turns(
+            partial(lab.run_child, "spending.sum_with_speechframe", **job),
+            partial(lab.run_child, "spending.sum_with_duckdb", **job),
+        )
     what = f"summing up {rows:,} attempts by day, team and operation"
-    ratios = [one.wall_s / other.wall_s for one, other in zip(ours, hands, strict=True)]
-    yield Figure.from_rounds("Q1", what, ratios, "x", at_most(5.0), "DuckDB")
-    yield Figure.from_rounds(
-        "Q1",
-        "its peak memory over import",
-        [one.over_mb for one in ours],
-        "MB",
-        at_most(500),
-        f"{rows:,} rows",
-    )
+    yield Figure(what, compute_ratios(ours, hands, "wall_s"), "x", at_most(5.0), "DuckDB")
+    over_mb = [one.over_mb for one in ours]
+    yield Figure("its peak memory over import", over_mb, "MB", at_most(500), f"{rows:,} rows")
 
 
-def sum_with_speechframe(clock: Clock, folder: str):
+def sum_with_speechframe(clock: Clock, folder: str, rows: int):
     """Sum up a ledger with speechframe, and return the number of attempts."""
+    del rows
     from speechframe.spending.usage import usage as summed
 
     with clock:
@@ -57,8 +53,9 @@ def sum_with_speechframe(clock: Clock, folder: str):
     return {"rows": int(found["attempts"].sum())}
 
 
-def sum_with_duckdb(clock: Clock, folder: str):
+def sum_with_duckdb(clock: Clock, folder: str, rows: int):
     """Sum up a ledger with DuckDB, and return the number of attempts."""
+    del rows
     import duckdb
 
     with clock:
@@ -93,6 +90,3 @@ def _write_ledger(folder: Path, rows: int) -> None:
                 own[field.name] = pa.nulls(count, field.type) if is_flag else values.cast(field.type)
         table = pa.table([own[field.name] for field in LEDGER_SCHEMA], schema=LEDGER_SCHEMA)
         pq.write_table(table, folder / "attempts" / f"run-{number:06d}.parquet", compression="zstd")
-
-
-ROWS = {"Q1": measure_q1}

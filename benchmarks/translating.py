@@ -3,11 +3,12 @@
 import asyncio
 import statistics
 from collections.abc import Iterator
+from functools import partial
 
 import aiohttp
 
 from benchmarks.child import Clock
-from benchmarks.lab import Lab
+from benchmarks.lab import Lab, compute_ratios
 from benchmarks.report import Figure, at_least
 from speechframe.local.start import local_service
 
@@ -24,6 +25,20 @@ _LINES = (
 )
 
 
+def measure_t1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figure of the row T1."""
+    rows = lab.limit_rows(1000)
+    # The service has one worker, because the engine alone uses one thread.
+    with local_service(workers=1, quota=10**9) as service:
+        alone, ours = lab.run_in_turns(
+            partial(lab.run_child, "translating.translate_directly", rows=rows),
+            partial(lab.run_child, "translating.translate_through_service", service, rows=rows),
+        )
+    pace = statistics.median(one.rows / one.wall_s for one in alone)
+    what, reference = f"texts a second, calls of {CALL_TEXTS}", f"the engine alone, {pace:.0f} texts/s"
+    yield Figure(what, compute_ratios(alone, ours, "wall_s"), "x", at_least(0.8), reference)
+
+
 def make_texts(rows: int) -> list[str]:
     """Return `rows` different lines of usual length."""
     return [_LINES[n % len(_LINES)].format(n=n) for n in range(rows)]
@@ -38,7 +53,7 @@ def translate_directly(clock: Clock, rows: int):
     engine.translate(["The model is there."], pair)
     with clock:
         done = engine.translate(make_texts(rows), pair)
-    return {"rows": len(done), "characters": sum(map(len, done))}
+    return {"rows": len(done)}
 
 
 def translate_through_service(clock: Clock, to: dict[str, str], rows: int):
@@ -62,25 +77,4 @@ async def _translate_through_service(clock, to, rows):
         with clock:
             for first in range(0, rows, CALL_TEXTS):
                 done += await call(session, texts[first : first + CALL_TEXTS])
-    return {"rows": len(done), "characters": sum(map(len, done))}
-
-
-def measure_t1(lab: Lab) -> Iterator[Figure]:
-    """Yield the figure of the row T1."""
-    rows = lab.limit_rows(1000)
-    ours, alone = [], []
-    # The service has one worker, because the engine alone uses one thread.
-    with local_service(workers=1, quota=10**9) as service:
-        for _ in range(lab.rounds):
-            alone.append(lab.run_child("translating.translate_directly", rows=rows))
-            ours.append(lab.run_child("translating.translate_through_service", service, rows=rows))
-    speeds = [one.wall_s / other.wall_s for one, other in zip(alone, ours, strict=True)]
-    pace = statistics.median(one.rows / one.wall_s for one in alone)
-    shares = [one.service_share for one in ours]
-    what = f"texts a second through one worker, calls of {CALL_TEXTS}"
-    yield Figure.from_rounds(
-        "T1", what, speeds, "x", at_least(0.8), f"the engine alone, {pace:.0f} texts/s", shares
-    )
-
-
-ROWS = {"T1": measure_t1}
+    return {"rows": len(done)}

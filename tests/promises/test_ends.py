@@ -78,7 +78,7 @@ def test_kills_at_random_moments(services, speak, lines, program, tmp_path, seed
     )  # fmt: skip
     texts = lines(150)
     kills = 0
-    for _ in range(6):
+    for _ in range(4):
         process = program(service, texts, tmp_path / "run")
         before = service.books().answered
         goal = before + draw.randrange(1, 30)
@@ -92,7 +92,7 @@ def test_kills_at_random_moments(services, speak, lines, program, tmp_path, seed
             service.restart()
         process.kill()
         kills += process.wait(60) == -signal.SIGKILL
-    assert kills >= 3
+    assert kills >= 2
     service.set(faults={})
     until(lambda: not service.books().in_flight)
     run = speak(service, texts)
@@ -251,7 +251,7 @@ def test_a_wait_that_the_service_asked_of_a_row_outlives_the_process(
 ):
     service = services(idempotent=False, limits_page=False, latency=0.02)
     texts = lines(60)
-    service.set(scripts={text: ["429:3"] for text in texts[:24:3]})
+    service.set(scripts={text: ["429:2"] for text in texts[:24:3]})
     process = program(service, texts, tmp_path / "run")
     until(lambda: service.books().statuses.get(429, 0) >= 8)
     process.send_signal(end)

@@ -79,7 +79,7 @@ async def test_a_call_that_is_worked_on_outlives_every_time_limit_but_the_caller
     call = PreparedCall.from_request(GenerateRequest(text=hold.text, voice_id="en-US-tardy"))
     async with Client(service.settings, timeouts=hasty) as client:
         waiting = [asyncio.ensure_future(client.generate(hold.text, voice="tardy")) for _ in range(3)]
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(1.6)
         assert not any(call.done() for call in waiting)
         with pytest.raises(TimedOut):
             await client.send_once(call, timeout_s=0.5)
