@@ -158,7 +158,7 @@ def test_a_speaker_that_is_spoiled_fails(name):
 def test_a_take_that_counts_without_variation_fails():
     suite = suite_of(SpeakerSuite, engine=spoiled_speaker(takes_always_count), text=SAID)
     with pytest.raises(AssertionError):
-        suite.test_takes_differ_and_without_variation_do_not()
+        suite.test_takes_differ_only_with_variation()
 
 
 PLAIN_ENGINE = """

@@ -48,7 +48,7 @@ class ChangerSuite:
     >>> from speechframe.local.engines.world.changer import WorldChanger
     >>> class TestWorld(ChangerSuite):
     ...     engine = WorldChanger
-    >>> TestWorld().test_it_has_the_parts_of_a_changer()
+    >>> TestWorld().test_it_has_the_attributes_of_a_changer()
     """
 
     engine: ClassVar[Callable[[], Any]]
@@ -82,12 +82,12 @@ class ChangerSuite:
             clip, self.make_conversion(**fields), speak=get_cached_engine(type(self).speaker).speak
         )
 
-    def test_it_has_the_parts_of_a_changer(self) -> None:
+    def test_it_has_the_attributes_of_a_changer(self) -> None:
         changer = get_cached_engine(type(self).engine)
         check_engine_parts(changer, CHANGERS)
         assert list(inspect.signature(changer.change).parameters) == ["recording", "conversion", "speak"]
 
-    def test_the_answer_is_mono_sound_without_words(self) -> None:
+    def test_the_result_is_mono_and_has_no_words(self) -> None:
         changed = self.convert_clip()
         assert changed.samples.dtype == np.float32
         assert changed.samples.ndim == 1
@@ -96,7 +96,7 @@ class ChangerSuite:
         assert changed.words == ()
         assert changed.sample_rate_hz >= 16_000
 
-    def test_the_clip_is_left_as_it_was(self) -> None:
+    def test_the_given_clip_is_not_modified(self) -> None:
         kept = self.clip()
         clip = Recording(kept.samples.copy(), kept.sample_rate_hz)
         self.convert_recording(clip)
@@ -122,19 +122,19 @@ class ChangerSuite:
         first, second = (self.convert_clip(variation=0, take=take) for take in range(2))
         assert np.array_equal(first.samples, second.samples)
 
-    def test_an_asked_length_is_kept_to_the_sample(self) -> None:
+    def test_a_requested_length_is_exact_to_the_sample(self) -> None:
         for seconds in (1.2345, 4.0):
             changed = self.convert_clip(audio_duration_s=seconds)
             assert len(changed.samples) == codec.convert_seconds_to_frames(seconds, changed.sample_rate_hz)
 
-    def test_the_length_is_the_clips_unless_another_is_asked(self) -> None:
+    def test_without_a_requested_length_the_length_is_that_of_the_clip(self) -> None:
         for retain_prosody in (True, False):
             lasting = (
                 self.convert_clip(retain_prosody=retain_prosody).audio_seconds / self.clip().audio_seconds
             )
             assert abs(lasting - 1) < self.duration_tolerance
 
-    def test_the_pitch_becomes_that_of_the_other_voice(self) -> None:
+    def test_the_result_has_the_pitch_of_the_target_voice(self) -> None:
         for voice_id, locale in self.targets:
             target = get_cached_engine(type(self).speaker).speak(
                 replace(self.source, voice_id=voice_id, locale=locale)
@@ -142,7 +142,7 @@ class ChangerSuite:
             reached = measure_f0_hz(self.convert_clip((voice_id, locale))) / measure_f0_hz(target)
             assert abs(reached - 1) < self.f0_tolerance, f"{voice_id}: {reached:.2f} of its pitch"
 
-    def test_clips_of_every_usual_rate_are_accepted(self) -> None:
+    def test_clips_of_all_usual_sample_rates_are_accepted(self) -> None:
         clip = self.clip()
         for rate_hz in _USUAL_RATES_HZ:
             changed = self.convert_recording(

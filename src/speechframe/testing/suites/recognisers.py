@@ -66,34 +66,34 @@ class RecogniserSuite:
         """Return the transcript of :meth:`clip`. Results are cached."""
         return _recognise_clip(type(self).engine, self.clip(), language, words)
 
-    def test_it_has_the_parts_of_a_recogniser(self) -> None:
+    def test_it_has_the_attributes_of_a_recogniser(self) -> None:
         check_engine_parts(self.recogniser, RECOGNISERS)
 
-    def test_it_hears_what_is_said_in_a_language_that_is_told(self) -> None:
+    def test_it_recognises_the_words_in_a_given_language(self) -> None:
         found = self.transcribe_clip(language=get_language(self.locale))
         assert measure_word_error(self.text, found.text) <= self.most_errors, found.text
         assert found.language == get_language(self.locale)
         assert found.words == (), "words were not asked for"
 
-    def test_it_finds_the_language_and_the_words(self) -> None:
+    def test_it_detects_the_language_and_recognises_the_words(self) -> None:
         found = self.transcribe_clip(words=True)
         assert found.language == get_language(self.locale)
         assert measure_word_error(self.text, found.text) <= self.most_errors, found.text
         check_words(found.words, self.clip().audio_seconds)
         assert split_words(" ".join(word.word for word in found.words)) == split_words(found.text)
 
-    def test_equal_clips_are_equal_text(self) -> None:
+    def test_equal_clips_give_equal_texts(self) -> None:
         language = get_language(self.locale)
         again = self.recogniser.recognise(self.clip(), language=language)
         assert again == self.transcribe_clip(language=language)
 
-    def test_the_rate_of_a_clip_changes_little(self) -> None:
+    def test_the_sample_rate_of_a_clip_changes_few_words(self) -> None:
         clip = self.clip()
         other = Recording(codec.resample(clip.samples, clip.sample_rate_hz, 48_000), 48_000)
         found = self.recogniser.recognise(other, language=get_language(self.locale))
         assert measure_word_error(self.text, found.text) <= self.most_errors, found.text
 
-    def test_nothing_is_heard_in_silence_and_noise(self) -> None:
+    def test_silence_and_noise_give_no_words(self) -> None:
         noise = np.random.default_rng(0).standard_normal(3 * _NOISE_RATE_HZ)
         hum = np.sin(np.arange(3 * _NOISE_RATE_HZ, dtype=np.float32) * np.float32(0.17))
         for name, samples in {
@@ -109,10 +109,10 @@ class RecogniserSuite:
                 )
                 assert (found.text, found.words) == ("", ()), f"{name} ({language})"
 
-    def test_an_empty_clip_is_an_empty_text(self) -> None:
+    def test_an_empty_clip_gives_an_empty_text(self) -> None:
         assert self.recogniser.recognise(Recording(np.zeros(0, np.float32), _NOISE_RATE_HZ)).text == ""
 
-    def test_a_language_nobody_knows_is_refused(self) -> None:
+    def test_an_unknown_language_is_refused(self) -> None:
         assert catch_refusal(lambda: self.recogniser.recognise(self.clip(), language="tlh"))
         assert catch_refusal(lambda: self.recogniser.recognise(self.clip(), language="no such language"))
 

@@ -97,10 +97,10 @@ class SpeakerSuite:
         }
         return Utterance(self.text if text is None else text, **(plain | fields))
 
-    def test_it_has_the_parts_of_a_speaker(self) -> None:
+    def test_it_has_the_attributes_of_a_speaker(self) -> None:
         check_engine_parts(self.speaker, SPEAKERS)
 
-    def test_its_voices_are_ready_for_the_catalogue(self) -> None:
+    def test_its_voices_are_valid_in_a_catalogue(self) -> None:
         voices = self.speaker.voices()
         assert len({voice.voice_id for voice in voices}) == len(voices), "no id is there twice"
         for voice in voices:
@@ -118,26 +118,26 @@ class SpeakerSuite:
         assert 0.01 < np.abs(speech.samples).max() <= 1
         assert speech.sample_rate_hz >= 8000
 
-    def test_words_are_those_of_the_text_in_order_inside_the_audio(self) -> None:
+    def test_words_have_the_order_of_the_text_and_times_inside_the_audio(self) -> None:
         speech = self.say()
         check_words(speech.words, speech.audio_seconds)
         assert [word.word for word in speech.words] == [token.shown for token in spoken_tokens(self.text)]
         assert all(word.end_ms > word.start_ms for word in speech.words), "each of them is heard"
 
-    def test_words_lie_where_the_sound_is(self) -> None:
+    def test_words_have_the_times_of_their_sound(self) -> None:
         speech = self.say()
         level_db = measure.measure_frame_levels_db(speech.samples, speech.sample_rate_hz)
         for word in speech.words:
             heard_db = level_db[word.start_ms // 10 : word.end_ms // 10 + 1].max()
             assert heard_db > level_db.max() - 35, word
 
-    def test_words_as_original_text_are_as_written(self) -> None:
+    def test_words_as_original_text_have_the_written_spelling(self) -> None:
         if not self.speaker.capabilities.original_text or get_language(self.voice.locale) != "en":
             return
         speech = self.say(words_as_original_text=True)
         assert [word.word for word in speech.words] == self.text.split()
 
-    def test_equal_utterances_are_equal_bytes_in_any_order_and_process(self) -> None:
+    def test_equal_utterances_give_equal_bytes_in_any_order_and_process(self) -> None:
         able = self.speaker.capabilities
         pitch, rate = PITCH.high // 2 * able.pitch, RATE.high // 2 * able.rate
         calls = [
@@ -150,14 +150,14 @@ class SpeakerSuite:
         assert here == there[::-1]
         assert hash_speech(self.speaker.speak(*calls[0])) == here[0], "as before, after other texts"
 
-    def test_takes_differ_and_without_variation_do_not(self) -> None:
+    def test_takes_differ_only_with_variation(self) -> None:
         still = {hash_speech(self.say(take=take)) for take in range(3)}
         assert len(still) == 1
         if self.speaker.capabilities.variation:
             takes = {hash_speech(self.say(variation=1, take=take)) for take in range(3)}
             assert len(takes) == 3
 
-    def test_rate_changes_the_length_and_not_the_pitch(self) -> None:
+    def test_the_rate_changes_the_length_but_not_the_pitch(self) -> None:
         if not self.speaker.capabilities.rate:
             return
         slow, plain, fast = (self.say(rate=rate) for rate in (RATE.low // 2, 0, RATE.high // 2))
@@ -165,7 +165,7 @@ class SpeakerSuite:
         for speech in (slow, fast):
             assert abs(measure_f0_hz(speech) / measure_f0_hz(plain) - 1) < 0.12
 
-    def test_pitch_changes_the_pitch_and_not_the_length(self) -> None:
+    def test_the_pitch_changes_but_not_the_length(self) -> None:
         if not self.speaker.capabilities.pitch:
             return
         heard = [self.say(pitch=pitch) for pitch in (PITCH.low // 2, 0, PITCH.high // 2)]
@@ -173,7 +173,7 @@ class SpeakerSuite:
             assert measure_f0_hz(high) > 1.05 * measure_f0_hz(low)
             assert abs(high.audio_seconds / low.audio_seconds - 1) < 0.05
 
-    def test_a_length_is_exact_to_the_frame(self) -> None:
+    def test_a_requested_length_is_exact_to_the_frame(self) -> None:
         if not self.speaker.capabilities.audio_duration:
             return
         plain = self.say()
@@ -184,7 +184,7 @@ class SpeakerSuite:
             check_words(speech.words, speech.audio_seconds)
             assert [word.word for word in speech.words] == [word.word for word in plain.words]
 
-    def test_a_pause_is_silence_of_its_length_and_is_not_spoken(self) -> None:
+    def test_a_pause_is_silent_for_its_length(self) -> None:
         if not self.speaker.capabilities.pauses:
             return
         first, _, second = self.text.partition(" ")
@@ -194,7 +194,7 @@ class SpeakerSuite:
         assert _PAUSE_S - 0.05 < longest_s < _PAUSE_S + _PAUSE_EXCESS_S
         assert [word.word for word in speech.words] == [token.shown for token in spoken_tokens(self.text)]
 
-    def test_a_pronunciation_is_heard_and_the_word_stays_as_written(self) -> None:
+    def test_a_pronunciation_changes_the_sound_but_not_the_written_word(self) -> None:
         if not self.speaker.capabilities.pronunciations:
             return
         word, other = self.say().words[1].word, self.say().words[-1].word
@@ -209,13 +209,13 @@ class SpeakerSuite:
             assert np.abs(speech.samples).max() > 0.01, style
             assert [word.word for word in speech.words] == [word.word for word in self.say().words], style
 
-    def test_what_cannot_be_spoken_is_refused(self) -> None:
+    def test_a_text_that_cannot_be_spoken_is_refused(self) -> None:
         for text in _UNSPEAKABLE_TEXTS:
             if text == _PAUSE_ALONE and not self.speaker.capabilities.pauses:
                 continue
             assert catch_refusal(lambda text=text: self.speaker.speak(self.utterance(text)))  # type: ignore[misc]
 
-    def test_a_voice_locale_or_style_there_is_not_is_refused(self) -> None:
+    def test_an_unknown_voice_locale_or_style_is_refused(self) -> None:
         for field, value in (
             ("voice_id", "en-US-nobody-at-all"),
             ("locale", "tlh-QO"),
@@ -224,7 +224,7 @@ class SpeakerSuite:
             wrong = replace(self.utterance(), **{field: value})  # type: ignore[arg-type]
             assert catch_refusal(lambda wrong=wrong: self.speaker.speak(wrong))  # type: ignore[misc]
 
-    def test_a_stream_is_its_sentences_one_after_the_other(self) -> None:
+    def test_a_stream_yields_the_sentences_in_order(self) -> None:
         texts = streaming.split_sentences(self.text)
         pieces = list(streaming.stream(self.speaker, self.utterance()))
         assert len(pieces) == len(texts) > 1, "the suite's text has several sentences"
@@ -240,11 +240,11 @@ class SpeakerSuite:
         if self.speaker.capabilities.streaming:
             assert streaming.check(self.speaker, self.utterance()) == whole.warnings
 
-    def test_a_stream_refuses_what_the_engine_refuses_before_it_speaks(self) -> None:
+    def test_a_stream_refuses_a_text_before_it_speaks(self) -> None:
         wrong = replace(self.utterance(), voice_id="xx-XX-nobody")
         assert catch_refusal(lambda: list(streaming.stream(self.speaker, wrong)))
 
-    def test_odd_texts_are_spoken_or_refused_and_harm_nothing(self) -> None:
+    def test_odd_texts_are_spoken_or_refused_without_damage(self) -> None:
         before = hash_speech(self.say())
         for text in _ODD_TEXTS:
             try:

@@ -50,7 +50,7 @@ class TranslatorSuite:
         assert isinstance(translator.version, str)
         assert translator.version
 
-    def test_its_pairs_are_in_the_house_spelling_and_each_is_there_once(self) -> None:
+    def test_its_pairs_have_normalised_locales_and_no_duplicates(self) -> None:
         """Pairs name two languages, and no pair occurs twice."""
         pairs = type(self).engine().pairs()
         assert pairs, "a translator needs at least one pair"
@@ -60,7 +60,7 @@ class TranslatorSuite:
             assert tags == tuple(map(locales.normalise, tags))
             assert tags[0] != tags[1]
 
-    def test_every_pair_translates(self) -> None:
+    def test_all_pairs_translate(self) -> None:
         """Each text becomes another text of a believable length."""
         translator = type(self).engine()
         for pair, texts in self.list_pairs_with_texts():
@@ -74,7 +74,7 @@ class TranslatorSuite:
                     for translation, text in zip(done, texts, strict=True)
                 ), pair
 
-    def test_order_is_kept_and_a_text_does_not_depend_on_its_neighbours(self) -> None:
+    def test_texts_keep_their_order_and_do_not_depend_on_each_other(self) -> None:
         """A text has the same translation alone, in another order, or twice."""
         translator = type(self).engine()
         for pair, texts in self.list_pairs_with_texts():
@@ -91,7 +91,7 @@ class TranslatorSuite:
             assert list(translator.translate(texts, pair)) == first, pair
             assert list(type(self).engine().translate(texts, pair)) == first, pair
 
-    def test_nothing_comes_of_nothing(self) -> None:
+    def test_texts_without_words_are_returned_unchanged(self) -> None:
         """An empty list gives an empty list, and texts without words come back unchanged."""
         translator = type(self).engine()
         for pair, texts in self.list_pairs_with_texts():
@@ -101,7 +101,7 @@ class TranslatorSuite:
             done = list(translator.translate(mixed, pair))
             assert (done[0], done[2]) == (mixed[0], mixed[2]), pair
 
-    def test_lines_and_the_whitespace_around_a_text_stay(self) -> None:
+    def test_line_breaks_and_surrounding_whitespace_are_kept(self) -> None:
         """A text of two lines keeps two lines and the whitespace around it."""
         translator = type(self).engine()
         for pair, texts in self.list_pairs_with_texts():
