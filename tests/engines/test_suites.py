@@ -121,29 +121,29 @@ def speaks_anything(speak, told):
 
 
 SPOILED_SPEAKERS = {
-    "it_has_the_parts_of_a_speaker": Nameless,
-    "its_voices_are_ready_for_the_catalogue": Twice,
+    "it_has_the_attributes_of_a_speaker": Nameless,
+    "its_voices_are_valid_in_a_catalogue": Twice,
     "it_speaks": of_the_speech(lambda said: heard(said, said.samples * 0)),
-    "words_are_those_of_the_text_in_order_inside_the_audio": of_the_speech(
+    "words_have_the_order_of_the_text_and_times_inside_the_audio": of_the_speech(
         lambda said: replace(said, words=said.words[:-1])
     ),
-    "words_lie_where_the_sound_is": of_the_speech(
+    "words_have_the_times_of_their_sound": of_the_speech(
         lambda said: heard(said, np.concatenate([np.zeros(66150), said.samples]))
     ),
-    "words_as_original_text_are_as_written": without(words_as_original_text=False),
-    "equal_utterances_are_equal_bytes_in_any_order_and_process": Elsewhere,
-    "takes_differ_and_without_variation_do_not": without(take=0),
-    "rate_changes_the_length_and_not_the_pitch": without(rate=0),
-    "pitch_changes_the_pitch_and_not_the_length": without(pitch=0),
-    "a_length_is_exact_to_the_frame": of_the_speech(lambda said: heard(said, said.samples[:-1])),
-    "a_pause_is_silence_of_its_length_and_is_not_spoken": spoiled_speaker(says_pauses),
-    "a_pronunciation_is_heard_and_the_word_stays_as_written": without(pronunciations={}),
+    "words_as_original_text_have_the_written_spelling": without(words_as_original_text=False),
+    "equal_utterances_give_equal_bytes_in_any_order_and_process": Elsewhere,
+    "takes_differ_only_with_variation": without(take=0),
+    "the_rate_changes_the_length_but_not_the_pitch": without(rate=0),
+    "the_pitch_changes_but_not_the_length": without(pitch=0),
+    "a_requested_length_is_exact_to_the_frame": of_the_speech(lambda said: heard(said, said.samples[:-1])),
+    "a_pause_is_silent_for_its_length": spoiled_speaker(says_pauses),
+    "a_pronunciation_changes_the_sound_but_not_the_written_word": without(pronunciations={}),
     "every_style_of_the_voice_speaks": spoiled_speaker(plain_style_alone),
-    "what_cannot_be_spoken_is_refused": spoiled_speaker(speaks_anything),
-    "a_voice_locale_or_style_there_is_not_is_refused": without(style=None),
-    "a_stream_is_its_sentences_one_after_the_other": Hurried,
-    "a_stream_refuses_what_the_engine_refuses_before_it_speaks": Obliging,
-    "odd_texts_are_spoken_or_refused_and_harm_nothing": Shy,
+    "a_text_that_cannot_be_spoken_is_refused": spoiled_speaker(speaks_anything),
+    "an_unknown_voice_locale_or_style_is_refused": without(style=None),
+    "a_stream_yields_the_sentences_in_order": Hurried,
+    "a_stream_refuses_a_text_before_it_speaks": Obliging,
+    "odd_texts_are_spoken_or_refused_without_damage": Shy,
 }
 
 
@@ -275,21 +275,23 @@ def into_one_voice(change, recording, conversion):
 
 
 SPOILED_CHANGERS = {
-    "it_has_the_parts_of_a_changer": NamelessChanger,
-    "the_answer_is_mono_sound_without_words": of_the_change(
+    "it_has_the_attributes_of_a_changer": NamelessChanger,
+    "the_result_is_mono_and_has_no_words": of_the_change(
         lambda said, _: heard(said, np.stack([said.samples, said.samples]))
     ),
-    "the_clip_is_left_as_it_was": spoiled_changer(in_place),
+    "the_given_clip_is_not_modified": spoiled_changer(in_place),
     "equal_calls_give_equal_bytes_in_any_order_and_process": ElsewhereChanged,
     "without_variation_every_take_is_the_same": of_the_change(
         lambda said, how: heard(said, said.samples * (1 - how.take / 100))
     ),
-    "an_asked_length_is_kept_to_the_sample": of_the_change(lambda said, _: heard(said, said.samples[:-1])),
-    "the_length_is_the_clips_unless_another_is_asked": of_the_change(
+    "a_requested_length_is_exact_to_the_sample": of_the_change(
+        lambda said, _: heard(said, said.samples[:-1])
+    ),
+    "without_a_requested_length_the_length_is_that_of_the_clip": of_the_change(
         lambda said, _: heard(said, np.resize(said.samples, round(1.03 * len(said.samples))))
     ),
-    "the_pitch_becomes_that_of_the_other_voice": spoiled_changer(into_one_voice),
-    "clips_of_every_usual_rate_are_accepted": spoiled_changer(
+    "the_result_has_the_pitch_of_the_target_voice": spoiled_changer(into_one_voice),
+    "clips_of_all_usual_sample_rates_are_accepted": spoiled_changer(
         lambda change, clip, how: change(Recording(clip.samples, 22050), how)
     ),
     "silence_is_refused": spoiled_changer(silence_too),
@@ -329,7 +331,7 @@ class Dreamer(Ear):
     invented = "Thanks for watching!"
 
 
-@pytest.mark.parametrize("name", ["nothing_is_heard_in_silence_and_noise", "an_empty_clip_is_an_empty_text"])
+@pytest.mark.parametrize("name", ["silence_and_noise_give_no_words", "an_empty_clip_gives_an_empty_text"])
 def test_a_recogniser_that_invents_fails(name):
     fields = {"speaker": EspeakSpeaker, "voice_id": "en-US-nora"}
     getattr(suite_of(RecogniserSuite, engine=Ear, **fields), f"test_{name}")()

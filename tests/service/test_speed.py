@@ -67,7 +67,7 @@ async def p95_ms(call, calls):
 async def test_calls_are_quick_while_two_media_are_dubbed(start, http_to):
     lines = [
         f"{second // 60:02d}:{second % 60:02d}.000 --> {second // 60:02d}:{second % 60:02d}.900\n"
-        f"<v ANNA>This is line number {second}, which is no other.\n"
+        f"<v ANNA>This is line number {second} of the film.\n"
         for second in range(600)
     ]
     script, medium = "\n".join(["WEBVTT\n", *lines]), clip(600.0, rate_hz=8000)
