@@ -62,7 +62,7 @@ def measure_m2(lab: Lab) -> Iterator[Figure]:
     _, _, ran = make_long_run(lab)
     what = f"growth of memory from row {WARM_ROWS:,} to {ran.rows:,}, 2 KB a row"
     reference = f"at row {WARM_ROWS:,}, {ran.more['late_mb']:.0f} MB"
-    yield Figure(what, [ran.more["growth_mb"]], "MB", at_most(30), reference)
+    yield Figure(what, [ran.more["growth_mb"]], "MB", at_most(15), reference)
 
 
 def measure_r1(lab: Lab) -> Iterator[Figure]:
