@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PAGES = ROOT / "docs" / "notebooks"
-SMALLEST_PLOT_BYTES = 20_000
+SMALLEST_PLOT_BYTES = 15_000
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 MAKE_NOTEBOOKS = runpy.run_path(str(ROOT / "scripts" / "make-notebooks"))

@@ -43,15 +43,15 @@ def lines_of(service, name, scripts):
 
 
 def die_and_go_on(deaths, verb, table, folder, points):
-    """Make a run for each point, dying there and in every third also while it recovers; yield what came of it."""
+    """Make a run for each point, dying there and in every second also while it recovers; yield what came of it."""
     for number, (at, when) in enumerate(points):
         run_dir = folder / f"{at}-{when}" / "run"
         run_dir.parent.mkdir()
         lines = table(f"{folder.name} {at} {when}")
         yield "begin", lines, run_dir, 0, ""
         killed = int(deaths.run(verb, lines, run_dir, at=at, when=when, **OPTIONS[verb])[0])
-        if killed and number % 3 == 0:
-            killed += deaths.run(verb, lines, run_dir, at=1 + at // 2, when=when, **OPTIONS[verb])[0]
+        if killed and number % 2 == 0:
+            killed += deaths.run(verb, lines, run_dir, at=1 + at // 4, when=when, **OPTIONS[verb])[0]
         deaths.run(verb, lines, run_dir, **OPTIONS[verb])
         yield "end", lines, run_dir, killed, f"death {when} operation {at}"
 

@@ -455,6 +455,7 @@ def test_a_vote_that_is_there_already_is_not_given_twice(show, spied, tmp_path):
     # The same listener voted elsewhere meanwhile.
     seconds = bridge.widget.plan["trials"][0]["slots"][0]["seconds"]
     vote = {
+        "kind": "vote",
         "trial": 0,
         "scores": {"A": 1},
         "plays": {"A": 1},
