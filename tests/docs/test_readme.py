@@ -37,6 +37,23 @@ PAGES = {name: path.read_text(encoding="utf-8") for name, path in PATHS.items()}
 LARGEST_PICTURE_BYTES = 120_000
 MOST_LINES = {"README.md": 180, "CHANGELOG.md": 40, "CONTRIBUTING.md": 120}
 
+_PO_FILE = """msgid ""
+msgstr "Language: {}\\nContent-Type: text/plain; charset=UTF-8\\n"
+
+msgid "Your order has {{count}} parts."
+msgstr "{}"
+"""
+
+FILES_OF_LOCALIZATION = {
+    "app.de.po": _PO_FILE.format("de", "Ihre Bestellung hat {count} Teile."),
+    "app.ja.po": _PO_FILE.format("ja", "ご注文は{count}点です。"),
+    "fill.json": '{"*": {"count": "3"}}',
+    "cast.csv": "locale,voice\npt-BR,pt-BR-larissa\nde-DE,de-DE-greta\n",
+    "words.csv": "word,locale,say_as\npedido,pt-BR,encomenda\n",
+    "reviews/anna.csv": "row_id,verdict\n0/pt-BR,keep\n",
+}
+"""The files that the commands of the page on localization read, by name."""
+
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # Reads pages as JSON. Runs the blocks of each page in a namespace and a folder of its own, and writes their output.
@@ -102,6 +119,10 @@ def home(tmp_path_factory):
     for page in PAGES:
         (folder / page).mkdir()
         (folder / page / "datasets").symlink_to(ROOT / "datasets")
+    for name, content in FILES_OF_LOCALIZATION.items():
+        path = folder / "localization" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content, encoding="utf-8")
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SPEECHFRAME_", "HF_"))}
     env |= {
         "SPEECHFRAME_SERVICE": str(folder / ".service"),
@@ -170,12 +191,10 @@ def test_the_tree_shows_what_lies_in_a_run_folder(executed, home):
     assert {"log", "failed"} <= drawn
 
 
-# The files of the page on localization are only examples. tests/cli/test_strings_command.py runs its commands.
-COMMANDS = [b for b in SHELL if b.source.startswith("speechframe") and b.page != "localization"]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("block", COMMANDS, ids=lambda b: f"{b.page} {b.line}")
+@pytest.mark.parametrize(
+    "block", [b for b in SHELL if b.source.startswith("speechframe")], ids=lambda b: f"{b.page} {b.line}"
+)
 def test_shell_blocks_run(block, home, service):
     # One service for all of them: that each command can start its own is tested with the commands.
     folder, env = home
