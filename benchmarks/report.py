@@ -43,7 +43,7 @@ def at_least(bound: float) -> Target:
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the table: what was measured, its value in each round, and what the value is compared with."""
+    """One line of the table, with the measure, its value in each round, and its reference."""
 
     what: str
     rounds: Sequence[float]

@@ -28,7 +28,7 @@ BEGIN, VOTE = "begin", "vote"
 
 
 class _Index(NamedTuple):
-    """What a file contains: its size, that of its complete lines, and the trials with a vote in order."""
+    """The size of a file, the size of its complete lines, and the trials with a vote in order."""
 
     size_bytes: int = 0
     complete_bytes: int = 0

@@ -6,8 +6,8 @@ quota, so requests at the same time never exceed it. Each function is a step of 
 :mod:`~speechframe.local.service.books.database`. A reservation belongs to the service process that made it.
 It is released when this process is found dead.
 
-A request owes its price, less what was billed under its idempotency key. Of the requests in flight with the
-same idempotency key, only one will be billed, so together they reserve what one of them owes.
+A request owes its price, less what was billed under its idempotency key. Requests in flight with the same
+idempotency key are billed once. So together they reserve what one of them owes.
 """
 
 import datetime as dt
